@@ -1,0 +1,30 @@
+"""`python -m benchmarks`: list the measurements. `python -m benchmarks NAME …`: run one. `all`: run every one."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+NAMES = {
+    "throughput": "emit and end to end against raw apsw, and the same with a million settled rows",
+    "cost": "statements, commits and loop hops per trigger; depends on no machine",
+    "latency": "from another process's emit to the handler, and what an idle daemon burns",
+    "fairness": "a bulk producer and a saturated daemon on one file: who waits how long",
+    "boot": "from process start to the first handler, with and without a million settled rows",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for."""
+    if not arguments or arguments[0] not in {*NAMES, "all"}:
+        for name, what in NAMES.items():
+            print(f"  {name:11} {what}")
+        return 0 if not arguments else 64
+    for name in NAMES if arguments[0] == "all" else arguments[:1]:
+        print(f"\n{name}: {NAMES[name]}")
+        import_module(f"benchmarks.{name}").main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

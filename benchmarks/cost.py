@@ -1,0 +1,97 @@
+"""What one trigger costs in statements, commits and hops between threads: numbers that depend on no machine."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from benchmarks.engine import noop_engine
+from craftcore import TriggerSpec
+from craftcore.engine.engine import Engine
+
+
+@dataclass
+class Cost:
+    """Counted over a whole measurement."""
+
+    statements: int = 0
+    commits: int = 0
+    hops: int = 0
+
+    def per(self, triggers: int) -> tuple[float, float, float]:
+        """(statements, commits, hops) for each trigger."""
+        return self.statements / triggers, self.commits / triggers, self.hops / triggers
+
+
+@contextmanager
+def counted(engine: Engine) -> Iterator[Cost]:
+    """Count what the writer executes and how often it calls back into the loop."""
+    cost = Cost()
+    writer = engine.writer
+    connection, loop = writer._connection, writer._loop
+    before = writer.commits
+    original = loop.call_soon
+
+    def statement(_: object) -> None:
+        cost.statements += 1
+
+    def call_soon(fn: object) -> None:
+        cost.hops += 1
+        original(fn)  # type: ignore[arg-type]
+
+    connection.trace_v2(apsw.SQLITE_TRACE_STMT, statement)
+    loop.call_soon = call_soon  # type: ignore[method-assign]
+    try:
+        yield cost
+    finally:
+        connection.trace_v2(0, None)
+        loop.call_soon = original  # type: ignore[method-assign]
+        cost.commits = writer.commits - before
+
+
+async def one_by_one(path: Path, count: int) -> tuple[float, float, float]:
+    """Each trigger is emitted when the one before is settled: nothing to share a commit with."""
+    async with noop_engine(path) as (app, engine):
+        await app.emit("noop", {"n": 0})
+        await settled(engine, 1)
+        with counted(engine) as cost:
+            for n in range(count):
+                await app.emit("noop", {"n": n})
+                await settled(engine, n + 2)
+        return cost.per(count)
+
+
+async def together(path: Path, count: int) -> tuple[float, float, float]:
+    """All are emitted in one commit, and run a hundred at a time."""
+    async with noop_engine(path) as (app, engine):
+        with counted(engine) as cost:
+            await app.emit_many([TriggerSpec(workflow="noop", payload={"n": n}) for n in range(count)])
+            await settled(engine, count)
+        return cost.per(count)
+
+
+async def settled(engine: Engine, count: int) -> None:
+    """Wait until that many are done and the feeder has seen that nothing is left."""
+    while engine.counts["DONE"] < count or not engine.is_idle:  # noqa: ASYNC110 - every turn of the loop counts
+        await asyncio.sleep(0)
+
+
+def main() -> None:
+    """Print both."""
+    with tempfile.TemporaryDirectory() as name:
+        for what, measured in (
+            ("one by one", asyncio.run(one_by_one(Path(name) / "one.db", 200))),
+            ("1,000 together", asyncio.run(together(Path(name) / "many.db", 1000))),
+        ):
+            statements, commits, hops = measured
+            print(f"  {what:16} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a trigger")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""craftcore: durable triggers and tasks for agents and background services, on one SQLite file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from craftcore.app import App
+    from craftcore.engine.context import TaskContext
+    from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, Strategy
+    from craftcore.errors import CraftcoreError, ErrorCode, Fail, Retry, Snooze
+    from craftcore.producer import Producer
+    from craftcore.triggers.backoff import RetryPolicy
+    from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
+
+_HOMES = {
+    "App": "craftcore.app",
+    "CraftcoreError": "craftcore.errors",
+    "DedupScope": "craftcore.triggers.model",
+    "Emitted": "craftcore.triggers.model",
+    "ErrorCode": "craftcore.errors",
+    "Fail": "craftcore.errors",
+    "Producer": "craftcore.producer",
+    "Retry": "craftcore.errors",
+    "RetryPolicy": "craftcore.triggers.backoff",
+    "Route": "craftcore.engine.router",
+    "RoutedTrigger": "craftcore.engine.router",
+    "Router": "craftcore.engine.router",
+    "RoutingContext": "craftcore.engine.router",
+    "Snooze": "craftcore.errors",
+    "Strategy": "craftcore.engine.router",
+    "TaskContext": "craftcore.engine.context",
+    "TriggerSource": "craftcore.triggers.model",
+    "TriggerSpec": "craftcore.triggers.model",
+}
+
+__all__ = [
+    "App",
+    "CraftcoreError",
+    "DedupScope",
+    "Emitted",
+    "ErrorCode",
+    "Fail",
+    "Producer",
+    "Retry",
+    "RetryPolicy",
+    "Route",
+    "RoutedTrigger",
+    "Router",
+    "RoutingContext",
+    "Snooze",
+    "Strategy",
+    "TaskContext",
+    "TriggerSource",
+    "TriggerSpec",
+]
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a reading command must not pay for the engine."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'craftcore' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,75 @@
+"""Ending a program together with what it started: by its process group, politely first, surely after.
+
+The program must have been started as the leader of its own session. What leaves the group on purpose (`setsid`, a
+shell's job control) is out of reach. The group's number is used also after its leader was reaped: the kernel keeps it
+while the group has members, and of an empty group it says that there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from signal import SIGKILL, SIGTERM
+
+import anyio
+from anyio.abc import Process
+
+GRACE_SECONDS = 5.0
+REAP_SECONDS = 1.0
+POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.25
+"""Nobody is told when a group empties; it is asked, while one is being stopped and only then."""
+
+
+async def stop_group(process: Process, *, grace: float = GRACE_SECONDS) -> None:
+    """SIGTERM, up to `grace` seconds, SIGKILL; returns as soon as nothing of the group runs any more.
+
+    Cancellation does not shorten it, and its time is bounded even when a process cannot die (waiting on a dead disk).
+    """
+    with anyio.CancelScope(shield=True):
+        try:
+            if _signal(process.pid, SIGTERM):
+                with anyio.move_on_after(grace):
+                    await _gone(process)
+        finally:
+            if _signal(process.pid, SIGKILL):
+                with anyio.move_on_after(REAP_SECONDS):
+                    await _gone(process)
+
+
+async def _gone(process: Process) -> None:
+    await process.wait()
+    wait = POLL_SECONDS
+    while _alive(process.pid):
+        await anyio.sleep(wait)
+        wait = min(2 * wait, POLL_SECONDS_MAX)
+
+
+def _signal(group: int, number: int) -> bool:
+    """False when there is nobody left in the group, or nobody we may signal."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _alive(group: int) -> bool:
+    """True while anybody in the group runs. The dead may stay in it for long, where nobody reaps orphans soon."""
+    _reap_adopted(group)
+    return _signal(group, 0) and any(_runs_in(group, pid) for pid in os.listdir("/proc") if pid.isdigit())
+
+
+def _runs_in(group: int, pid: str) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            state, _parent, its_group = stat.read().rpartition(b")")[2].split()[:3]
+    except OSError:  # it ended just now
+        return False
+    return int(its_group) == group and state not in (b"Z", b"X")
+
+
+def _reap_adopted(group: int) -> None:
+    """Orphans become ours when the daemon is process 1 of a container; nobody else would reap them."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass

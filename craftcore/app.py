@@ -1,0 +1,209 @@
+"""Where user code declares what it can do. An App is a plain object: nothing happens until it is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from craftcore.config import Config
+from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.triggers.acceptance import NAME
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
+from craftcore.workflow import Workflow, parameters
+
+if TYPE_CHECKING:
+    from craftcore.engine.engine import Engine
+    from craftcore.engine.router import Router
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class App:
+    """An app: workflows, and a router if it needs its own.
+
+        app = App("assistant")
+
+        @app.workflow("greet")
+        async def greet(name: str) -> str:
+            return f"Hello {name}"
+
+    Run it with `craftcore run MODULE:app`, or inside a program with `async with app.running("agent.db"):`.
+    """
+
+    def __init__(self, name: str = "app", *, router: Router | None = None) -> None:
+        self.name = name
+        self.router = router
+        self.workflows: dict[str, Workflow] = {}
+        self.by_source: dict[str, str] = {}
+        self.default_retry = RetryPolicy()
+        self._engine: Engine | None = None
+
+    def workflow(
+        self,
+        name: str,
+        *,
+        sources: Iterable[TriggerSource | str] = (),
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Callable[[F], F]:
+        """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
+
+        A first parameter called `ctx` receives a TaskContext; the others are the payload's keys, converted to their
+        annotations (dataclasses, msgspec structs and pydantic models included). `sources`: triggers of these sources
+        that name no workflow come here. `timeout` in seconds; None: no limit.
+        Raises ConfigInvalid when the declaration contradicts itself or another one.
+        """
+
+        def declare(fn: F) -> F:
+            self.declare(name, fn, sources=sources, max_attempts=max_attempts, timeout=timeout, retry=retry)
+            return fn
+
+        return declare
+
+    def declare(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        sources: Iterable[TriggerSource | str] = (),
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Workflow:
+        """`workflow` without the decorator."""
+        if not re.fullmatch(NAME, name):
+            raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        if name in self.workflows:
+            raise ConfigInvalid(f"workflow {name} is declared twice")
+        if max_attempts is not None and retry is not None:
+            raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
+        if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= 1000):
+            raise ConfigInvalid(f"workflow {name}: max_attempts {max_attempts!r} must be a whole number from 1 to 1000")
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if seconds is not None and not seconds > 0:
+            raise ConfigInvalid(f"workflow {name}: timeout {timeout!r} must be more than 0 seconds")
+        read = parameters(name, fn)
+        workflow = Workflow(
+            name=name,
+            fn=fn,
+            sources=tuple(self._source(name, source) for source in sources),
+            retry=retry,
+            max_attempts=max_attempts,
+            timeout=seconds,
+            **read._asdict(),
+        )
+        self.workflows[name] = workflow
+        self.by_source.update((source, name) for source in workflow.sources)
+        return workflow
+
+    def policy_of(self, workflow: str | None) -> RetryPolicy:
+        """The retry policy of a workflow, the default where it declares none or is unknown."""
+        declared = self.workflows.get(workflow) if workflow is not None else None
+        if declared is None:
+            return self.default_retry
+        if declared.max_attempts is not None:
+            return replace(self.default_retry, max_attempts=declared.max_attempts)
+        return declared.retry or self.default_retry
+
+    def check(self, row: NewTrigger) -> None:
+        """Refuse an accepted trigger that this app could only fail: unknown workflow, payload that does not fit."""
+        if row.workflow is None:
+            return
+        workflow = self.workflows.get(row.workflow)
+        if workflow is None:
+            raise UnknownWorkflow(f"no workflow is named {row.workflow}; declared are {', '.join(self.workflows)}")
+        try:
+            workflow.arguments(row.payload_json)
+        except Exception as error:  # msgspec's own, or whatever the author's types raise
+            raise InvalidInput(f"the payload does not fit {row.workflow}: {error!s:.2000}") from error
+
+    async def emit(
+        self,
+        workflow: str | None,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        source: TriggerSource | str = TriggerSource.IMMEDIATE,
+        dedup_key: str | None = None,
+        dedup_scope: str | None = None,
+        session_id: str | None = None,
+        at: datetime | float | None = None,
+        delay: float | timedelta | None = None,
+        expires_at: datetime | float | None = None,
+        priority: int | None = None,
+        description: str | None = None,
+        supersedes: Literal["session"] | None = None,
+        on_duplicate: OnDuplicate = "keep",
+        max_attempts: int | None = None,
+    ) -> Emitted:
+        """Accept a trigger: it is on disk when this returns. The arguments are those of TriggerSpec.
+
+        Raises InvalidInput (PayloadTooLarge, UnknownWorkflow, DuplicateTrigger): nothing was written;
+        StorageFull: nothing was written, try again later; OutcomeUnknown: emit its `spec` again after a restart.
+        """
+        spec = TriggerSpec(
+            workflow=workflow,
+            payload={} if payload is None else payload,
+            source=source,
+            dedup_key=dedup_key,
+            dedup_scope=dedup_scope,
+            session_id=session_id,
+            at=at,
+            delay=delay,
+            expires_at=expires_at,
+            priority=priority,
+            description=description,
+            supersedes=supersedes,
+            on_duplicate=on_duplicate,
+            max_attempts=max_attempts,
+        )
+        return await self._running.emit(spec)
+
+    async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
+        """Accept many in one commit: all or, when one is refused, none."""
+        return await self._running.emit_many(list(specs))
+
+    async def cancel(self, trigger_id: str) -> None:
+        """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""
+        await self._running.cancel(trigger_id)
+
+    def running(self, path: str | Path, *, config: Config | None = None) -> AbstractAsyncContextManager[Engine]:
+        """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.
+
+        Leaving the block drains: running workflows get `daemon.shutdown_grace` seconds. Raises DaemonRunning when
+        another process runs this database.
+        """
+        from craftcore.daemon.running import running  # what an App runs is wired above it
+
+        return running(self, Path(path), config or Config())
+
+    def attach(self, engine: Engine | None) -> None:
+        """Say which engine runs this app now; None when it no longer does."""
+        if engine is not None and self._engine is not None:
+            raise ConfigInvalid(f"app {self.name} is running already")
+        self._engine = engine
+
+    @property
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise InvalidInput(
+                "the app is not running: emit inside `async with app.running(...)`, or from outside with a Producer"
+            )
+        return self._engine
+
+    def _source(self, workflow: str, value: TriggerSource | str) -> TriggerSource:
+        try:
+            source = TriggerSource(value)
+        except ValueError:
+            raise ConfigInvalid(
+                f"workflow {workflow}: source {value!r:.80} is unknown; it must be one of {', '.join(TriggerSource)}"
+            ) from None
+        if source in self.by_source:
+            raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
+        return source

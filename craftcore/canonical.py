@@ -1,0 +1,26 @@
+"""Canonical JSON and its sha256: one text for one value, used by records, ledger and dedup alike.
+
+Sorted keys, no spaces, ASCII; NaN and infinities are refused, and so is whatever is not JSON: there is no
+`default=str`, because a value that changes on its way in cannot be compared on its way out.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+
+def canonical(value: Any) -> str:
+    """The one text of a JSON value: `canonical({"b": 1, "a": "é"}) == '{"a":"\\\\u00e9","b":1}'`.
+
+    Raises TypeError for what is not JSON, ValueError for NaN, infinities and circular values.
+    """
+    return _encode(value)
+
+
+def sha256_of(text: str) -> str:
+    """`sha256:` and the hex digest of a canonical text."""
+    return "sha256:" + sha256(text.encode()).hexdigest()

@@ -1,0 +1,113 @@
+"""`craftcore check`: everything that would keep the daemon from running well, all at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.config import Config
+from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused
+
+OTHERS_READ, OTHERS_WRITE, STICKY = 0o077, 0o022, 0o1000
+
+Check = Callable[[], str]
+"""Says what is well; raises a CraftcoreError for what is not."""
+
+
+@click.command(cls=Command)
+@click.argument("app", metavar="[MODULE:APP]", required=False)
+@click.pass_obj
+def check(session: Session, /, app: str | None) -> int:
+    """Find what would keep the daemon from running.
+
+    Looks at the settings, the app, the database and its permissions, and lists every problem. Exit 78 when it is in
+    the settings or the app, else 1.
+    """
+    checks: dict[str, Check] = {
+        "config": lambda: _config(session),
+        "app": lambda: _app(app),
+        "directory": lambda: _directory(session.path.absolute()),
+        "database": lambda: _database(session),
+        "permissions": lambda: _permissions(session.path),
+    }
+    results = [(area, *_tried(run)) for area, run in checks.items()]
+    if session.json:
+        told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
+        session.out.document({"ok": all(error is None for _, _, error in results), "checks": told})
+    else:
+        for area, text, error in results:
+            for line in text.splitlines():
+                mark = "ok  " if error is None else "FAIL"
+                session.out.line(f"{mark}  {area}: {line}", style="good" if error is None else "bad")
+    errors = [error for _, _, error in results if error is not None]
+    if any(isinstance(error, ConfigInvalid) for error in errors):
+        return ConfigInvalid.exit_code
+    return 1 if errors else 0
+
+
+def _tried(run: Check) -> tuple[str, CraftcoreError | None]:
+    try:
+        return run(), None
+    except CraftcoreError as error:
+        return error.message, error
+    except PermissionError as error:
+        refused = PermissionRefused(f"{error.filename}: permission denied")
+        return refused.message, refused
+
+
+def _config(session: Session) -> str:
+    session.load_config()
+    return f"{session.config_path or 'the defaults'}"
+
+
+def _app(named: str | None) -> str:
+    if named is None:
+        return "none given; there is command.run"
+    from craftcore.daemon.app_import import import_app
+
+    workflows = import_app(named).workflows
+    return f"{named} declares {', '.join(workflows) or 'no workflow'}"
+
+
+def _directory(path: Path) -> str:
+    """The database's directory can be written, or made."""
+    folder = path.parent
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not existing.is_dir():
+        raise CannotCreate(f"{existing} is no directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionRefused(f"{existing} cannot be written by this user")
+    return str(folder) if existing == folder else f"{folder} will be made"
+
+
+def _database(session: Session) -> str:
+    """The file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
+    from craftcore.core import Core
+
+    core = Core(session.path, Config())
+    try:
+        with core.reading():
+            return f"{core.database.path} has this program's schema"
+    except NotFound:
+        return f"{core.database.path} is not there yet; the daemon or the first emit makes it"
+
+
+def _permissions(path: Path) -> str:
+    """Nobody else reads the file, nobody else writes beside it."""
+    if not path.exists():
+        return "nothing to look at yet"
+    mode, folder = path.stat().st_mode, path.resolve().parent.stat().st_mode
+    if path.stat().st_uid != os.geteuid():
+        raise PermissionRefused(f"{path} belongs to user id {path.stat().st_uid}, not to this user")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionRefused(f"{path} cannot be read and written by this user (mode {mode & 0o777:o})")
+    if mode & OTHERS_READ:
+        raise PermissionRefused(f"{path} may be read by others (mode {mode & 0o777:o}); chmod 600 {path}")
+    if folder & OTHERS_WRITE and not folder & STICKY:
+        raise PermissionRefused(f"others may write in its directory (mode {folder & 0o777:o})")
+    return f"mode {mode & 0o777:o}, in a directory of mode {folder & 0o777:o}"

@@ -1,0 +1,76 @@
+"""`craftcore db`: the file itself."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import click
+
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.daemon.lock import DaemonLock
+from craftcore.storage import migrate as migrations
+
+ROWS = """
+SELECT (SELECT count(*) FROM triggers)   AS triggers,
+       (SELECT count(*) FROM executions) AS executions,
+       (SELECT count(*) FROM events)     AS events,
+       (SELECT count(*) FROM epochs)     AS epochs
+"""
+SIZES = """
+SELECT dbstat.name, coalesce(sqlite_schema.type, 'table') AS type, dbstat.pgsize AS bytes, dbstat.payload
+  FROM dbstat
+  LEFT JOIN sqlite_schema ON sqlite_schema.name = dbstat.name
+ WHERE dbstat.aggregate = TRUE
+ ORDER BY dbstat.pgsize DESC, dbstat.name
+"""
+PAGES = """
+SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
+       (SELECT freelist_count FROM pragma_freelist_count()) AS free_pages,
+       (SELECT page_size FROM pragma_page_size())           AS page_size
+"""
+
+
+@click.group(cls=Noun)
+def db() -> None:
+    """The database file: migrate, stats."""
+
+
+@db.command("migrate")
+@click.pass_obj
+def migrate(session: Session, /) -> None:
+    """Bring the schema up to date. Refused while a daemon runs; the daemon does it itself when it starts."""
+    core = session.core()
+    with core.database.reading() as reader:  # refuses what is not there or not ours before anything is made beside it
+        migrations.pending(reader, migrations.shipped(), core.database.path)
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()):
+        applied = migrations.migrate(core.database, core.clock)
+    if session.json:
+        session.out.document({"applied": applied})
+    else:
+        session.out.line(f"applied {', '.join(applied)}" if applied else "up to date: nothing to apply")
+
+
+@db.command("stats")
+@click.pass_obj
+def stats(session: Session, /) -> None:
+    """Bytes per table and index, pages, the WAL, and row counts. Reads the whole file."""
+    core = session.core()
+    with core.reading() as reader:
+        has_dbstat = reader.value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')")
+        sizes = reader.all(SIZES) if has_dbstat else []
+        rows, pages = reader.one(ROWS) or {}, reader.one(PAGES) or {}
+    wal = core.database.path.with_name(core.database.path.name + "-wal")
+    wal_bytes = wal.stat().st_size if wal.exists() else 0
+    if session.json:
+        session.out.document({**pages, "wal_bytes": wal_bytes, "rows": rows, "sizes": sizes})
+        return
+    out = session.out
+    total = pages["pages"] * pages["page_size"]
+    out.line(f"{total:,} bytes in {pages['pages']:,} pages, {pages['free_pages']:,} of them free; WAL {wal_bytes:,}")
+    out.line("rows: " + ", ".join(f"{name} {count:,}" for name, count in rows.items()))
+    if sizes:
+        out.table(("name", "type", "bytes"), [(row["name"], row["type"], f"{row['bytes']:,}") for row in sizes])
+    else:
+        out.line("bytes per table are not known: this build of SQLite has no dbstat")

@@ -1,0 +1,64 @@
+"""`craftcore dead`: the dead letters, what could not be done, until a person decides."""
+
+from __future__ import annotations
+
+import click
+
+from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.moments import clock_time
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session, whole_id
+from craftcore.cli.trigger import print_triggers, say_done
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.store import TriggerStore
+
+ALL = 1_000_000
+
+
+@click.group(cls=Noun)
+def dead() -> None:
+    """Dead letters: list, requeue, discard."""
+
+
+@dead.command("list")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, limit: int) -> None:
+    """The dead letters, last buried first."""
+    with session.core().reading() as reader:
+        found = TriggerStore().dead(reader, limit)
+    print_triggers(session.out, found)
+
+
+@dead.command("requeue")
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+    """Give dead letters another life, due now, with all their attempts."""
+    ids_or_all(ids, everything, yes, "run every dead letter again")
+    core = session.core()
+    with session.changing(core) as tx:
+        done = [core.triggers.requeue(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+    say_done(session, done, lambda row: f"is pending again, due {clock_time(row.due_at)}")
+
+
+@dead.command("discard")
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+    """Take dead letters off the list; they stay readable as FAILED."""
+    ids_or_all(ids, everything, yes, "discard every dead letter")
+    core = session.core()
+    with session.changing(core) as tx:
+        done = [core.triggers.discard(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+    say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
+
+
+def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
+    if everything:
+        return [letter.id for letter in TriggerStore().dead(reader, ALL)]
+    return [whole_id(reader, given) for given in dict.fromkeys(ids)]

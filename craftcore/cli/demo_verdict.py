@@ -1,0 +1,88 @@
+"""What a play of the demo came to, counted from the file that the work wrote and from the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from craftcore.storage.transaction import Reader
+
+SETTLED_TWICE = """
+SELECT count(*) FROM (
+    SELECT trigger_id FROM executions WHERE status IN ('success', 'error') GROUP BY trigger_id HAVING count(*) > 1
+)
+"""
+SUCCEEDED = (
+    "SELECT id, json_extract(payload_json, '$.number') FROM triggers WHERE status = 'DONE' AND reason = 'succeeded'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The counts. `run_again` is work that a kill cut off and that was done anew: at-least-once, and it says so."""
+
+    accepted: int
+    done: int
+    lost: int
+    settled_twice: int
+    left_claimed: int
+    dead: int
+    run_again: int
+    kills: int
+    seconds: float
+
+    @property
+    def kept(self) -> bool:
+        """Every promise holds."""
+        return not (self.lost or self.settled_twice or self.left_claimed or self.dead) and self.done == self.accepted
+
+    def told(self) -> dict[str, Any]:
+        return {**asdict(self), "kept": self.kept}
+
+    def lines(self) -> list[str]:
+        return [
+            f"accepted        {self.accepted}",
+            f"done            {self.done}",
+            f"lost            {self.lost}",
+            f"settled twice   {self.settled_twice}",
+            f"left claimed    {self.left_claimed}",
+            f"dead letters    {self.dead}",
+            f"run again       {self.run_again}   (attempts that a kill cut off)",
+            f"kills           {self.kills}",
+            f"seconds         {self.seconds:.1f}",
+        ]
+
+    def sentence(self) -> str:
+        if self.kept:
+            return "Every accepted trigger was done and settled exactly once."
+        return "A PROMISE IS BROKEN. Please report this, with the numbers above."
+
+
+def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds: float) -> Verdict:
+    """Lost is what was accepted and is not DONE in the table with its end in the file."""
+    lines = lines_of(ledger)
+    begun = Counter(number for word, number in lines if word == "begin")
+    ended = {number for word, number in lines if word == "end"}
+    done = {trigger_id for trigger_id, number in reader.tuples(SUCCEEDED) if number in ended}
+    return Verdict(
+        accepted=len(accepted),
+        done=len(done),
+        lost=len(set(accepted) - done),
+        settled_twice=reader.value(SETTLED_TWICE),
+        left_claimed=reader.value("SELECT count(*) FROM triggers WHERE status = 'CLAIMED'"),
+        dead=reader.value("SELECT count(*) FROM triggers WHERE status = 'DEAD'"),
+        run_again=sum(times - 1 for times in begun.values()),
+        kills=kills,
+        seconds=round(seconds, 2),
+    )
+
+
+def lines_of(ledger: Path) -> list[tuple[str, int]]:
+    """`begin 7` and `end 7`, in the order in which they were written."""
+    try:
+        text = ledger.read_text()
+    except FileNotFoundError:
+        return []
+    return [(word, int(number)) for word, number in (line.split() for line in text.splitlines())]

@@ -1,0 +1,55 @@
+"""`craftcore init`: an app and settings that run at once, with comments for whoever changes them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.errors import CannotCreate
+
+HERE = Path(__file__).resolve()
+STARTER = HERE.with_name("starter_app.py")
+SETTINGS = (HERE.parents[1] / "_shipped" / "config", HERE.parents[2] / "config")
+"""Inside the package in a wheel, at the top of the repository in a checkout."""
+
+
+@click.command(cls=Command)
+@click.argument("directory", metavar="[DIR]", default=".")
+@click.pass_obj
+def init(session: Session, /, directory: str) -> None:
+    """Write an app.py and a craftcore.toml to begin with.
+
+    Into DIR, else here. Nothing that exists is overwritten.
+    """
+    folder = Path(directory)
+    settings = next(place for place in SETTINGS if place.is_dir()) / "craftcore.toml"
+    texts = {"app.py": STARTER.read_text(), "craftcore.toml": settings.read_text()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if standing := [name for name in texts if (folder / name).exists()]:
+            raise CannotCreate(f"{folder / standing[0]} exists and is not overwritten; nothing was written")
+        for name, text in texts.items():
+            with (folder / name).open("x") as file:
+                file.write(text)
+    except OSError as error:
+        raise CannotCreate(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
+    _say(session, folder)
+
+
+def _say(session: Session, folder: Path) -> None:
+    if session.json:
+        session.out.document({"written": [str(folder / name) for name in ("app.py", "craftcore.toml")]})
+        return
+    out = session.out
+    out.line(f"wrote {folder / 'app.py'} and {folder / 'craftcore.toml'}")
+    out.line("start the daemon:")
+    if folder.resolve() != Path.cwd():
+        out.line(f"    cd {shlex.quote(str(folder))}")
+    out.line("    craftcore --db craftcore.db --config craftcore.toml run app:app")
+    out.line("and in another terminal, there:")
+    out.line('    craftcore --db craftcore.db emit greet --payload \'{"name": "Ada"}\' --wait')
+    out.line("    craftcore --db craftcore.db status")

@@ -1,0 +1,79 @@
+"""What a command prints: for people plain lines and tables, with --json one document. Nothing printed can act.
+
+Whatever comes from the database is escaped: a payload that speaks to a terminal, or begins a line of its own, is shown
+and not obeyed. JSON is ASCII and escapes by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from craftcore.cli.moments import iso
+from craftcore.daemon.log_lines import escaped
+
+CELL_MAX = 60
+_COLOURS = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1"}
+_MOMENTS = {"at", "now", "not_before"}
+_MOMENT_ENDS = ("_at", "_until")
+
+
+class Output:
+    """Standard output, and standard error for what is no answer."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def document(self, value: Any) -> None:
+        """The one JSON document."""
+        print(json.dumps(value, indent=2, default=str), flush=True)
+
+    def line(self, text: str = "", *, style: str = "") -> None:
+        """One line for people; `text` is escaped, also where it ends a line."""
+        print(self._styled(escaped(text), style), flush=True)
+
+    def aside(self, text: str) -> None:
+        """A remark that is not the answer: on standard error, for people only."""
+        if not self.as_json:
+            print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Aligned columns; a cell that is too long is cut, the last column as little as possible."""
+        cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
+        table = [list(columns), *cells]
+        widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+        for number, row in enumerate(table):
+            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            print(self._styled(text, "bold" if number == 0 else ""))
+        sys.stdout.flush()
+
+    def facts(self, facts: Mapping[str, object]) -> None:
+        """Names and values, one a line; what is None is left out."""
+        shown = {name: value for name, value in facts.items() if value is not None}
+        width = max((len(name) for name in shown), default=0)
+        for name, value in shown.items():
+            self.line(f"{name.ljust(width)}  {value}")
+
+    def _styled(self, text: str, style: str) -> str:
+        if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
+            return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
+        return text
+
+
+def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
+    told: dict[str, Any] = {}
+    for name, value in row.items():
+        told[name] = value
+        if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
+            told[f"{name}_iso"] = iso(value)
+    return told
+
+
+def _cell(value: object, *, last: bool) -> str:
+    text = "-" if value is None or value == "" else escaped(str(value))
+    limit = CELL_MAX * 2 if last else CELL_MAX
+    return text if len(text) <= limit else text[: limit - 1] + "…"

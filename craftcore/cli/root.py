@@ -1,0 +1,101 @@
+"""The command `craftcore` and what all its commands share. A command's module is imported when it is called."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "run": "run:run",
+    "init": "init:init",
+    "check": "check:check",
+    "status": "status:status",
+    "release": "status:release",
+    "emit": "emit:emit",
+    "trigger": "trigger:trigger",
+    "dead": "dead:dead",
+    "db": "db:db",
+    "demo": "demo:demo",
+}
+"""Name -> module:function, in the order of the help text: from the first day to the last."""
+
+
+class Command(click.Command):
+    """A command that takes the global options, too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(global_options())
+
+
+class Noun(click.Group):
+    """A noun of the command line with its verbs."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(global_options())
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.list_commands(ctx))}"
+            ctx.fail(f"no command {args[0]!r:.80}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class Root(Noun):
+    """All commands; none is imported before it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"craftcore.cli.{module}"), function)
+        return command
+
+
+def global_options() -> list[click.Parameter]:
+    """--db, --config, --json, --version: accepted before the command and after it."""
+    return [
+        click.Option(["--db"], metavar="PATH", expose_value=False, callback=_remember, help="The database file."),
+        click.Option(
+            ["--config", "config_file"], metavar="FILE", expose_value=False, callback=_remember, help="The settings."
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="One JSON document."),
+        click.Option(
+            ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Say the version."
+        ),
+    ]
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value == "":  # an unset variable in a script; another database than the one meant would be worse than none
+        raise click.BadParameter("it is empty", ctx, param)
+    if value and param.name:
+        setattr(ctx.obj, param.name, value)
+
+
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"craftcore {version('craftcore')}")
+        ctx.exit()
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+def root() -> None:
+    """Durable triggers and tasks on one SQLite file.
+
+    The database is --db, else $CRAFTCORE_DB, else craftcore.db in the state directory. Exit codes: 0 ok, 1 a problem
+    was found, 4 the awaited work failed, 10 no such id, 12 bad filter, 64 usage or refused input, 65 database, 70 bug,
+    73 cannot create, 74 I/O, 75 try later, 77 permission, 78 configuration.
+    """

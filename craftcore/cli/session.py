@@ -1,0 +1,88 @@
+"""What the global options come to: which database, which settings, and how to speak. One per invocation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from craftcore.cli.output import Output
+from craftcore.config import Config
+from craftcore.errors import NotFound
+from craftcore.triggers.store import TriggerStore
+
+if TYPE_CHECKING:
+    from craftcore.core import Core
+    from craftcore.storage.transaction import Reader, Transaction
+
+DATABASE = "craftcore.db"
+
+
+class Session:
+    """The global options, wherever on the line they stood; the later one counts."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self.db: str | None = None
+        self.config_file: str | None = None
+        self.json = False
+
+    @property
+    def out(self) -> Output:
+        return Output(as_json=self.json)
+
+    @property
+    def path(self) -> Path:
+        """`--db`, else CRAFTCORE_DB, else `craftcore.db` in the service's or the user's state directory."""
+        given = self.db or self._environ.get("CRAFTCORE_DB")
+        return Path(given) if given else state_directory(self._environ) / DATABASE
+
+    @property
+    def config_path(self) -> Path | None:
+        """`--config`, else CRAFTCORE_CONFIG, else none."""
+        given = self.config_file or self._environ.get("CRAFTCORE_CONFIG")
+        return Path(given) if given else None
+
+    def load_config(self) -> Config:
+        """Raises ConfigInvalid."""
+        return Config.load(self.config_path)
+
+    def core(self) -> Core:
+        """The database and its services; nothing is opened yet."""
+        from craftcore.core import Core
+
+        return Core(self.path, self.load_config())
+
+    @contextmanager
+    def changing(self, core: Core) -> Iterator[Transaction]:
+        """One transaction on a database that must exist, and a ring at the daemon's bell after it."""
+        from craftcore.storage.ring import ring
+
+        with core.reading():
+            pass  # the door makes a missing file, and this is no command that makes one
+        try:
+            with core.transaction() as tx:
+                yield tx
+        finally:
+            core.close()
+        ring(core.database.path)
+
+
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """Where a database lives when nobody says: systemd's $STATE_DIRECTORY (the first), else the user's own."""
+    if given := environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0])
+    home = environ.get("XDG_STATE_HOME")
+    return (Path(home) if home and home.startswith("/") else Path.home() / ".local" / "state") / "craftcore"
+
+
+def whole_id(reader: Reader, given: str) -> str:
+    """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound."""
+    found = TriggerStore().ids_like(reader, given) if given else []
+    if not found:
+        raise NotFound(f"no trigger has the id {given!r:.80}")
+    if len(found) > 1 and found[0] != given:
+        raise NotFound(f"{given} begins several ids, {found[0]} and {found[1]} among them; give more of it")
+    return found[0]

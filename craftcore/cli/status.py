@@ -1,0 +1,109 @@
+"""`craftcore status` and `craftcore release`: is it alive, does it move, and does it wait for a person?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.output import with_iso
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.daemon.lock import read_note
+from craftcore.engine import boot
+from craftcore.triggers.store import TriggerStore
+
+OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
+LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1"
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def status(session: Session) -> None:
+    """Whether the daemon runs and keeps up."""
+    found = read_status(session)
+    if session.json:
+        session.out.document(found)
+        return
+    now, counts, daemon = found["now"], found["counts"], found["daemon"]
+    out = session.out
+    out.line(found["verdict"], style="good" if found["ok"] else "bad")
+    if "pid" in daemon:
+        out.line(f"daemon    pid {daemon['pid']} on {daemon['host']}, since {clock_time(daemon['started_at'])}")
+    if found["epoch"]:
+        ended = "" if daemon["running"] else f", {'ended in order' if found['ended_in_order'] else 'died'}"
+        out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
+    out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
+    out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
+    if found["oldest_due_at"] is not None:
+        out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
+    if counts["dead"]:
+        out.line(f"dead      {counts['dead']} (see: craftcore dead list)", style="warn")
+
+
+def read_status(session: Session) -> dict[str, Any]:
+    """Everything `status` says, as its JSON document. Raises NotFound when there is no database."""
+    core = session.core()
+    now = core.clock.now()
+    with core.reading() as reader:
+        counts = TriggerStore().live_counts(reader, now)
+        oldest = reader.value(OLDEST_DUE, now=now)
+        epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
+        held = reader.value("SELECT value FROM facts WHERE name = 'held'")
+    note, running = read_note(core.database.path)
+    daemon: dict[str, Any] = {"running": running}
+    if running and note is not None:
+        daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
+    ok, verdict = _verdict(running, held, counts, core.database.path)
+    return with_iso(
+        {
+            "verdict": verdict,
+            "ok": ok,
+            "now": now,
+            "daemon": daemon,
+            "epoch": epoch["epoch"],
+            "epoch_started_at": epoch["started_at"],
+            "ended_in_order": epoch["ended_at"] is not None,
+            "held": held,
+            "counts": counts,
+            "oldest_due_at": oldest,
+            "oldest_due_seconds": None if oldest is None else now - oldest,
+            "database": str(core.database.path),
+            "bytes": core.database.path.stat().st_size,
+            "wal_bytes": _size(core.database.path.with_name(core.database.path.name + "-wal")),
+        }
+    )
+
+
+def _verdict(running: bool, held: str | None, counts: dict[str, int], path: Path) -> tuple[bool, str]:
+    """Whether all is well, and the sentence that says so. What needs a person comes first."""
+    if held is not None:
+        return False, f"held: {held}. Look at it, then: craftcore release"
+    if not running:
+        waiting = counts["due"] + counts["claimed"] + counts["running"]
+        return False, f"no daemon runs on {path}; {waiting} due. Start one: craftcore run"
+    dead = f", {counts['dead']} dead letters" if counts["dead"] else ""
+    return True, f"running: {counts['running']} at work, {counts['due'] + counts['claimed']} due{dead}"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def release(session: Session) -> None:
+    """Let a held engine go on (status says why it is held)."""
+    with session.changing(session.core()) as tx:
+        reason = boot.release(tx)
+    if session.json:
+        session.out.document({"released": reason is not None, "reason": reason})
+    elif reason is None:
+        session.out.line("nothing was held")
+    else:
+        session.out.line(f"released; it was held because {reason}")

@@ -1,0 +1,215 @@
+"""`craftcore trigger`: look at triggers, ask why one waits, cancel and requeue."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session, whole_id
+from craftcore.cli.why import reasons
+from craftcore.daemon.lock import read_note
+from craftcore.errors import FilterInvalid
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.store import TriggerStore
+
+COLUMNS = ("id", "created", "workflow", "source", "status", "due", "attempts", "reason")
+ONE_LINE_EACH = 50
+
+
+@click.group(cls=Noun)
+def trigger() -> None:
+    """What was accepted: list, show, why, cancel, requeue."""
+
+
+@trigger.command("list")
+@click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
+@click.option("--source", metavar="SOURCE", help="Only of this source.")
+@click.option("--workflow", metavar="NAME", help="Only for this workflow.")
+@click.option("--session", "session_id", metavar="ID", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(
+    session: Session,
+    /,
+    status: str | None,
+    source: str | None,
+    workflow: str | None,
+    session_id: str | None,
+    limit: int,
+) -> None:
+    """The newest triggers, newest first."""
+    chosen = {
+        "status": _allowed("status", status, list(TriggerStatus)),
+        "source": _allowed("source", source, list(TriggerSource)),
+    }
+    with session.core().reading() as reader:
+        found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
+    print_triggers(session.out, found)
+
+
+@trigger.command("show")
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, trigger_id: str) -> None:
+    """Everything about one trigger: its row, its attempts, and what happened in each."""
+    with session.core().reading() as reader:
+        row = _get(reader, trigger_id)
+        records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
+    told = told_trigger(row)
+    if session.json:
+        session.out.document({**told, "executions": records})
+        return
+    out = session.out
+    out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
+    for record in records:
+        error = f", {record['error_code']}" if record["error_code"] else ""
+        out.line()
+        out.line(f"{record['id']}  attempt {record['attempt']}: {record['status']}{error}", style="bold")
+        for event in record["events"]:
+            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  {json.dumps(event['payload'])}")
+        if record["response"] is not None:
+            out.line(f"  response {json.dumps(record['response'])}")
+
+
+@trigger.command("why")
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def why(session: Session, /, trigger_id: str) -> None:
+    """What a trigger waits for, and the query that proves it."""
+    core = session.core()
+    _, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        row = _get(reader, trigger_id)
+        weight = core.config.triggers.priority_weight
+        found = reasons(reader, row, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
+    if session.json:
+        session.out.document({"id": row.id, "status": row.status.value, "reasons": [asdict(one) for one in found]})
+        return
+    session.out.line(f"{row.id} is {row.status.value}", style="bold")
+    for one in found:
+        session.out.line(f"  {one.text}")
+        session.out.line(f"    {one.query};", style="dim")
+
+
+@trigger.command("cancel")
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--all", "everything", is_flag=True, help="All that is not settled.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, yes: bool) -> None:
+    """Settle waiting triggers as cancelled; running ones are cancelled at their next await."""
+    ids_or_all(ids, everything, yes, "cancel every trigger that is not settled")
+    core = session.core()
+    words = f"cancelled: {reason}" if reason else "cancelled"
+    with session.changing(core) as tx:
+        chosen = TriggerStore().live_ids(tx) if everything else [whole_id(tx, given) for given in ids]
+        done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
+    say_done(session, done, lambda row: "has started; asked to cancel" if row.is_started else "cancelled")
+
+
+@trigger.command("requeue")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.pass_obj
+def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
+    """Give DEAD or FAILED triggers another life, due now, with all their attempts."""
+    core = session.core()
+    with session.changing(core) as tx:
+        done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]
+    say_done(session, done, lambda row: f"is pending again, due {clock_time(row.due_at)}")
+
+
+def print_triggers(out: Output, found: list[Trigger]) -> None:
+    """As a table, or as an array."""
+    if out.as_json:
+        out.document([told_trigger(row) for row in found])
+        return
+    cells = [
+        (
+            row.id,
+            clock_time(row.created_at),
+            row.workflow,
+            row.source,
+            row.status,
+            clock_time(row.due_at),
+            row.attempts,
+            row.error_message or row.reason,
+        )
+        for row in found
+    ]
+    out.table(COLUMNS, cells)
+
+
+def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
+    """What was changed: a line each, a line for many, or an array."""
+    if session.json:
+        session.out.document([told_trigger(row) for row in done])
+        return
+    if len(done) > ONE_LINE_EACH:
+        for text, count in Counter(words(row) for row in done).items():
+            session.out.line(f"{count:,} triggers: each {text}")
+        return
+    for row in done:
+        session.out.line(f"{row.id} {words(row)}")
+    if not done:
+        session.out.line("nothing to do")
+
+
+def told_trigger(row: Trigger) -> dict[str, Any]:
+    """The row as its JSON document: the payload as an object, moments also in ISO."""
+    told = asdict(row)
+    told["payload"] = _json(told.pop("payload_json"))
+    return with_iso(told)
+
+
+def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    told = with_iso({name: value for name, value in row.items() if not name.endswith("_json")})
+    for name in ("envelope", "routing", "response"):
+        told[name] = _json(row[f"{name}_json"])
+    told["events"] = [_event(event) for event in ExecutionStore().events(reader, row["seq"])]
+    return told
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    told = with_iso(row)
+    told["payload"] = _json(told.pop("payload_json"))
+    return told
+
+
+def _get(reader: Reader, given: str) -> Trigger:
+    row = TriggerStore().get(reader, whole_id(reader, given))
+    assert row is not None, given
+    return row
+
+
+def _readable(name: str, told: dict[str, Any], value: Any) -> object:
+    if f"{name}_iso" in told:
+        return None if value is None else clock_time(value)
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+def _json(text: str | None) -> Any:
+    """What a column of JSON says; a row that was damaged is shown as it is."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _allowed(field: str, value: str | None, allowed: list[str]) -> str | None:
+    if value is None:
+        return None
+    if value.upper() not in allowed:
+        raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(allowed)}")
+    return value.upper()

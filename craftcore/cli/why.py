@@ -1,0 +1,146 @@
+"""What a trigger waits for: every reason that holds now, each with the query that proves it.
+
+The queries are run as they are printed, so that nobody has to believe us: paste one into any SQLite shell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
+
+ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
+HELD = "SELECT value FROM facts WHERE name = 'held'"
+LANE = """SELECT id, status, started_at FROM triggers
+ WHERE lane = :lane AND status = 'CLAIMED' AND id <> :id"""
+LANE_EARLIER = """SELECT id, status, due_at FROM triggers
+ WHERE lane = :lane AND status = 'PENDING' AND due_at <= :now
+   AND (due_at + :weight * priority, seq) < (:rank, :seq) ORDER BY due_at + :weight * priority, seq LIMIT 1"""
+DECLARED = "SELECT count(*) AS declared, max(name = :workflow) AS is_declared FROM workflows"
+AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
+       count(*) FILTER (WHERE started_at IS NULL) AS claimed
+  FROM triggers WHERE status = 'CLAIMED'"""
+EPOCH = "SELECT max(epoch) FROM epochs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One thing a trigger waits for. `code` is for programs, `text` for people, `query` proves it."""
+
+    code: str
+    text: str
+    query: str
+
+
+def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
+    """What holds, the most telling first; never empty."""
+    if trigger.status.is_settled:
+        return [_settled(trigger)]
+    if trigger.status is TriggerStatus.CLAIMED:
+        return _claimed(reader, trigger, now, daemon_runs=daemon_runs)
+    found = _pending(reader, trigger, now, daemon_runs=daemon_runs, weight=priority_weight)
+    return found or [_its_turn(reader, trigger, now)]
+
+
+def _settled(trigger: Trigger) -> Reason:
+    error = f": {trigger.error_code}: {trigger.error_message}" if trigger.error_message else ""
+    text = f"settled {trigger.status} at {clock_time(trigger.settled_at)}, reason: {trigger.reason}{error}"
+    return Reason(code="settled", text=text, query=shown(ROW, id=trigger.id))
+
+
+def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool) -> list[Reason]:
+    query = shown(ROW, id=trigger.id)
+    asked = trigger.cancel_requested_at
+    if not daemon_runs:
+        text = f"claimed by the daemon of epoch {trigger.claimed_epoch}, which is gone; the next start reclaims it"
+        if asked is not None:
+            text = (
+                f"its cancellation was asked for {from_now(asked, now)}; the daemon is gone, the next start settles it"
+            )
+        return [Reason(code="no daemon", text=text, query=query)]
+    if trigger.started_at is None:
+        busy = reader.one(AT_WORK) or {}
+        text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
+        if trigger.crash_count >= CRASHES_BEFORE_ALONE:
+            text = f"claimed; was in {trigger.crash_count} crashes, so it waits to run alone"
+        return [Reason(code="claimed", text=text, query=shown(AT_WORK))]
+    since = f"since {clock_time(trigger.started_at)}, for {span(now - trigger.started_at)}, attempt {trigger.attempts}"
+    found = [Reason(code="running", text=f"running {since}", query=query)]
+    if asked is not None:
+        text = f"its cancellation was asked for {from_now(asked, now)}; code is cancelled at its next await"
+        found.insert(0, Reason(code="cancelling", text=text, query=query))
+    return found
+
+
+def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, weight: float) -> list[Reason]:
+    found = []
+    if trigger.due_at > now:
+        found.append(_not_due(trigger, now))
+    if (held := reader.value(HELD)) is not None:
+        found.append(Reason(code="held", text=f"everything is held: {held}. craftcore release", query=shown(HELD)))
+    if not daemon_runs:
+        text = "no daemon runs on this database. Start one: craftcore run"
+        found.append(Reason(code="no daemon", text=text, query=shown(EPOCH)))
+    if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
+        found.append(busy)
+    declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
+    if trigger.workflow is not None and declared["declared"] and not declared["is_declared"]:
+        text = f"the last daemon declared no workflow {trigger.workflow}: run now, it would fail"
+        query = shown(DECLARED, workflow=trigger.workflow)
+        found.append(Reason(code="unknown workflow", text=text, query=query))
+    return found
+
+
+def _not_due(trigger: Trigger, now: float) -> Reason:
+    until = f"{clock_time(trigger.due_at)}, {from_now(trigger.due_at, now)}"
+    query = shown(ROW, id=trigger.id)
+    if trigger.not_before is None or trigger.not_before < trigger.due_at or trigger.reason == "requeued":
+        return Reason(code="not due", text=f"not due until {until}", query=query)
+    if trigger.reason == "snoozed":
+        return Reason(code="snoozed", text=f"the workflow asked to be run again at {until}", query=query)
+    error = f" with {trigger.error_code}: {trigger.error_message}" if trigger.error_code else f": {trigger.reason}"
+    text = f"in backoff until {until}; attempt {trigger.attempts} failed{error}"
+    return Reason(code="backoff", text=text, query=query)
+
+
+def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason | None:
+    holder = reader.one(LANE, lane=trigger.lane, id=trigger.id)
+    if holder is not None:
+        doing = "runs" if holder["started_at"] is not None else "is claimed"
+        text = f"its lane {trigger.lane} is busy: trigger {holder['id']} {doing}"
+        return Reason(code="lane busy", text=text, query=shown(LANE, lane=trigger.lane, id=trigger.id))
+    given: dict[str, Any] = {
+        "lane": trigger.lane,
+        "seq": trigger.seq,
+        "now": now,
+        "weight": weight,
+        "rank": trigger.due_at + weight * trigger.priority,
+    }
+    earlier = reader.one(LANE_EARLIER, **given)
+    if earlier is None:
+        return None
+    text = f"trigger {earlier['id']} of its lane {trigger.lane} comes first"
+    return Reason(code="lane order", text=text, query=shown(LANE_EARLIER, **given))
+
+
+def _its_turn(reader: Reader, trigger: Trigger, now: float) -> Reason:
+    busy = reader.one(AT_WORK) or {}
+    text = (
+        f"due since {span(now - trigger.due_at)}; nothing is in its way but its turn "
+        f"({busy.get('running')} running, {busy.get('claimed')} claimed before it)"
+    )
+    return Reason(code="its turn", text=text, query=shown(AT_WORK))
+
+
+def shown(sql: str, **given: Any) -> str:
+    """The query with its values in it, for a person to paste. What is run is given its values as parameters."""
+    return " ".join(re.sub(r":([a-z]+)", lambda match: _literal(given[match[1]]), sql).split())
+
+
+def _literal(value: object) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else "NULL" if value is None else repr(value)

@@ -1,0 +1,62 @@
+"""Time, ids and chance: the only place that asks the operating system for any of them.
+
+Wall time is UTC epoch seconds, as in the tables. Everything that needs it is given a `Clock`, so that a test or a
+seeded simulation decides what time it is and which ids come next.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Protocol
+
+YEAR_10000 = 253_402_300_800.0
+"""No moment is as late as this: no calendar of ours could print it."""
+
+
+class Clock(Protocol):
+    """What the time is, and what the next id is."""
+
+    def now(self) -> float:
+        """Wall time in UTC epoch seconds."""
+
+    def boot_time(self) -> float:
+        """Seconds since the machine started, suspend included; never set back."""
+
+    def new_id(self) -> str:
+        """A UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
+
+
+class SystemClock:
+    """The machine's own time, and ids from it."""
+
+    def __init__(self) -> None:
+        self._ids = Uuid7(random.Random())
+
+    def now(self) -> float:
+        return time.time()
+
+    def boot_time(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def new_id(self) -> str:
+        return self._ids.next(time.time())
+
+
+class Uuid7:
+    """UUIDv7 that only grow: the millisecond, a 12-bit counter within it, 62 random bits.
+
+    They grow also when the clock is set back or a millisecond makes more than 4,096: then the millisecond runs ahead.
+    Growing keys are what keeps inserts at one edge of each index.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._last = 0  # millisecond << 12 | counter
+
+    def next(self, now: float) -> str:
+        tick = max(int(now * 1000) << 12, self._last + 1)
+        self._last = tick
+        value = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | self._rng.getrandbits(62)
+        text = f"{value:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

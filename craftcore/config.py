@@ -1,0 +1,212 @@
+"""Settings: frozen, read once from TOML, every mistake reported at once.
+
+One class per table, one field per key: its type says what is allowed, its default is what holds without a file.
+`config/craftcore.toml` tells the why of each to the person who edits it.
+
+    Config.load(None)                       the defaults
+    Config.load(Path("craftcore.toml"))     the file over the defaults, or ConfigInvalid with one line per mistake
+
+Settings built in Python (`RetrySettings(max_attempts=3)`) are taken as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from craftcore.errors import ConfigInvalid
+
+_FILE_MAX_BYTES = 1 << 20
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number within these bounds, both included."""
+
+    low: float
+    high: float
+
+
+Variables = tuple[str, ...]
+"""Names of environment variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """How the process runs. Times in seconds."""
+
+    concurrency: Annotated[int, Between(1, 1000)] = 16
+    shutdown_grace: Annotated[float, Between(0, 3600)] = 30.0
+    poll_seconds: Annotated[float, Between(0.1, 30)] = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """How the file is written. `busy_timeout` (seconds) is how long a producer waits for the write lock."""
+
+    synchronous: Literal["full", "normal"] = "full"
+    busy_timeout: Annotated[float, Between(0, 3600)] = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerSettings:
+    """How triggers are claimed and ordered. `overdue_after` in seconds."""
+
+    lease_seconds: Annotated[float, Between(5, 86_400)] = 60.0
+    claim_batch: Annotated[int, Between(1, 10_000)] = 256
+    priority_weight: Annotated[float, Between(0, 86_400)] = 60.0
+    overdue_after: Annotated[float, Between(0, 31_536_000)] = 120.0
+    payload_max_bytes: Annotated[int, Between(1024, 16 << 20)] = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """The retry policy of a workflow that declares none."""
+
+    max_attempts: Annotated[int, Between(1, 1000)] = 5
+    base_seconds: Annotated[float, Between(0, 86_400)] = 10.0
+    cap_seconds: Annotated[float, Between(0, 2_592_000)] = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """What is kept of an execution."""
+
+    response_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """What `command.run` allows. `timeout` in seconds; `environment` names the variables it passes on."""
+
+    timeout: Annotated[float, Between(0.1, 2_592_000)] = 3600.0
+    output_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10
+    environment: Variables = ("PATH", "HOME", "LANG", "TZ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How much the daemon says, and in which form."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting, table by table."""
+
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    triggers: TriggerSettings = field(default_factory=TriggerSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    records: RecordSettings = field(default_factory=RecordSettings)
+    command: CommandSettings = field(default_factory=CommandSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+    @classmethod
+    def load(cls, path: Path | None) -> Config:
+        """The file's settings over the defaults; None is the defaults.
+
+        Raises ConfigInvalid: one line for a file that cannot be read, else one line per mistake in it.
+        """
+        if path is None:
+            return cls()
+        document = _read(path)
+        mistakes: list[str] = []
+        kinds = get_type_hints(cls)
+        config = cls(**{name: _table(name, kind, document.get(name, {}), mistakes) for name, kind in kinds.items()})
+        mistakes.extend(_unknown("", document, kinds))
+        if not mistakes:  # how two values relate is worth a word only once each is allowed
+            mistakes.extend(_broken_relations(config))
+        if mistakes:
+            raise ConfigInvalid("\n".join(f"{path}: {mistake}" for mistake in mistakes))
+        return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_FILE_MAX_BYTES + 1)
+        if len(text) > _FILE_MAX_BYTES:
+            raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, so it is no configuration")
+        return tomllib.loads(text.decode())
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{path}: is not UTF-8 text, at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits
+        raise ConfigInvalid(f"{path}: is not TOML: {error}") from error
+
+
+def _table(name: str, kind: type[Any], given: object, mistakes: list[str]) -> Any:
+    """The settings of one table. A mistake is noted, and its key keeps the default."""
+    if not isinstance(given, dict):
+        mistakes.append(f"{name} is {_shown(given)}; allowed: a table")
+        return kind()
+    rules = get_type_hints(kind, include_extras=True)
+    values: dict[str, Any] = {}
+    for key in (key for key in rules if key in given):
+        try:
+            values[key] = _allowed(rules[key], given[key])
+        except ValueError as refused:
+            mistakes.append(f"{name}.{key} is {_shown(given[key])}; allowed: {refused}")
+    mistakes.extend(_unknown(f"{name}.", given, rules))
+    return kind(**values)
+
+
+def _allowed(rule: Any, value: Any) -> Any:
+    """The value as its setting keeps it. Raises ValueError that says what is allowed."""
+    if get_origin(rule) is Literal:
+        choices = get_args(rule)
+        if value in choices:
+            return value
+        raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
+    if rule == Variables:
+        if isinstance(value, list) and all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in value):
+            return tuple(value)
+        raise ValueError("a list of names of environment variables")
+    kind, bounds = get_args(rule)
+    # By exact type: True is an int to Python, and no number to a reader of TOML. NaN is within no bounds.
+    if (type(value) is int or type(value) is kind) and bounds.low <= value <= bounds.high:
+        return kind(value)
+    raise ValueError(f"a {'whole number' if kind is int else 'number'} from {bounds.low} to {bounds.high}")
+
+
+def _unknown(table: str, given: dict[str, Any], known: dict[str, Any]) -> Iterator[str]:
+    """A line for each name that is not one of ours, with the one that was probably meant."""
+    for name in given:
+        if name in known:
+            continue
+        homes = [home for home, kind in get_type_hints(Config).items() if name in get_type_hints(kind)]
+        if homes:
+            hint = f"it belongs in [{homes[0]}]"
+        elif near := get_close_matches(name.lower(), known, n=1):
+            hint = f"did you mean '{near[0]}'?"
+        else:
+            hint = f"allowed: {', '.join(known)}"
+        yield f"{table}{name if name.isidentifier() else _shown(name)} is unknown; {hint}"
+
+
+def _broken_relations(config: Config) -> Iterator[str]:
+    retry, output, response = config.retry, config.command.output_max_bytes, config.records.response_max_bytes
+    if retry.cap_seconds < retry.base_seconds:
+        allowed = f"at least retry.base_seconds ({retry.base_seconds:g})"
+        yield f"retry.cap_seconds is {retry.cap_seconds:g}; allowed: {allowed}"
+    if output > response:
+        yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
+
+
+def _shown(value: object) -> str:
+    """The value in one short line, whatever a file may hold."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print an integer of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:57]}..."

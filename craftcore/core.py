@@ -1,0 +1,62 @@
+"""The one place of wiring: a database and the services on it, for the daemon, the CLI, producers and tests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from craftcore.clock import Clock, SystemClock
+from craftcore.config import Config
+from craftcore.errors import NotFound
+from craftcore.storage import migrate
+from craftcore.storage.database import Database
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.triggers.claims import ClaimService
+from craftcore.triggers.service import TriggerService
+
+
+class Core:
+    """One database with the services on it. Raises a StorageError when it cannot be opened."""
+
+    def __init__(self, path: Path, config: Config, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.database = Database(
+            path,
+            self.clock,
+            synchronous=config.storage.synchronous,
+            busy_timeout=config.storage.busy_timeout,
+        )
+        self.triggers = TriggerService(self.clock, payload_max_bytes=config.triggers.payload_max_bytes)
+        self.claims = ClaimService(
+            lease_seconds=config.triggers.lease_seconds,
+            priority_weight=config.triggers.priority_weight,
+        )
+
+    def prepare(self) -> None:
+        """Make sure the schema is this program's: a new file gets it, an older one is refused."""
+        try:
+            with self.database.reading() as reader:
+                fresh = reader.value("SELECT count(*) FROM sqlite_schema") == 0
+                if not fresh:
+                    migrate.require_current(reader, self.database.path)
+        except NotFound:
+            fresh = True
+        if fresh:
+            migrate.migrate(self.database, self.clock)
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """The synchronous door: one transaction, on disk when the block is left."""
+        return self.database.transaction()
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """One read-only snapshot of a database whose schema is this program's."""
+        with self.database.reading() as reader:
+            migrate.require_current(reader, self.database.path)
+            yield reader
+
+    def close(self) -> None:
+        """Close what the synchronous door opened."""
+        self.database.close()

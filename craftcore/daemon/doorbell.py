@@ -1,0 +1,96 @@
+"""The doorbell: how a producer in another process wakes an idle daemon within milliseconds.
+
+A datagram socket beside the database, for its owner only. What a ring says is not read; who rang, the kernel says.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import zlib
+from contextlib import suppress
+
+import anyio
+
+from craftcore.errors import CannotCreate
+from craftcore.storage.ring import address, bell_path
+
+DRAIN_MAX = 1024
+"""Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""
+
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size)  # no room for descriptors somebody may send along
+
+
+class Doorbell:
+    """The daemon's end. Open it only while holding the daemon lock: it takes the place of a bell left behind."""
+
+    def __init__(self, bell: socket.socket, path: str) -> None:
+        self._socket = bell
+        self._path = path
+        self.ignored = 0  # rings from other users since it was opened
+
+    @classmethod
+    def open(cls, db_path: str | os.PathLike[str]) -> Doorbell:
+        """Raises CannotCreate when the socket cannot be made beside the database."""
+        path = bell_path(db_path)
+        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            bell.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            _bind(bell, path)
+        except OSError as error:
+            bell.close()
+            raise CannotCreate(f"cannot make the doorbell {path}: {error.strerror or error}", path=path) from error
+        return cls(bell, path)
+
+    async def wait(self) -> None:
+        """Return once somebody rang. All rings queued by then are answered by this one return."""
+        while True:
+            await anyio.wait_readable(self._socket)
+            if self._drain():
+                return
+
+    def close(self) -> None:
+        """Take the bell down. Whoever rings from now on is told that nobody listens."""
+        self._socket.close()
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    def _drain(self) -> bool:
+        rang = False
+        for _ in range(DRAIN_MAX):
+            try:
+                _, ancillary, _, _ = self._socket.recvmsg(1, _ANCILLARY_BYTES)
+            except BlockingIOError:
+                break
+            if may_ring(_sender_uid(ancillary), owner=os.getuid()):
+                rang = True
+            else:
+                self.ignored += 1
+        return rang
+
+
+def may_ring(uid: int | None, *, owner: int) -> bool:
+    """The daemon's own user and root may; nobody else, nor a sender the kernel did not name."""
+    return uid in (owner, 0)
+
+
+def _bind(bell: socket.socket, path: str) -> None:
+    """Bind under a short name and move it into place: the name may be too long to bind, and a stale bell goes."""
+    folder, name = os.path.split(path)
+    short = f".{zlib.crc32(os.fsencode(name)):08x}.bell"
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, short))
+    os.fchmod(bell.fileno(), 0o600)  # before bind it is the mode the file is made with; umask belongs to all threads
+    with address(folder, short) as where:
+        bell.bind(where)
+    os.replace(os.path.join(folder, short), path)
+
+
+def _sender_uid(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) >= _CREDENTIALS.size:
+            _, uid, _ = _CREDENTIALS.unpack_from(content)
+            return int(uid)
+    return None

@@ -1,0 +1,148 @@
+"""One daemon per database, proven by the kernel.
+
+The proof is an `flock` on `<db>.lock`, a side file that is never removed; it falls with the process that holds it,
+however that dies. Inside is a note, which proves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
+from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
+
+PROBES_OUTLIVED = 40
+PROBE_WAIT_SECONDS = 0.005
+"""`read_note` holds the lock, shared, for an instant; a daemon that starts just then asks again before it gives up."""
+
+
+class DaemonLock:
+    """The held lock. `previous` is what an earlier daemon left, None when there is nothing readable."""
+
+    def __init__(self, descriptor: int, path: str, note: LockNote, previous: LockNote | None) -> None:
+        self._descriptor: int | None = descriptor
+        self._note = note
+        self.path = path
+        self.previous = previous
+
+    @classmethod
+    def acquire(cls, db_path: str | os.PathLike[str], *, pid: int, host: str, now: float) -> DaemonLock:
+        """Take the lock and put our name on it; the earlier `database_id` and `epoch` stay until `write`.
+
+        Raises DaemonRunning, naming the holder, when it is held; CannotCreate or PermissionRefused when
+        the file cannot be made or opened.
+        """
+        path = lock_path(db_path)
+        descriptor = _open(path)
+        try:
+            if not _flock(descriptor, path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
+                raise DaemonRunning(_held_by(_read(descriptor), path), path=path)
+            previous = _read(descriptor)
+            note = replace(previous or LockNote(pid=pid, host=host, started_at=now), pid=pid, host=host, started_at=now)
+            _write(descriptor, path, note)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor, path, note, previous)
+
+    def write(self, *, database_id: str, epoch: int) -> None:
+        """Note, durably, which database this is and which epoch it has come to."""
+        assert self._descriptor is not None, "the lock was released"
+        self._note = replace(self._note, database_id=database_id, epoch=epoch)
+        _write(self._descriptor, self.path, self._note)
+
+    def release(self) -> None:
+        """Let the next daemon in. The file and its note stay."""
+        if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for copies of the descriptor in forked children
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def lock_path(db_path: str | os.PathLike[str]) -> str:
+    """Beside the real file: two links to one database are one database."""
+    return os.path.realpath(db_path) + ".lock"
+
+
+def read_note(db_path: str | os.PathLike[str]) -> tuple[LockNote | None, bool]:
+    """What the lock file says, and whether a daemon holds it now. Makes no file. Raises PermissionRefused."""
+    path = lock_path(db_path)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None, False
+    except PermissionError as error:
+        raise PermissionRefused(f"may not read the lock file {path}", path=path) from error
+    except OSError as error:
+        raise StorageError(f"cannot read the lock file {path}: {error.strerror}", path=path) from error
+    try:
+        held = not _flock(descriptor, path, fcntl.LOCK_SH, tries=1)
+        return _read(descriptor), held
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    # Opened, not replaced: a lock on a file that somebody else replaces locks nothing.
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except PermissionError as error:
+        if os.path.lexists(path):
+            raise PermissionRefused(f"may not open the lock file {path}", path=path) from error
+        raise CannotCreate(f"may not create the lock file {path}", path=path) from error
+    except OSError as error:
+        raise CannotCreate(f"cannot create the lock file {path}: {error.strerror}", path=path) from error
+
+
+def _flock(descriptor: int, path: str, how: int, *, tries: int) -> bool:
+    """True when it is ours now, False when another process has it."""
+    for attempt in range(tries):
+        if attempt:
+            time.sleep(PROBE_WAIT_SECONDS)
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise StorageError(f"cannot lock {path}: {error.strerror}", path=path) from error
+    return False
+
+
+def _write(descriptor: int, path: str, note: LockNote) -> None:
+    # Overwritten first and cut after: the first line is the old note or the new one, and never nothing.
+    line = note_line(note)
+    try:
+        os.pwrite(descriptor, line, 0)
+        os.ftruncate(descriptor, len(line))
+        os.fsync(descriptor)
+    except OSError as error:
+        failure = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        raise failure(f"cannot write the lock file {path}: {error.strerror}", path=path) from error
+
+
+def _read(descriptor: int) -> LockNote | None:
+    try:
+        return note_from(os.pread(descriptor, NOTE_MAX_BYTES, 0))
+    except OSError:
+        return None
+
+
+def _held_by(note: LockNote | None, path: str) -> str:
+    if note is None:
+        return f"another daemon holds this database and has not yet said who it is (lock {path})"
+    return f"another daemon holds this database: pid {note.pid} on {note.host} since {note.since} (lock {path})"

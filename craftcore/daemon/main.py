@@ -1,0 +1,225 @@
+"""What `craftcore run` does: boot, say READY, run until a signal or until idle, drain, and say with which code it ends.
+
+first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
+a second one               cancel it now; its attempts are given back
+SIGHUP                     read the configuration again; what cannot change while running waits for the next start
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from craftcore.actions.command import command_workflow
+from craftcore.app import App
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.daemon import logging
+from craftcore.daemon.running import only, running
+from craftcore.daemon.signals import watch_signals
+from craftcore.daemon.status_text import Condition, status_text
+from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.watchdog import watchdog
+from craftcore.engine.engine import Engine
+from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound
+from craftcore.storage import migrate
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.store import TriggerStore
+
+log = structlog.get_logger(__name__)
+
+COMMAND = "command.run"
+STATUS_SECONDS = 3.0
+IDLE_POLL_SECONDS = 0.05
+WORK_FAILED = 4
+RELOADABLE = "log.level"
+
+
+def run(
+    app: App, path: Path, load_config: Callable[[], Config], *, paused: bool = False, until_idle: bool = False
+) -> int:
+    """Run the app on the database at `path`; the exit code.
+
+    Raises the CraftcoreError that kept it from starting or ended it. Any other exception is a bug of ours: its
+    traceback is in the log by then.
+    """
+    config = load_config()
+    journal = logging.under_journal(sys.stderr, os.environ)
+    logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
+    notifier = Notifier.from_environment(os.environ)
+    declare_command(app, config)
+    try:
+        refuse_foreign(path, config)
+        return anyio.run(Daemon(app, path, config, load_config, notifier).serve, paused, until_idle)
+    except BaseException as error:
+        failure = only(error) if isinstance(error, BaseExceptionGroup) else error
+        if not isinstance(failure, CraftcoreError | KeyboardInterrupt):
+            log.critical("daemon.crashed", exc_info=failure)
+        raise failure from None
+
+
+def declare_command(app: App, config: Config) -> None:
+    """Every app the daemon runs can run programs, unless it has a workflow of that name itself."""
+    if COMMAND not in app.workflows:
+        settings = config.command
+        workflow = command_workflow(
+            timeout=settings.timeout,
+            output_max_bytes=settings.output_max_bytes,
+            environment=settings.environment,
+            environ=os.environ,
+        )
+        app.declare(COMMAND, workflow)
+
+
+def refuse_foreign(path: Path, config: Config) -> None:
+    """Raise DatabaseInvalid for a file that is not ours, before anything beside it is made."""
+    core = Core(path, config)
+    try:
+        with core.database.reading() as reader:
+            migrate.pending(reader, migrate.shipped(), core.database.path)
+    except NotFound:
+        pass  # it will be made
+
+
+class Daemon:
+    """One run of the daemon: the engine between the service manager, the signals and the clock on the wall."""
+
+    def __init__(
+        self, app: App, path: Path, config: Config, load_config: Callable[[], Config], notifier: Notifier
+    ) -> None:
+        self._app = app
+        self._path = path
+        self._config = config
+        self._load_config = load_config
+        self._notifier = notifier
+        self._core = Core(path, config)
+        self._triggers = TriggerStore()
+        self._engine: Engine | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._stopping = False
+
+    async def serve(self, paused: bool, until_idle: bool) -> int:
+        """Boot, run, drain. The exit code: 0, or 4 when it ran until idle and something failed for good."""
+        began = self._core.clock.now()
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
+            await tasks.start(watch_signals, self._on_stop, self._on_stop_again, self._on_reload)
+            async with running(self._app, self._path, self._config, paused=paused) as engine:
+                self._engine = engine
+                await self._attend(engine, until_idle)
+            self._say_stopping(engine)
+            tasks.cancel_scope.cancel()
+        if self._engine is None:
+            return 0
+        log.info("daemon.stopped", attempts=dict(self._engine.counts))
+        return WORK_FAILED if until_idle and self._something_failed(self._engine, began) else 0
+
+    async def _attend(self, engine: Engine, until_idle: bool) -> None:
+        """Until the engine has drained, which cancels this."""
+        await engine.round_trip()  # READY means that it moves, not that it was started
+        status = status_text(await self._condition(engine))
+        self._notifier.ready(status)
+        log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(watchdog, self._notifier, engine.round_trip)
+            beside.start_soon(self._report, engine, status)
+            if until_idle:
+                beside.start_soon(self._leave_when_idle, engine)
+            await anyio.sleep_forever()
+
+    async def _report(self, engine: Engine, said: str) -> None:
+        while self._notifier.is_heard:
+            await anyio.sleep(STATUS_SECONDS)
+            status = status_text(await self._condition(engine))
+            if status != said and not self._stopping and self._notifier.status(status):
+                said = status
+
+    async def _leave_when_idle(self, engine: Engine) -> None:
+        while not (engine.is_idle and await self._nothing_to_claim(engine)):  # noqa: ASYNC110 - others emit unheard
+            await anyio.sleep(IDLE_POLL_SECONDS)
+        if engine.feeder.held_reason is not None:
+            log.warning("daemon.idle", held=engine.feeder.held_reason)
+        engine.stop()
+
+    async def _nothing_to_claim(self, engine: Engine) -> bool:
+        if engine.feeder.paused or engine.feeder.held_reason is not None:
+            return True
+        return await anyio.to_thread.run_sync(self._due) == 0 and engine.is_idle
+
+    async def _condition(self, engine: Engine) -> Condition:
+        """How the engine is. What is due is counted only where somebody listens, and not while nothing is."""
+        listening = self._notifier.is_heard and not engine.is_idle
+        waiting = engine.writer.waiting_since
+        return Condition(
+            running=engine.running,
+            due=await anyio.to_thread.run_sync(self._due) if listening else None,
+            settled=engine.counts,
+            held=engine.feeder.held_reason,
+            paused=engine.feeder.paused and not self._stopping,
+            storage_full=engine.writer.full,
+            lock_wait=None if waiting is None else time.monotonic() - waiting,
+        )
+
+    def _due(self) -> int:
+        with self._core.reading() as reader:
+            return self._triggers.live_counts(reader, self._core.clock.now())["due"]
+
+    def _something_failed(self, engine: Engine, began: float) -> bool:
+        """Also what the boot buried counts, and that no attempt of this engine settled."""
+        if engine.counts[TriggerStatus.FAILED] or engine.counts[TriggerStatus.DEAD]:
+            return True
+        with self._core.reading() as reader:
+            return any((letter.settled_at or 0.0) >= began for letter in self._triggers.dead(reader, limit=1))
+
+    def _on_stop(self, signal: str) -> None:
+        log.info("daemon.stopping", signal=signal, running=self._engine.running if self._engine else 0)
+        if self._engine is None:
+            if self._scope is not None:
+                self._scope.cancel()
+            return
+        self._say_stopping(self._engine)
+        self._engine.stop()
+
+    def _on_stop_again(self, signal: str) -> None:
+        log.warning("daemon.hurrying", signal=signal)
+        if self._engine is not None:
+            self._engine.hurry()
+
+    def _say_stopping(self, engine: Engine) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._notifier.stopping(f"stopping; {engine.running} still running")
+
+    def _on_reload(self) -> None:
+        self._notifier.reloading()
+        logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
+        try:
+            self._take_over(self._load_config())
+        except ConfigInvalid as error:
+            log.error("config.refused", reason=error.message, kept="the settings as they were")
+        finally:
+            logging.set_level(self._config.log.level)
+        self._notifier.ready("reloaded")
+
+    def _take_over(self, fresh: Config) -> None:
+        changed = changed_keys(self._config, fresh)
+        if not changed:
+            log.info("config.unchanged")
+            return
+        later = [key for key in changed if key != RELOADABLE]
+        log.info("config.changed", applied=[key for key in changed if key == RELOADABLE], at_next_start=later)
+        self._config = replace(self._config, log=replace(self._config.log, level=fresh.log.level))
+
+
+def changed_keys(old: Config, new: Config) -> list[str]:
+    """The settings that differ, as `table.key`."""
+    before, after = asdict(old), asdict(new)
+    return [f"{table}.{key}" for table in before for key in before[table] if before[table][key] != after[table][key]]

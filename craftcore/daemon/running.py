@@ -1,0 +1,176 @@
+"""One engine's life: lock, boot, consume, drain. What the daemon and an embedded engine have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio
+import structlog
+
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.lock_note import LockNote
+from craftcore.engine import boot as booting
+from craftcore.engine.engine import Engine
+from craftcore.errors import RowInvalid
+from craftcore.executions.recorder import Recorder
+from craftcore.storage import migrate
+from craftcore.storage.writer import Writer
+from craftcore.triggers.backoff import RetryPolicy
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def running(
+    app: App, path: Path, config: Config, clock: Clock | None = None, *, paused: bool = False
+) -> AsyncIterator[Engine]:
+    """Boot and run the engine; drain it when the block is left.
+
+    Lock -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning when another process
+    runs this database, another StorageError when it cannot be opened, or the one that ended the engine.
+    """
+    _be_quiet()
+    core = Core(path, config, clock)
+    app.default_retry = RetryPolicy(
+        max_attempts=config.retry.max_attempts, base=config.retry.base_seconds, cap=config.retry.cap_seconds
+    )
+    recorder = Recorder(
+        response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
+    )
+    process = booting.Process(
+        boot_id=core.clock.new_id(),
+        machine_boot_id=_machine_boot_id(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        version=version("craftcore"),
+    )
+    async with AsyncExitStack() as life:
+        life.callback(core.close)
+        core.database.create()
+        lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
+        life.callback(lock.release)
+        boot = _boot(core, app, process, lock)
+        bell = Doorbell.open(core.database.path)
+        life.callback(bell.close)
+        writer = await life.enter_async_context(Writer(core.database, on_fatal=lambda error: engine.fail(error)))
+        engine = Engine(app, core.triggers, core.claims, recorder, writer, core.clock, config, epoch=boot.epoch)
+        engine.feeder.paused = paused
+        app.attach(engine)
+        life.callback(app.attach, None)
+        life.push_async_callback(_end, core, engine)
+        async with _consuming(engine, bell):
+            yield engine
+
+
+def _boot(core: Core, app: App, process: booting.Process, lock: DaemonLock) -> booting.Boot:
+    """Migrate, take the next epoch and reclaim. A corrupt row is set aside first, where one is in the way."""
+    migrate.migrate(core.database, core.clock)
+
+    def take_over() -> booting.Boot:
+        with core.transaction() as tx:
+            return booting.boot(
+                tx,
+                core.claims,
+                process,
+                sorted(app.workflows),
+                new_database_id=core.clock.new_id(),
+                last_seen=_last_seen(lock.previous),
+            )
+
+    try:
+        boot = take_over()
+    except (RowInvalid, UnicodeDecodeError):
+        with core.transaction() as tx:
+            if not (found := core.claims.set_aside_corrupt(tx)):
+                raise
+        log.error("trigger.corrupt", wrong=found)
+        boot = take_over()
+    core.close()
+    reach(CutPoint.RECLAIM_COMMITTED)
+    lock.write(database_id=boot.database_id, epoch=boot.epoch)
+    log.info(
+        "engine.booted",
+        epoch=boot.epoch,
+        clean=boot.clean,
+        reclaimed=boot.reclaimed.crashed + boot.reclaimed.unstarted,
+        interrupted=boot.reclaimed.crashed,
+        poisoned=boot.reclaimed.poisoned,
+    )
+    return boot
+
+
+@asynccontextmanager
+async def _consuming(engine: Engine, bell: Doorbell) -> AsyncIterator[None]:
+    """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def run() -> None:
+                try:
+                    await engine.run()
+                finally:
+                    tasks.cancel_scope.cancel()
+
+            async def listen() -> None:
+                while True:
+                    await bell.wait()
+                    engine.feeder.ring()
+
+            tasks.start_soon(run)
+            tasks.start_soon(listen)
+            try:
+                yield
+            finally:
+                engine.stop()
+    except BaseExceptionGroup as group:
+        raise only(group) from None
+
+
+async def _end(core: Core, engine: Engine) -> None:
+    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed."""
+    if engine.failure is None:
+        with anyio.CancelScope(shield=True):
+            await engine.writer.commit(booting.end, core.claims, engine.epoch)
+
+
+def _be_quiet() -> None:
+    """In a program that did not configure structlog, only warnings are worth its terminal, and not its stdout."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
+
+
+def _last_seen(previous: LockNote | None) -> tuple[str, int] | None:
+    if previous is None or previous.database_id is None or previous.epoch is None:
+        return None
+    return previous.database_id, previous.epoch
+
+
+def _machine_boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception in a group of one, however deep; else the group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

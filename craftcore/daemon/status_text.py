@@ -1,0 +1,44 @@
+"""What `systemctl status` shows of the daemon: one line, the trouble first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LOCK_WAIT_WORTH_SAYING = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait."""
+
+    running: int
+    due: int | None
+    settled: Mapping[str, int]
+    held: str | None = None
+    paused: bool = False
+    storage_full: bool = False
+    lock_wait: float | None = None
+
+
+def status_text(now: Condition) -> str:
+    """For example: `disk full, claiming nothing; running 2, due 14; settled DONE 120, DEAD 1`."""
+    parts = [*_trouble(now), f"running {now.running}" + ("" if now.due is None else f", due {now.due}")]
+    if settled := ", ".join(
+        f"{status} {count}" for status, count in sorted(now.settled.items()) if status != "PENDING"
+    ):
+        parts.append(f"settled {settled}")
+    return "; ".join(parts)
+
+
+def _trouble(now: Condition) -> list[str]:
+    trouble = []
+    if now.storage_full:
+        trouble.append("disk full, claiming nothing")
+    if now.lock_wait is not None and now.lock_wait > LOCK_WAIT_WORTH_SAYING:
+        trouble.append("waiting for another process that holds the write lock")
+    if now.held is not None:
+        trouble.append(f"held: {now.held}")
+    if now.paused:
+        trouble.append("paused, claiming nothing")
+    return trouble

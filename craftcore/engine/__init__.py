@@ -1,0 +1,1 @@
+"""How it moves: feeder, heap, start, router, runner, settle."""

@@ -1,0 +1,43 @@
+"""Asking a router of the app's own: whatever it does ends as a route or an outcome, and can be stopped."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, check_route
+from craftcore.engine.run import Run
+from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown
+from craftcore.errors import ErrorCode
+from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
+
+log = structlog.get_logger(__name__)
+
+
+async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outcome:
+    """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too."""
+    claim = run.claim
+    asked = RoutedTrigger(
+        id=claim.id,
+        source=claim.source,
+        session_id=claim.session_id,
+        description=claim.description,
+        payload_json=claim.payload_json,
+    )
+    try:
+        with anyio.CancelScope() as scope:
+            run.enter(scope)
+            route = await router.route(asked, context)
+            check_route(route)
+            return route
+    except BaseException as error:
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
+        said = shown(error)
+        if claim.source in context.by_source:
+            log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])
+            return Route(workflow=context.by_source[claim.source])
+        message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
+        return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True)
+    return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

@@ -1,0 +1,106 @@
+"""What a daemon does before it consumes. Each step may be repeated: a crash in boot is a crash like any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.transaction import Many, Transaction
+from craftcore.triggers.claims import ClaimService, Reclaimed
+
+DECLARE = Many("INSERT INTO workflows (name, epoch) VALUES {rows}", width=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Who boots. `machine_boot_id` is the kernel's, None where it has none."""
+
+    boot_id: str
+    machine_boot_id: str | None
+    pid: int
+    host: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """What the boot found and did. `held`: why nothing is claimed until a person releases it."""
+
+    epoch: int
+    database_id: str
+    reclaimed: Reclaimed
+    clean: bool
+    held: str | None
+
+
+def boot(
+    tx: Transaction,
+    claims: ClaimService,
+    process: Process,
+    workflows: list[str],
+    *,
+    new_database_id: str,
+    last_seen: tuple[str, int] | None,
+) -> Boot:
+    """Take the next epoch, reclaim what earlier ones held, declare the workflows. One commit.
+
+    `last_seen` is (database id, epoch) as the lock file remembers them: a database that is behind its lock file
+    was restored behind our back, and time went backwards. Nothing of it runs until a person releases it.
+    """
+    database_id = _fact(tx, "database_id") or new_database_id
+    tx.run("INSERT OR IGNORE INTO facts (name, value) VALUES ('database_id', :id)", id=database_id)
+    last = tx.one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+    epoch = (last["epoch"] if last else 0) + 1
+    if last_seen is not None and last_seen[0] == database_id and last_seen[1] >= epoch:
+        epoch = last_seen[1] + 1
+        tx.run(
+            "INSERT OR REPLACE INTO facts (name, value) VALUES ('held', :reason)",
+            reason=f"the database is older than its lock file (epoch {last_seen[1]}): it was restored",
+        )
+    tx.run(
+        """
+        INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)
+        VALUES (:epoch, :boot_id, :machine_boot_id, :pid, :host, :version, :now)
+        """,
+        epoch=epoch,
+        boot_id=process.boot_id,
+        machine_boot_id=process.machine_boot_id,
+        pid=process.pid,
+        host=process.host,
+        version=process.version,
+        now=tx.now,
+    )
+    machine_restarted = (
+        last is not None
+        and None not in (last["machine_boot_id"], process.machine_boot_id)
+        and last["machine_boot_id"] != process.machine_boot_id
+    )
+    reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
+    tx.run("DELETE FROM workflows")
+    tx.many(DECLARE, [(name, epoch) for name in workflows])
+    return Boot(
+        epoch=epoch,
+        database_id=database_id,
+        reclaimed=reclaimed,
+        clean=last is None or last["ended_at"] is not None,
+        held=_fact(tx, "held"),
+    )
+
+
+def end(tx: Transaction, claims: ClaimService, epoch: int) -> None:
+    """This epoch ends in order: its open records are closed, its claims handed back, and the row says so."""
+    ExecutionStore().release_open(tx, epoch, "released at shutdown")
+    claims.release_epoch(tx, epoch)
+    tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
+
+
+def release(tx: Transaction) -> str | None:
+    """Let a held engine go on; why it was held, None when it was not."""
+    reason = _fact(tx, "held")
+    tx.run("DELETE FROM facts WHERE name = 'held'")
+    return reason
+
+
+def _fact(tx: Transaction, name: str) -> str | None:
+    value: str | None = tx.value("SELECT value FROM facts WHERE name = :name", name=name)
+    return value

@@ -1,0 +1,295 @@
+"""The main path: what is claimed is started, routed, run and settled.
+
+    window -> start (attempt and record in one commit) -> route -> run -> settle (trigger and record in one commit)
+
+Starts and settles go to the writer in batches, whatever has gathered while the last batch was on its way;
+a worker never waits for a settle, except with a concurrency of 1, which settles each before it starts the next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+
+from craftcore.app import App
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.asking import ask
+from craftcore.engine.insist import insist
+from craftcore.engine.queue import TriggerQueue
+from craftcore.engine.router import Route, RoutingContext, by_rules, unroutable
+from craftcore.engine.run import Run
+from craftcore.engine.runner import Runner
+from craftcore.errors import LeaseLost
+from craftcore.executions.recorder import Record, Recorder, Routed
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.waiters import Loop
+from craftcore.storage.writer import Writer
+from craftcore.triggers.claims import ClaimService, Started
+from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.settlement import Outcome, Released, Rerouted, Settlement, must_run_alone
+
+log = structlog.get_logger(__name__)
+
+
+class Consumer:
+    """Starts, runs and settles for one engine, at most `concurrency` at a time."""
+
+    def __init__(
+        self,
+        app: App,
+        claims: ClaimService,
+        recorder: Recorder,
+        writer: Writer,
+        queue: TriggerQueue,
+        runner: Runner,
+        loop: Loop,
+        *,
+        epoch: int,
+        concurrency: int,
+        on_room: Callable[[], None],
+        on_refused: Callable[[Claim], None],
+        on_settled: Callable[[Run, Settlement | Exception], None],
+        on_lane_left: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._claims = claims
+        self._recorder = recorder
+        self._writer = writer
+        self._queue = queue
+        self._runner = runner
+        self._loop = loop
+        self._epoch = epoch
+        self._concurrency = concurrency
+        self._on_room = on_room
+        self._on_refused = on_refused
+        self._on_settled = on_settled
+        self._on_lane_left = on_lane_left
+        self._context = RoutingContext(workflows=tuple(app.workflows), by_source=app.by_source)
+        self._starting: list[Claim] = []
+        self._ready: deque[Run] = deque()
+        self._idle: list[Any] = []
+        self._taken = 0
+        self._ended: list[Run] = []
+        self._settling: list[Run] = []
+        self._work_came: Any = loop.waiter()
+        self._end_came: Any = loop.waiter()
+        self.running: dict[int, Run] = {}
+        self._alone: int | None = None  # the seq of the trigger that nothing may run beside
+        self.stopping = False
+
+    # The main path, top to bottom
+
+    async def consume(self) -> None:
+        """Start what may be started, whenever there is a claim and a free place; until cancelled."""
+        while True:
+            claims = self._startable()
+            if not claims:
+                self._work_came = self._loop.waiter()
+                await self._loop.wait(self._work_came)
+                continue
+            self._starting = claims
+            runs = await self._insist(self._start_all, claims)
+            self._starting = []
+            self._give_up_places(claims, runs)
+            for run in runs:
+                self.running[run.claim.seq] = run
+                self._hand_over(run)
+            reach(CutPoint.START_COMMITTED)
+            self._on_room()
+
+    async def work(self) -> None:
+        """One of `concurrency` workers: run what was started; until cancelled."""
+        while True:
+            run = await self._next_run()
+            run.outcome = await self._route_and_run(run)
+            await self._loop.forget_cancel()
+            self._ended.append(run)
+            if self._concurrency > 1:
+                self._free_place()
+            self._loop.wake(self._end_came)
+
+    async def settle(self) -> None:
+        """Settle everything that ended since the last batch, in one commit; until cancelled."""
+        while True:
+            if not self._ended:
+                self._end_came = self._loop.waiter()
+                await self._loop.wait(self._end_came)
+            self._settling, self._ended = self._ended, []
+            reach(CutPoint.SETTLE_BEGUN)
+            moves = await self._insist(self._settle_all, self._settling)
+            reach(CutPoint.SETTLE_COMMITTED)
+            for run, move in zip(self._settling, moves, strict=True):
+                self._settled(run, move)
+            self._settling = []
+
+    # What each commit writes; on the writer's thread
+
+    def _start_all(self, tx: Transaction, claims: list[Claim]) -> list[Run]:
+        answers = self._claims.start_all(tx, claims, alone=self._alone is not None)
+        started = [answer.claim for answer in answers if isinstance(answer, Started)]
+        attempts = [(claim, self._rule(claim)) for claim in started]
+        records = self._recorder.open_all(tx, self._epoch, attempts)
+        return [Run(claim, record, routed) for (claim, routed), record in zip(attempts, records, strict=True)]
+
+    def _settle_all(self, tx: Transaction, runs: list[Run]) -> list[Settlement | Exception]:
+        ends = [(run.claim, _outcome(run)) for run in runs]
+        moves = self._claims.ack_all(tx, ends, self._policy)
+        settled = [run for run, move in zip(runs, moves, strict=True) if isinstance(move, Settlement)]
+        self._recorder.close_all(tx, [(run.record, _outcome(run)) for run in settled])
+        return moves
+
+    def _decide(self, tx: Transaction, run: Run, routed: Routed, session_id: str | None) -> Record:
+        if session_id is not None:
+            self._claims.join_lane(tx, run.claim, session_id)
+        return self._recorder.decided(tx, run.record, run.claim, routed)
+
+    # Steps
+
+    def _startable(self) -> list[Claim]:
+        """The best claims there are places for. One that was in too many crashes waits until nothing else runs."""
+        claims: list[Claim] = []
+        while not self.stopping and self._alone is None and (best := self._queue.best()) is not None:
+            if must_run_alone(best):
+                if self._taken or self.running:
+                    break
+                self._alone = best.seq
+            elif self._taken >= self._concurrency:
+                break
+            claims.append(self._queue.pop())
+            self._taken += 1
+        return claims
+
+    async def _route_and_run(self, run: Run) -> Outcome:
+        if run.routed is None:
+            try:
+                refused = await self._route(run)
+            except LeaseLost as error:  # somebody settled it under our hands; the settle will be refused, too
+                refused = Released(reason=str(error))
+            if refused is not None:
+                return refused
+        return await self._runner.run(run)
+
+    async def _route(self, run: Run) -> Outcome | None:
+        """Ask the app's router and note its decision; an outcome when the trigger ends here."""
+        claim, router = run.claim, self._app.router
+        if router is None:
+            return unroutable(claim, None)
+        route = await ask(router, run, self._context)
+        if not isinstance(route, Route):
+            return route
+        if route.workflow not in self._app.workflows:
+            return unroutable(claim, route.workflow)
+        if route.session_id is not None and route.session_id != run.lane:
+            if not self._queue.take_lane(route.session_id):
+                return Rerouted(session_id=route.session_id)
+            left, run.lane = run.lane, route.session_id
+            self._leave_lane(left)
+        run.routed = Routed(route.workflow, "router")
+        run.record = await self._insist(self._decide, run, run.routed, route.session_id)
+        reach(CutPoint.ROUTE_DECIDED)
+        return None
+
+    def _leave_lane(self, lane: str | None) -> None:
+        if lane is not None:
+            self._queue.free(lane)
+            self._on_lane_left()
+
+    def _settled(self, run: Run, move: Settlement | Exception) -> None:
+        self.running.pop(run.claim.seq, None)
+        self._queue.free(run.lane)
+        self._end_solitude(run.claim)
+        if self._concurrency == 1:
+            self._free_place()
+        if isinstance(move, Exception):
+            log.warning("settle.refused", trigger=run.claim.id, reason=str(move))
+        else:
+            _log_settled(run, move)
+        self._on_settled(run, move)
+        self._loop.wake(self._work_came)
+
+    async def _insist(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await insist(self._writer, self._claims, work, *args)
+
+    # Places and hand-over
+
+    def wake(self) -> None:
+        """There are new claims in the window."""
+        self._loop.wake(self._work_came)
+
+    def held(self) -> Iterator[Claim]:
+        """Every claim that was taken out of the window and is not settled."""
+        yield from list(self._starting)
+        for run in list(self.running.values()):
+            yield run.claim
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is started, running or being settled."""
+        return not (self.running or self._starting or self._ended or self._settling)
+
+    def _hand_over(self, run: Run) -> None:
+        self._ready.append(run)
+        if self._idle:
+            self._loop.wake(self._idle.pop())
+
+    async def _next_run(self) -> Run:
+        while not self._ready:
+            waiter = self._loop.waiter()
+            self._idle.append(waiter)
+            await self._loop.wait(waiter)
+        return self._ready.popleft()
+
+    def _give_up_places(self, claims: list[Claim], runs: list[Run]) -> None:
+        """What was cancelled, superseded, replaced or stale before its start needs no place and no lane."""
+        if len(runs) == len(claims):
+            return
+        started = {(run.claim.seq, run.claim.lease_token) for run in runs}
+        for claim in claims:
+            if (claim.seq, claim.lease_token) not in started:
+                log.debug("start.refused", trigger=claim.id)
+                self._queue.free(claim.lane)
+                self._end_solitude(claim)
+                self._free_place()
+                self._on_refused(claim)
+
+    def _end_solitude(self, claim: Claim) -> None:
+        if self._alone == claim.seq:
+            self._alone = None
+
+    def _free_place(self) -> None:
+        self._taken -= 1
+        self._loop.wake(self._work_came)
+
+    def _rule(self, claim: Claim) -> Routed | None:
+        if claim.workflow is None and self._app.router is not None:
+            return None
+        return by_rules(claim, self._app.by_source)
+
+    def _policy(self, claim: Claim) -> Any:
+        run = self.running[claim.seq]
+        return self._app.policy_of(run.routed.workflow if run.routed else None)
+
+
+def _outcome(run: Run) -> Outcome:
+    assert run.outcome is not None, run.claim
+    return run.outcome
+
+
+def _log_settled(run: Run, move: Settlement) -> None:
+    if move.status is TriggerStatus.DONE:
+        return  # its record says it; a line each would cost more than the work
+    if move.gives_back:
+        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=move.not_before)
+        return
+    log.warning(
+        "trigger.retried" if move.status is TriggerStatus.PENDING else "trigger.settled",
+        trigger=run.claim.id,
+        attempt=run.claim.attempts,
+        status=move.status,
+        reason=move.reason,
+        error=move.error_message,
+        not_before=move.not_before,
+    )

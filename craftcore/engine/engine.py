@@ -1,0 +1,263 @@
+"""The engine: feeder, consumer, workers and settler of one database, and the doors into them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+import anyio
+import structlog
+
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.config import Config
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.consumer import Consumer
+from craftcore.engine.feeder import Feeder
+from craftcore.engine.queue import TriggerQueue
+from craftcore.engine.run import Run
+from craftcore.engine.runner import Runner
+from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
+from craftcore.executions.recorder import Recorder
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.waiters import current_loop
+from craftcore.storage.writer import Writer
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.claims import ClaimService
+from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.settlement import Settlement
+
+log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS = 5.0
+"""How long cancelled workflows may take to unwind after the grace; then they are left behind for the next boot."""
+
+
+class Engine:
+    """Runs one app on one database, for one epoch. `run` it in a task group; `stop` drains it."""
+
+    def __init__(
+        self,
+        app: App,
+        triggers: TriggerService,
+        claims: ClaimService,
+        recorder: Recorder,
+        writer: Writer,
+        clock: Clock,
+        config: Config,
+        *,
+        epoch: int,
+    ) -> None:
+        self.app = app
+        self.epoch = epoch
+        self.counts: Counter[str] = Counter()
+        """How many attempts were settled since the start, by status; those given back are RELEASED."""
+        self._triggers = triggers
+        self.writer = writer
+        self._grace = config.daemon.shutdown_grace
+        self._concurrency = config.daemon.concurrency
+        self._queue = TriggerQueue(claims.rank)
+        self._runner = Runner(
+            app, clock, overdue_after=config.triggers.overdue_after, concurrency=config.daemon.concurrency
+        )
+        self.feeder = Feeder(
+            claims,
+            writer,
+            self._queue,
+            clock,
+            epoch=epoch,
+            claim_batch=config.triggers.claim_batch,
+            poll_seconds=config.daemon.poll_seconds,
+            held=self._held,
+            on_claimed=lambda: self.consumer.wake(),
+            on_cancel_requests=self._cancel_running,
+        )
+        self.consumer = Consumer(
+            app,
+            claims,
+            recorder,
+            writer,
+            self._queue,
+            self._runner,
+            current_loop(),
+            epoch=epoch,
+            concurrency=config.daemon.concurrency,
+            on_room=self.feeder.room,
+            on_refused=self._refused,
+            on_settled=self._settled,
+            on_lane_left=self.feeder.ring,
+        )
+        self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=claims.lease_seconds)
+        self._stopping = anyio.Event()
+        self._hurry = anyio.Event()
+        self._settled_one = anyio.Event()
+        self.failure: StorageError | None = None
+
+    # Doors
+
+    async def emit(self, spec: TriggerSpec) -> Emitted:
+        """Accept one trigger; it is on disk when this returns."""
+        row = self._accept(spec)
+        try:
+            if self.feeder.may_take(row):
+                return await self._emit_into_window(row)
+            emitted = await self.writer.commit_each(self._triggers.emit_all, row)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(error.message, spec=replace(spec, id=row.id)) from error
+        reach(CutPoint.EMIT_COMMITTED)
+        self.feeder.due(emitted.due_at)
+        return emitted
+
+    async def _emit_into_window(self, row: NewTrigger) -> Emitted:
+        claim = None
+        try:
+            claim = await self.writer.commit_each(self._emit_claimed, row)
+            reach(CutPoint.EMIT_COMMITTED)
+        finally:
+            self.feeder.take_new(claim)
+        return Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
+
+    async def emit_many(self, specs: list[TriggerSpec]) -> list[Emitted]:
+        """Accept many in one commit: all, or none."""
+        rows = [self._accept(spec) for spec in specs]
+        try:
+            emitted = await self.writer.commit(self._emit_all_or_none, rows)
+        except OutcomeUnknown as error:
+            again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
+            raise OutcomeUnknown(error.message, spec=again) from error
+        reach(CutPoint.EMIT_COMMITTED)
+        if emitted:
+            self.feeder.due(min(answer.due_at for answer in emitted))
+        return emitted
+
+    async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
+        """Cancel a trigger; a running one at its next await."""
+        await self.writer.commit(self._triggers.cancel, trigger_id, reason)
+        self.feeder.ring()
+
+    async def round_trip(self) -> None:
+        """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
+        try:
+            await self.writer.commit(_touch)
+        except StorageFull:
+            return
+
+    # Life
+
+    async def run(self) -> None:
+        """Run until `stop`, then drain. Raises the StorageError that made the database unusable."""
+        async with anyio.create_task_group() as tasks:
+            for task in (self.feeder.feed, self.consumer.consume, self.consumer.settle):
+                tasks.start_soon(self._guard, task)
+            for _ in range(self._concurrency):
+                tasks.start_soon(self._guard, self.consumer.work)
+            try:
+                await self._stopping.wait()
+                if self.failure is None:
+                    await self._drain()
+            finally:
+                for run in list(self.consumer.running.values()):
+                    run.stop("shutdown")  # nobody waits for a thread that does not return
+                tasks.cancel_scope.cancel()
+        if self.failure is not None:
+            raise self.failure
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await task()
+        except StorageError as error:
+            self.fail(error)
+
+    def stop(self) -> None:
+        """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
+        self.feeder.paused = True
+        self.consumer.stopping = True
+        self._stopping.set()
+
+    def hurry(self) -> None:
+        """Do not wait for the grace."""
+        self.stop()
+        self._hurry.set()
+
+    def fail(self, error: StorageError) -> None:
+        """The database can no longer be written or trusted: stop at once; the next boot resumes. The first counts."""
+        self.failure = self.failure or error
+        self.hurry()
+        self._settled_one.set()
+
+    @property
+    def running(self) -> int:
+        """How many workflows run now."""
+        return len(self.consumer.running)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is claimed, nothing runs, and the last look left nothing behind that may be claimed."""
+        return self.feeder.saw_all and not len(self._queue) and self.consumer.is_idle
+
+    async def settled(self) -> None:
+        """Wait until another attempt is settled."""
+        self._settled_one = anyio.Event() if self._settled_one.is_set() else self._settled_one
+        await self._settled_one.wait()
+
+    async def _drain(self) -> None:
+        with anyio.move_on_after(self._grace):
+            while not self.consumer.is_idle and not self._hurry.is_set():
+                await self._next_settle_or_hurry()
+        for run in list(self.consumer.running.values()):
+            run.stop("shutdown")
+        with anyio.move_on_after(DRAIN_SECONDS):
+            while not self.consumer.is_idle and self.failure is None:
+                await self.settled()
+        if self.running:
+            log.warning("engine.left_behind", running=self.running)
+
+    async def _next_settle_or_hurry(self) -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def first(wait: anyio.Event) -> None:
+                await wait.wait()
+                tasks.cancel_scope.cancel()
+
+            self._settled_one = anyio.Event() if self._settled_one.is_set() else self._settled_one
+            tasks.start_soon(first, self._settled_one)
+            tasks.start_soon(first, self._hurry)
+
+    def _accept(self, spec: TriggerSpec) -> NewTrigger:
+        row = self._triggers.accept(spec)
+        self.app.check(row)
+        return row
+
+    def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
+        return [one_answer([answer]) for answer in self._triggers.emit_all(tx, rows)]
+
+    def _held(self) -> Iterator[Claim]:
+        return chain(self._queue.claims(), self.consumer.held())
+
+    def _cancel_running(self, seqs: list[int]) -> None:
+        for seq in seqs:
+            if run := self.consumer.running.get(seq):
+                run.stop("cancelled")
+            else:
+                self.feeder.ring()  # it is being started: its run is not here yet, and will be at the next look
+
+    def _refused(self, _: Claim) -> None:
+        self.feeder.ring()
+        self._settled_one.set()
+
+    def _settled(self, run: Run, move: Settlement | Exception) -> None:
+        if isinstance(move, Settlement):
+            self.counts["RELEASED" if move.gives_back else move.status] += 1
+            if move.status is TriggerStatus.PENDING:
+                self.feeder.due(max(run.claim.fire_at, move.not_before or 0.0))
+        if run.lane is not None:
+            self.feeder.ring()
+        self._settled_one.set()
+
+
+def _touch(tx: Transaction) -> None:
+    tx.value("SELECT 1")

@@ -1,0 +1,196 @@
+"""The feeder keeps the claim window filled: it leases due triggers and sleeps until the next one is due.
+
+It wakes for four reasons: a bell (something was emitted, cancelled or settled), the next due time, a free place in
+the window, and a slow poll that makes no bell necessary for correctness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import anyio
+import structlog
+
+from craftcore.clock import Clock
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.insist import insist
+from craftcore.engine.queue import TriggerQueue
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from craftcore.triggers.claims import ClaimService, Window
+from craftcore.triggers.model import Claim, NewTrigger
+
+log = structlog.get_logger(__name__)
+
+URGENT_LIMIT = 16
+"""How many that rank before the worst of a full window are claimed at once."""
+
+
+class Want(NamedTuple):
+    """What a look is to bring, decided on the loop's thread. `held`: the heartbeat is due, and this is what we hold."""
+
+    limit: int
+    before_rank: float | None
+    busy_lanes: frozenset[str]
+    held: frozenset[tuple[int, str]] | None
+
+
+class Look(NamedTuple):
+    """What one look at the table brought."""
+
+    window: Window
+    cancel_requests: list[int]
+    held: str | None
+
+
+class Feeder:
+    """Claims for one engine. `held()` yields every claim the engine holds, `cancel(seqs)` stops running ones."""
+
+    def __init__(
+        self,
+        claims: ClaimService,
+        writer: Writer,
+        queue: TriggerQueue,
+        clock: Clock,
+        *,
+        epoch: int,
+        claim_batch: int,
+        poll_seconds: float,
+        held: Callable[[], Iterable[Claim]],
+        on_claimed: Callable[[], None],
+        on_cancel_requests: Callable[[list[int]], None],
+    ) -> None:
+        self._claims = claims
+        self._writer = writer
+        self._queue = queue
+        self._clock = clock
+        self._epoch = epoch
+        self._claim_batch = claim_batch
+        self._poll_seconds = poll_seconds
+        self._held = held
+        self._on_claimed = on_claimed
+        self._on_cancel_requests = on_cancel_requests
+        self._rung = anyio.Event()
+        self._more = False
+        self._kept = 0
+        self._next_due = math.inf
+        self._heartbeat_at = 0.0
+        self.paused = False
+        self.held_reason: str | None = None
+        self.looks = 0
+        """How often the table was looked at."""
+        self.saw_all = False
+        """The last look took all that it might take, and no bell rang since."""
+
+    def ring(self) -> None:
+        """Something changed in the table: look."""
+        self.saw_all = False
+        self._rung.set()
+
+    def due(self, due_at: float) -> None:
+        """A trigger will be due then: look not later than that."""
+        if self.paused:
+            return  # nothing would be claimed
+        if due_at <= self._clock.now():
+            self.ring()
+        elif due_at < self._next_due:
+            self._next_due = due_at
+            self._rung.set()
+
+    def may_take(self, row: NewTrigger) -> bool:
+        """Whether a new trigger may come into the window at its birth, past the table: it is plain and due, the window
+        has a place, and all that was due before is in it already. If so its place is kept until `take_new`."""
+        may = (
+            self.saw_all
+            and not self.paused
+            and self.held_reason is None
+            and row.is_plain
+            and len(self._queue) + self._kept < self._claim_batch
+            and row.due_at <= self._clock.now()
+        )
+        self._kept += may
+        return may
+
+    def take_new(self, claim: Claim | None) -> None:
+        """Push a trigger that was claimed at its birth; None: it was not accepted, and gives its place back."""
+        self._kept -= 1
+        if claim is not None:
+            self._queue.push(claim)
+            self._on_claimed()
+
+    def room(self) -> None:
+        """The window has a free place."""
+        if self._more and len(self._queue) <= self._claim_batch // 2:
+            self._more = False
+            self._rung.set()
+
+    async def feed(self) -> None:
+        """Look, claim, sleep; until cancelled."""
+        while True:
+            self._rung = anyio.Event()
+            self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
+            want = self._want()
+            look: Look = await insist(self._writer, self._claims, self._look, want)
+            reach(CutPoint.CLAIM_COMMITTED)
+            if strangers := self._take(want, look):
+                await insist(self._writer, self._claims, self._claims.release_unstarted, strangers)
+            if want.limit > 0 and look.held is None:
+                self.room()  # the window may have emptied while the look was on its way, and nothing may start again
+            await self._sleep()
+
+    def _want(self) -> Want:
+        held = None
+        if self._clock.boot_time() >= self._heartbeat_at:
+            self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
+            held = frozenset((claim.seq, claim.lease_token) for claim in self._held())
+        free = self._claim_batch - len(self._queue)
+        lanes = self._queue.busy_lanes
+        if self.paused or free <= -self._claim_batch:
+            return Want(0, None, lanes, held)
+        if free > 0:
+            return Want(free, None, lanes, held)
+        return Want(URGENT_LIMIT, self._queue.worst, lanes, held)
+
+    def _look(self, tx: Transaction, want: Want) -> Look:
+        """On the writer's thread: one look at the table."""
+        if want.held is not None:
+            if want.held:
+                self._claims.extend_leases(tx, self._epoch)
+            self._claims.reclaim_strays(tx, self._epoch, want.held)
+        held_reason = tx.value("SELECT value FROM facts WHERE name = 'held'")
+        window = self._claims.claim(
+            tx,
+            epoch=self._epoch,
+            limit=0 if held_reason else want.limit,
+            busy_lanes=want.busy_lanes,
+            before_rank=want.before_rank,
+        )
+        return Look(window, self._claims.cancel_requests(tx, self._epoch), held_reason)
+
+    def _take(self, want: Want, look: Look) -> list[Claim]:
+        """Push what was claimed; what is returned must be handed back: a router took its lane in the meantime."""
+        self.looks += 1
+        window = look.window
+        strangers = [claim for claim in window.claims if not self._queue.push(claim)]
+        self._more = window.more
+        may_take = want.limit > 0 and look.held is None
+        self.saw_all = not (window.more and may_take) and not self._rung.is_set()
+        if window.next_due is not None:
+            self._next_due = min(self._next_due, window.next_due)
+        if look.held != self.held_reason:
+            self.held_reason = look.held
+            log.warning("engine.held", reason=look.held or "released")
+        if window.claims:
+            self._on_claimed()
+        if look.cancel_requests:
+            self._on_cancel_requests(look.cancel_requests)
+        return strangers
+
+    async def _sleep(self) -> None:
+        """Until the bell, the next due time, the heartbeat or the poll."""
+        now = self._clock.now()
+        wait = max(0.0, min(self._poll_seconds, self._claims.lease_seconds / 3, self._next_due - now))
+        with anyio.move_on_after(wait):
+            await self._rung.wait()

@@ -1,0 +1,67 @@
+"""The claim window: leased triggers in rank order, in memory. It may be lost at any time; the table is the truth."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from craftcore.triggers.model import Claim
+
+Rank = tuple[float, int, int]
+
+
+class TriggerQueue:
+    """A heap of claims and the lanes that are taken.
+
+    A lane is taken from the moment one of its triggers enters the window until that one is settled:
+    so its triggers run one at a time and in order.
+    """
+
+    def __init__(self, rank: Callable[[Claim], Rank]) -> None:
+        self._rank = rank
+        self._heap: list[tuple[Rank, Claim]] = []
+        self._lanes: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def busy_lanes(self) -> frozenset[str]:
+        """Lanes with a trigger in the window or running."""
+        return frozenset(self._lanes)
+
+    @property
+    def worst(self) -> float | None:
+        """The rank of the last in the window; None when it is empty."""
+        return max(rank for (rank, _, _), _ in self._heap) if self._heap else None
+
+    def push(self, claim: Claim) -> bool:
+        """Take a claim into the window, and its lane with it. False when the lane is taken."""
+        if claim.lane is not None and not self.take_lane(claim.lane):
+            return False
+        heapq.heappush(self._heap, (self._rank(claim), claim))
+        return True
+
+    def best(self) -> Claim | None:
+        """Who would be popped next."""
+        return self._heap[0][1] if self._heap else None
+
+    def pop(self) -> Claim:
+        """Take out the best. Its lane stays taken until `free`."""
+        return heapq.heappop(self._heap)[1]
+
+    def take_lane(self, lane: str) -> bool:
+        """Take a lane that a router chose. False when it is taken already."""
+        if lane in self._lanes:
+            return False
+        self._lanes.add(lane)
+        return True
+
+    def free(self, lane: str | None) -> None:
+        """The trigger that held this lane is settled."""
+        if lane is not None:
+            self._lanes.discard(lane)
+
+    def claims(self) -> list[Claim]:
+        """What is in the window, in no order."""
+        return [claim for _, claim in self._heap]

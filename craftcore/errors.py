@@ -1,0 +1,268 @@
+"""Everything that can go wrong, once.
+
+The tree:
+
+    CraftcoreError            code, message, retryable, details
+    ├── InvalidInput          refused before anything was written           exit 64
+    │   ├── PayloadTooLarge   the payload is over its limit
+    │   ├── UnknownWorkflow   no workflow of that name is declared
+    │   ├── FilterInvalid     a list cannot be narrowed by that value     exit 12
+    │   └── DuplicateTrigger  the dedup key is taken, and the caller asked to be told
+    ├── ConfigInvalid         the configuration or the app cannot be used   exit 78
+    ├── NotFound              no row of that id                             exit 10
+    ├── StateRefused          the row is not in a state that allows it      exit 1
+    ├── StillWaiting          the time to wait for it is over; it goes on   exit 75
+    ├── LeaseLost             the claim belongs to a later attempt; nothing was written
+    └── StorageError          the database said no                          exit 74
+        ├── StorageFull       the disk is full; nothing was written         exit 74
+        ├── StorageBusy       another process held the file too long        exit 75
+        ├── DaemonRunning     another daemon holds this database            exit 75
+        ├── OutcomeUnknown    the commit failed half way: the write may or may not be on disk
+        ├── DatabaseInvalid   corrupt, foreign, or newer than this program  exit 65
+        ├── RowInvalid        a constraint of the schema refused the write  exit 65
+        ├── CannotCreate      the directory or file cannot be made          exit 73
+        └── PermissionRefused this user may not open it, or make it there  exit 77
+
+How user code ends an attempt other than by returning (raised, never caught by us as failures of ours):
+
+    Retry(after=…)   try again, this attempt counts
+    Snooze(until=…)  try again, this attempt does not count
+    Fail(code, …)    trying again cannot help
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from craftcore.clock import YEAR_10000
+
+LONGEST_WAIT = 10 * 366 * 86_400.0
+"""Ten years, in seconds: nobody means a longer backoff."""
+
+Retryable = Literal["no", "yes", "maybe"]
+"""`maybe`: the policy of the workflow decides, and the default policy tries again."""
+
+
+class ErrorCode(StrEnum):
+    """What went wrong, as it stands in records: the taxonomy of the failure model, and ours beside it."""
+
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    ROUTING_ERROR = "ROUTING_ERROR"
+    CAPABILITY_NOT_FOUND = "CAPABILITY_NOT_FOUND"
+    AGENT_ERROR = "AGENT_ERROR"
+    AGENT_TIMEOUT = "AGENT_TIMEOUT"
+    AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
+    INTERNAL_AGENT_ERROR = "INTERNAL_AGENT_ERROR"
+    TRANSPORT_ERROR = "TRANSPORT_ERROR"
+    PROTOCOL_ERROR = "PROTOCOL_ERROR"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    RATE_LIMIT = "RATE_LIMIT"
+    EMCL_FAILURE = "EMCL_FAILURE"
+    WORKFLOW_ABORTED = "WORKFLOW_ABORTED"
+
+    LEASE_LOST = "LEASE_LOST"
+    POISON = "POISON"
+    STORAGE_FULL = "STORAGE_FULL"
+
+    @property
+    def category(self) -> str:
+        return _FACTS[self].category
+
+    @property
+    def retryable(self) -> Retryable:
+        return _FACTS[self].retryable
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    category: str
+    retryable: Retryable
+
+
+_FACTS: dict[ErrorCode, _Facts] = {
+    ErrorCode.VALIDATION_ERROR: _Facts("validation", "no"),
+    ErrorCode.PAYLOAD_TOO_LARGE: _Facts("validation", "no"),
+    ErrorCode.ROUTING_ERROR: _Facts("routing", "maybe"),
+    ErrorCode.CAPABILITY_NOT_FOUND: _Facts("routing", "no"),
+    ErrorCode.AGENT_ERROR: _Facts("agent", "maybe"),
+    ErrorCode.AGENT_TIMEOUT: _Facts("agent", "yes"),
+    ErrorCode.AGENT_UNAVAILABLE: _Facts("agent", "yes"),
+    ErrorCode.INTERNAL_AGENT_ERROR: _Facts("agent", "maybe"),
+    ErrorCode.TRANSPORT_ERROR: _Facts("transport", "yes"),
+    ErrorCode.PROTOCOL_ERROR: _Facts("transport", "no"),
+    ErrorCode.UNAUTHORIZED: _Facts("security", "no"),
+    ErrorCode.RATE_LIMIT: _Facts("security", "yes"),
+    ErrorCode.EMCL_FAILURE: _Facts("security", "no"),
+    ErrorCode.WORKFLOW_ABORTED: _Facts("internal", "no"),
+    ErrorCode.LEASE_LOST: _Facts("internal", "no"),
+    ErrorCode.POISON: _Facts("internal", "no"),
+    ErrorCode.STORAGE_FULL: _Facts("internal", "yes"),
+}
+
+
+class CraftcoreError(Exception):
+    """Base of every error of ours. `str()` is one sentence for a person: what, where, and what to do."""
+
+    code: ErrorCode = ErrorCode.VALIDATION_ERROR
+    exit_code: int = 70
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class InvalidInput(CraftcoreError):
+    """What was given cannot be accepted. Nothing was written."""
+
+    exit_code = 64
+
+
+class PayloadTooLarge(InvalidInput):
+    """The payload is over its limit. Nothing was written."""
+
+    code = ErrorCode.PAYLOAD_TOO_LARGE
+
+
+class UnknownWorkflow(InvalidInput):
+    """No workflow of that name is declared. Nothing was written."""
+
+    code = ErrorCode.CAPABILITY_NOT_FOUND
+
+
+class DuplicateTrigger(InvalidInput):
+    """The id or dedup key is held by `details["id"]`, and the spec said `on_duplicate="error"`."""
+
+
+class FilterInvalid(InvalidInput):
+    """A list cannot be narrowed by that value; the message names those it can."""
+
+    exit_code = 12
+
+
+class ConfigInvalid(CraftcoreError):
+    """The configuration or the app cannot be used. The message lists every mistake, one a line."""
+
+    exit_code = 78
+
+
+class NotFound(CraftcoreError):
+    """No row of that id."""
+
+    exit_code = 10
+
+
+class StateRefused(CraftcoreError):
+    """The row is in a state that does not allow the move. Nothing was written."""
+
+    exit_code = 1
+
+
+class StillWaiting(CraftcoreError):
+    """The time somebody would wait for a trigger is over. It goes on without them."""
+
+    code = ErrorCode.AGENT_TIMEOUT
+    exit_code = 75
+
+
+class LeaseLost(CraftcoreError):
+    """The lease ran out and the trigger belongs to a later attempt. Nothing was written."""
+
+    code = ErrorCode.LEASE_LOST
+
+
+class StorageError(CraftcoreError):
+    """The database or its disk refused."""
+
+    exit_code = 74
+
+
+class StorageFull(StorageError):
+    """The disk is full. Nothing was written; the same call works again once there is space."""
+
+    code = ErrorCode.STORAGE_FULL
+
+
+class StorageBusy(StorageError):
+    """Another process held the write lock for longer than this door waits. Nothing was written."""
+
+    exit_code = 75
+
+
+class DaemonRunning(StorageError):
+    """Another daemon holds this database; the message names its pid, host and start."""
+
+    exit_code = 75
+
+
+class OutcomeUnknown(StorageError):
+    """The flush failed after the write began: it may or may not be on disk.
+
+    `spec` is what was to be emitted, with its id; emitting it again ends as one row. None for other writes.
+    """
+
+    def __init__(self, message: str, spec: Any = None, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.spec = spec
+
+
+class DatabaseInvalid(StorageError):
+    """Corrupt, not ours, or migrated by a newer program."""
+
+    exit_code = 65
+
+
+class RowInvalid(StorageError):
+    """What was to be written, or a row it touches, contradicts the schema. Nothing was written."""
+
+    exit_code = 65
+
+
+class CannotCreate(StorageError):
+    """The database or a file beside it cannot be created."""
+
+    exit_code = 73
+
+
+class PermissionRefused(StorageError):
+    """This user may not open the file, or make it where it should be."""
+
+    exit_code = 77
+
+
+class Retry(Exception):
+    """Raised by user code: try again, not sooner than `after` (seconds or timedelta); the attempt counts.
+
+    None leaves the wait to the workflow's backoff.
+    """
+
+    def __init__(self, message: str = "retry asked for", *, after: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.after = after.total_seconds() if isinstance(after, timedelta) else after
+        if self.after is not None and not 0 <= self.after <= LONGEST_WAIT:
+            raise ValueError(f"Retry(after={after!r}): give 0 or more seconds")
+
+
+class Snooze(Exception):
+    """Raised by user code: try again at `until` (aware datetime or epoch seconds); the attempt does not count."""
+
+    def __init__(self, message: str = "snoozed", *, until: float | datetime) -> None:
+        super().__init__(message)
+        if isinstance(until, datetime) and until.tzinfo is None:
+            raise ValueError(f"Snooze(until={until.isoformat()}): the moment has no time zone")
+        self.until = until.timestamp() if isinstance(until, datetime) else float(until)
+        if not 0 <= self.until < YEAR_10000:
+            raise ValueError(f"Snooze(until={until!r}): not a moment between the years 1970 and 9999")
+
+
+class Fail(Exception):
+    """Raised by user code: it failed, and trying again cannot help. `code` stands in the record."""
+
+    def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
+        super().__init__(message or str(code))
+        self.code = str(code)
+        self.details = details

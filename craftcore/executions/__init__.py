@@ -1,0 +1,1 @@
+"""What was seen: one record per attempt, and the events in it."""

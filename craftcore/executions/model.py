@@ -1,0 +1,70 @@
+"""What a record says: its envelope, its events, its response. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from craftcore.canonical import canonical, sha256_of
+
+
+class EventType(StrEnum):
+    """What can stand in a record's stream. The first six are the failure model's, the others ours."""
+
+    INTENT_RECEIVED = "INTENT_RECEIVED"
+    AGENT_ATTEMPT_START = "AGENT_ATTEMPT_START"
+    AGENT_ATTEMPT_END = "AGENT_ATTEMPT_END"
+    FALLBACK_TRIGGERED = "FALLBACK_TRIGGERED"
+    ROUTER_DECISION = "ROUTER_DECISION"
+    FINAL_RESPONSE = "FINAL_RESPONSE"
+    OVERDUE = "OVERDUE"
+    CANCEL_REQUESTED = "CANCEL_REQUESTED"
+    ATTEMPT_RELEASED = "ATTEMPT_RELEASED"
+
+
+class Status(StrEnum):
+    """`incomplete` from the first event on, until a final response closes the record."""
+
+    SUCCESS = "success"
+    ERROR = "error"
+    INCOMPLETE = "incomplete"
+    SUSPENDED = "suspended"
+
+
+class Envelope(NamedTuple):
+    """The canonical text of what was asked for, and its hash."""
+
+    text: str
+    hash: str
+
+
+def execution_id(trigger_id: str, start: int) -> str:
+    """`exec-<trigger id>.<start>`: a trigger's records lie side by side, and the trigger's id is the request id."""
+    return f"exec-{trigger_id}.{start}"
+
+
+def envelope(
+    *,
+    workflow: str | None,
+    payload_json: str,
+    request_id: str,
+    source: str,
+    session_id: str | None,
+    description: str | None,
+) -> Envelope:
+    """The envelope of one attempt: the same for every attempt of a trigger.
+
+    Put together from texts that are canonical already, which is what makes hashing it cheap; names cannot hold
+    a character that JSON would escape.
+    """
+    metadata = f'"requestId":"{request_id}",'
+    if description is not None:
+        metadata = f'"description":{canonical(description)},{metadata}'
+    if session_id is not None:
+        metadata += f'"sessionId":"{session_id}",'
+    name = "null" if workflow is None else f'"{workflow}"'
+    text = (
+        f'{{"intent":{{"name":{name},"version":"1.0"}},"metadata":{{{metadata}"source":"{source}"}},'
+        f'"payload":{payload_json},"version":"1.0"}}'
+    )
+    return Envelope(text, sha256_of(text))

@@ -1,0 +1,109 @@
+"""Emitting from any other process, synchronously: a script, a web handler, a cron job."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.errors import OutcomeUnknown, UnknownWorkflow
+from craftcore.storage.ring import ring
+from craftcore.storage.transaction import Transaction
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
+
+
+class Producer:
+    """Emits into a database that a daemon runs, now or later. May be shared by threads.
+
+        with Producer("agent.db") as producer:
+            producer.emit("greet", {"name": "Ada"})
+
+    The file is made when it is missing. Raises a StorageError when it cannot be opened.
+    """
+
+    def __init__(self, path: str | Path, *, config: Config | None = None) -> None:
+        self._core = Core(Path(path), config or Config())
+        self._core.prepare()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def emit(
+        self,
+        workflow: str | None,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        source: TriggerSource | str = TriggerSource.IMMEDIATE,
+        dedup_key: str | None = None,
+        dedup_scope: str | None = None,
+        session_id: str | None = None,
+        at: datetime | float | None = None,
+        delay: float | timedelta | None = None,
+        expires_at: datetime | float | None = None,
+        priority: int | None = None,
+        description: str | None = None,
+        supersedes: Literal["session"] | None = None,
+        on_duplicate: OnDuplicate = "keep",
+        max_attempts: int | None = None,
+    ) -> Emitted:
+        """Accept a trigger: it is on disk when this returns. Arguments and errors are those of App.emit, and
+        UnknownWorkflow when the last daemon on this database declared other names only."""
+        spec = TriggerSpec(
+            workflow=workflow,
+            payload={} if payload is None else payload,
+            source=source,
+            dedup_key=dedup_key,
+            dedup_scope=dedup_scope,
+            session_id=session_id,
+            at=at,
+            delay=delay,
+            expires_at=expires_at,
+            priority=priority,
+            description=description,
+            supersedes=supersedes,
+            on_duplicate=on_duplicate,
+            max_attempts=max_attempts,
+        )
+        return one_answer(self.emit_many([spec]))
+
+    def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
+        """Accept many in one commit: all or, when one is refused, none."""
+        given = list(specs)
+        rows = [self._core.triggers.accept(spec) for spec in given]
+        try:
+            with self._core.transaction() as tx:
+                _refuse_unknown(tx, rows)
+                answers = [one_answer([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
+        except OutcomeUnknown as error:
+            again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
+            raise OutcomeUnknown(error.message, spec=again[0] if len(again) == 1 else again) from error
+        reach(CutPoint.EMIT_COMMITTED)
+        ring(self._core.database.path)
+        return answers
+
+    def close(self) -> None:
+        """Close the database."""
+        self._core.close()
+
+
+def _refuse_unknown(tx: Transaction, rows: Iterable[NewTrigger]) -> None:
+    """Raise UnknownWorkflow for a name that the last daemon did not declare. Before the first daemon all are known."""
+    declared = {name for (name,) in tx.tuples("SELECT name FROM workflows")}
+    for row in rows:
+        if declared and row.workflow is not None and row.workflow not in declared:
+            close = difflib.get_close_matches(row.workflow, sorted(declared), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"declared are {', '.join(sorted(declared))}"
+            raise UnknownWorkflow(f"no workflow is named {row.workflow}; {hint}")

@@ -1,0 +1,275 @@
+"""The file: how a connection is opened, and the synchronous door to a transaction."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from craftcore.clock import Clock
+from craftcore.errors import DatabaseInvalid, NotFound, OutcomeUnknown, StorageBusy, StorageError
+from craftcore.storage.failures import translate, translate_os
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.turns import Pace, bounded_patience, nap
+
+OLDEST_SQLITE = 3_051_003
+"""Older ones can corrupt a database when the WAL is reset (fixed in SQLite 3.51.3)."""
+
+APPLICATION_ID = 0x43524654
+"""`CRFT` in the file's header: what tells our database from anybody else's."""
+
+
+class Database:
+    """One database file, opened as often as needed.
+
+    `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock.
+    Opening creates the file (mode 0600, in a directory of mode 0700) when it is missing and `create` is true.
+    """
+
+    def __init__(
+        self, path: str | Path, clock: Clock, *, synchronous: str = "full", busy_timeout: float = 30.0
+    ) -> None:
+        self.path = Path(path).absolute()
+        self.clock = clock
+        self._synchronous = synchronous
+        self._busy_timeout = busy_timeout
+        self._door = threading.RLock()
+        self._connection: apsw.Connection | None = None
+        self._pace = Pace()
+
+    def connect(self, *, on_busy: Callable[[int], bool] | None = None) -> apsw.Connection:
+        """A connection that writes. `on_busy(tries)` says whether to try again; default: until the busy timeout."""
+        _refuse_old_sqlite()
+        self.create()
+        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_handler(on_busy or bounded_patience(self._busy_timeout))
+            # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            refuse_foreign(connection, self.path)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            _close_to_others(self.path)
+            if connection.pragma("page_count") == 0:  # it counts only now, and later it would be a write for nothing
+                connection.pragma("auto_vacuum", "incremental")
+            _write_ahead(connection, self._busy_timeout)
+            connection.pragma("synchronous", self._synchronous)
+            connection.pragma("secure_delete", True)
+            connection.pragma("wal_autocheckpoint", 4000)
+            connection.pragma("journal_size_limit", 64 << 20)
+            _common(connection)
+        except apsw.Error as error:
+            connection.close()
+            raise translate(error, self.path) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """The synchronous door: one IMMEDIATE transaction, on disk when the block is left.
+
+        An exception in the block rolls everything back. Raises StorageFull or StorageBusy (nothing was written),
+        or OutcomeUnknown (the flush failed).
+        """
+        with self._door:
+            if self._connection is None:
+                self._connection = self.connect()
+            self._pace.before()
+            try:
+                tx = begin(self._connection, self.clock, self.path)
+                try:
+                    yield tx
+                except apsw.Error as error:
+                    roll_back(self._connection)
+                    raise translate(error, self.path) from error
+                except BaseException:
+                    roll_back(self._connection)
+                    raise
+                commit(self._connection, self.path)
+            except OutcomeUnknown:
+                close(self._connection, as_it_is=True)
+                self._connection = None
+                raise
+            finally:
+                self._pace.after()
+        for after in tx.after:
+            try:
+                after()
+            except Exception:
+                _log().exception("after_commit.failed")
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """One read-only snapshot on a connection of its own, which never waits for a writer.
+
+        Raises NotFound when the file is missing: reading never creates it.
+        """
+        _refuse_old_sqlite()
+        try:
+            if stat.S_ISDIR(self.path.stat().st_mode):
+                raise DatabaseInvalid(f"{self.path}: a directory, not a database. Name a file in it")
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound(f"{self.path}: no such database. Start the daemon or emit a first trigger") from None
+        except OSError as error:
+            raise translate_os(error, self.path) from error
+        try:
+            connection = self._connect_to_read()
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+        try:
+            connection.execute("BEGIN")
+            yield Reader(connection)
+        except apsw.Error as error:
+            raise translate(error, self.path) from error
+        finally:
+            connection.close()
+
+    def _connect_to_read(self) -> apsw.Connection:
+        try:
+            return _open_to_read(self.path, self._busy_timeout)
+        except apsw.ReadOnlyError as error:
+            if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
+                raise
+        self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
+        return _open_to_read(self.path, self._busy_timeout)
+
+    def close(self) -> None:
+        """Close the synchronous door's connection, if it was ever used."""
+        with self._door:
+            if self._connection is not None:
+                close(self._connection)
+                self._connection = None
+
+    def create(self) -> None:
+        """Make the empty file and its directory when they are missing. Raises CannotCreate or PermissionRefused."""
+        try:
+            missing = [folder for folder in self.path.parents if not folder.exists()]
+            for folder in reversed(missing):  # one by one: mkdir(parents=True) leaves all but the last to the umask
+                folder.mkdir(mode=0o700, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise translate_os(error, self.path) from error
+
+
+def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
+    """Take the write lock. Raises a StorageError, and nothing is open then."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    return Transaction(connection, clock.now())
+
+
+def commit(connection: apsw.Connection, path: Path) -> None:
+    """Flush. StorageFull when nothing was written; OutcomeUnknown when nobody can know."""
+    if not connection.in_transaction:
+        raise StorageError(f"{path}: SQLite ended the transaction; nothing was written")
+    try:
+        connection.execute("COMMIT")
+    except apsw.Error as error:
+        rolled_back = roll_back(connection)
+        if isinstance(error, apsw.FullError) and rolled_back:
+            raise translate(error, path) from error
+        raise OutcomeUnknown(
+            f"{path}: the flush failed ({error}); the write may or may not be on disk. "
+            "Emitting the same spec again ends as one row"
+        ) from error
+
+
+def roll_back(connection: apsw.Connection) -> bool:
+    """Leave the transaction without writing; whether that worked. SQLite may have left it already."""
+    if not connection.in_transaction:
+        return True
+    try:
+        connection.execute("ROLLBACK")
+    except apsw.Error:
+        return False
+    return True
+
+
+def close(connection: apsw.Connection, *, as_it_is: bool = False) -> None:
+    """Close. `as_it_is` leaves the WAL alone: after a failed flush, what memory shows of it may not be on disk."""
+    if as_it_is:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
+
+
+def refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    """Raise DatabaseInvalid when the file has tables and is not ours: another program's data is never touched."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    application_id = connection.pragma("application_id")  # read second: whoever makes the tables sets it with them
+    if tables and application_id != APPLICATION_ID:
+        raise DatabaseInvalid(f"{path}: another program's database (application_id {application_id}); left unchanged")
+
+
+def _refuse_old_sqlite() -> None:
+    if apsw.SQLITE_VERSION_NUMBER < OLDEST_SQLITE:
+        raise DatabaseInvalid(f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3; install apsw 3.54 or newer")
+
+
+def _open(path: Path, flags: int) -> apsw.Connection:
+    try:
+        return apsw.Connection(str(path), flags=flags, statementcachesize=200)
+    except apsw.Error as error:
+        if path.exists() and not os.access(path, os.R_OK):
+            raise translate_os(PermissionError(13, "permission denied"), path) from error
+        raise translate(error, path) from error
+
+
+def _open_to_read(path: Path, patience: float) -> apsw.Connection:
+    connection = _open(path, apsw.SQLITE_OPEN_READONLY)
+    try:
+        connection.set_busy_handler(bounded_patience(patience))
+        refuse_foreign(connection, path)
+        _common(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _close_to_others(path: Path) -> None:
+    """Mode 0600 for a file of ours that was made with a wider one, and for what SQLite keeps beside it."""
+    real = os.path.realpath(path)
+    for name in (real, f"{real}-wal", f"{real}-shm"):
+        try:
+            found = os.stat(name)
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                os.chmod(name, 0o600)
+        except FileNotFoundError:
+            continue
+
+
+def _log() -> Any:
+    import structlog  # when it is needed: a reading command must not pay for it
+
+    return structlog.get_logger(__name__)
+
+
+def _write_ahead(connection: apsw.Connection, patience: float) -> None:
+    """Switch to WAL. SQLite does not call the busy handler for this, so it is asked again until it answers."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            mode = None
+        if mode == "wal":
+            return
+        if time.monotonic() > deadline:
+            raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
+        nap()
+
+
+def _common(connection: apsw.Connection) -> None:
+    connection.pragma("foreign_keys", True)
+    connection.pragma("trusted_schema", False)
+    connection.pragma("cache_size", -16_384)  # 16 MiB: the live edge of every index fits, history need not

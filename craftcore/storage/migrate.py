@@ -1,0 +1,131 @@
+"""Migrations: numbered SQL files, each applied once in one transaction with its row in `schema_migrations`.
+
+A changed old migration, or a database that knows migrations this program does not, is refused: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+
+from craftcore.clock import Clock
+from craftcore.errors import DatabaseInvalid
+from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
+from craftcore.storage.failures import translate
+from craftcore.storage.transaction import Reader
+
+LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    name       TEXT NOT NULL PRIMARY KEY,
+    sha256     TEXT NOT NULL,
+    applied_at REAL NOT NULL
+) STRICT
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One numbered file."""
+
+    name: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.sql.encode()).hexdigest()
+
+
+def shipped() -> list[Migration]:
+    """The migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
+    here = Path(__file__).resolve()
+    for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
+        if folder.is_dir():
+            return load(folder)
+    raise DatabaseInvalid("the migrations are missing from this installation; install craftcore again")
+
+
+def load(folder: Path) -> list[Migration]:
+    """The migrations of a folder, in order of their numbers."""
+    files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return [Migration(name=file.stem, sql=file.read_text()) for file in files]
+
+
+def pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
+    """Which migrations the database still lacks. Raises DatabaseInvalid when its history is not ours."""
+    if reader.value("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'") == 0:
+        return migrations
+    rows = reader.tuples("SELECT name, sha256 FROM schema_migrations ORDER BY name")
+    applied: dict[str, str] = dict(tuple(row) for row in rows)
+    known = {migration.name: migration for migration in migrations}
+    for name, digest in applied.items():
+        if name not in known:
+            raise DatabaseInvalid(f"{path}: written by a newer craftcore (migration {name}). Install that version")
+        if known[name].sha256 != digest:
+            raise DatabaseInvalid(f"{path}: migration {name} was changed after it was applied. Install the original")
+    return [migration for migration in migrations if migration.name not in applied]
+
+
+def require_current(reader: Reader, path: Path) -> None:
+    """Raise DatabaseInvalid unless the schema is exactly this program's."""
+    if missing := pending(reader, shipped(), path):
+        raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: craftcore db migrate")
+
+
+def migrate(database: Database, clock: Clock, migrations: list[Migration] | None = None) -> list[str]:
+    """Bring the file up to date; the names of what was applied. Safe to run from several processes at once.
+
+    Before a file that already has data is changed, a verified copy of it is kept beside it.
+    """
+    migrations = shipped() if migrations is None else migrations
+    connection = database.connect()
+    try:
+        missing = pending(Reader(connection), migrations, database.path)
+        if missing and len(missing) < len(migrations):
+            _keep_copy(connection, database.path, missing[0])
+        return [migration.name for migration in missing if _apply(connection, clock, database.path, migration)]
+    except apsw.Error as error:
+        raise translate(error, database.path) from error
+    finally:
+        connection.close()
+
+
+def _apply(connection: apsw.Connection, clock: Clock, path: Path, migration: Migration) -> bool:
+    """Apply one migration; False when another process was quicker."""
+    tx = begin(connection, clock, path)
+    try:
+        connection.execute(LEDGER)
+        if tx.one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
+            roll_back(connection)
+            return False
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.execute(migration.sql)
+        tx.run(
+            "INSERT INTO schema_migrations (name, sha256, applied_at) VALUES (:name, :sha256, :now)",
+            name=migration.name,
+            sha256=migration.sha256,
+            now=tx.now,
+        )
+        commit(connection, path)
+    except BaseException:
+        roll_back(connection)
+        raise
+    return True
+
+
+def _keep_copy(connection: apsw.Connection, path: Path, before: Migration) -> None:
+    """A whole, checked copy of the file as it is, mode 0600, under a name that says before what."""
+    copy = path.with_name(f"{path.name}.before-{before.name}")
+    copy.unlink(missing_ok=True)
+    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection.execute("VACUUM INTO ?", (str(copy),))
+    check = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        verdict = check.pragma("integrity_check")
+    finally:
+        check.close()
+    if verdict != "ok":
+        raise DatabaseInvalid(f"{copy}: the copy made before migrating is not intact ({verdict}); nothing was migrated")

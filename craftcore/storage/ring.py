@@ -1,0 +1,49 @@
+"""Ring the daemon's doorbell: the producer's end, small enough for any process to import.
+
+A bell only says "look at the table". Nothing is lost when it does not ring: the daemon also wakes by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+SUN_PATH_MAX = 107
+"""The longest path a unix socket address holds, in bytes."""
+
+
+def bell_path(db_path: str | os.PathLike[str]) -> str:
+    """Where the bell of this database hangs: beside the real file, whatever link was followed to it."""
+    return os.path.realpath(db_path) + ".bell"
+
+
+def ring(db_path: str | os.PathLike[str]) -> bool:
+    """True when a daemon heard it, or was already being rung; False when nobody listens. Never raises, never blocks."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(bell_path(db_path)) as bell:
+            sender.sendto(b"\0", socket.MSG_DONTWAIT, bell)
+    except BlockingIOError:  # its queue is full of rings it has not heard yet
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def address(path: str, name: str = "") -> Iterator[str]:
+    """An address that fits a unix socket, for `path`, or for the file `name` in the folder `path`.
+
+    Too long a path is reached through a descriptor of it; then the address lives as long as the context.
+    """
+    full = os.path.join(path, name) if name else path
+    if len(os.fsencode(full)) <= SUN_PATH_MAX:
+        yield full
+        return
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        alias = f"/proc/self/fd/{descriptor}"
+        yield f"{alias}/{name}" if name else alias
+    finally:
+        os.close(descriptor)

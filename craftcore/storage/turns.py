@@ -1,0 +1,56 @@
+"""How the doors of several processes take turns at SQLite's one write lock."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+SATURATED_SECONDS = 0.05
+GAP_SECONDS = 0.0015
+"""SQLite's write lock is not fair: whoever polls loses to whoever never pauses. After 50 ms of back-to-back
+transactions a door leaves a gap longer than the other doors' longest poll, so each of them gets its turn."""
+
+POLL_SECONDS = 0.001
+
+
+class Pace:
+    """Leaves the gap between back-to-back transactions of one door."""
+
+    def __init__(self) -> None:
+        self._busy_since = time.monotonic()
+        self._ended = 0.0
+
+    def before(self) -> None:
+        """Call before BEGIN; sleeps only when this door has been saturated for a while."""
+        now = time.monotonic()
+        if now - self._ended > GAP_SECONDS:
+            self._busy_since = now
+        elif now - self._busy_since > SATURATED_SECONDS:
+            time.sleep(GAP_SECONDS)
+            self._busy_since = time.monotonic()
+
+    def after(self) -> None:
+        """Call after COMMIT or ROLLBACK."""
+        self._ended = time.monotonic()
+
+
+def bounded_patience(seconds: float) -> Callable[[int], bool]:
+    """A busy handler that polls, jittered, and gives up after `seconds`."""
+    started = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal started
+        if tries == 0:
+            started = time.monotonic()
+        if time.monotonic() - started > seconds:
+            return False
+        nap()
+        return True
+
+    return wait
+
+
+def nap() -> None:
+    """One jittered poll interval, shorter than the gap that saturated doors leave."""
+    time.sleep(POLL_SECONDS * random.uniform(0.2, 1.0))

@@ -1,0 +1,109 @@
+"""How a thread answers coroutines: the two event loops, behind one small protocol.
+
+anyio has no portable future, its Event costs 5 µs more than a native one, and its only door for threads waits for an
+answer; the writer must neither wait nor pay that per trigger. So the two loops are spoken to directly, here only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from craftcore.errors import InvalidInput
+
+ELSEWHERE = "the engine runs on another event loop; nothing was written. Emit on its own, or with a Producer"
+
+
+class Loop(Protocol):
+    """The event loop the writer answers to."""
+
+    def waiter(self) -> Any:
+        """Something one coroutine can wait on once. Raises InvalidInput on any other loop: it could not be woken."""
+
+    async def wait(self, waiter: Any) -> None:
+        """Wait until it is woken."""
+
+    def wake(self, waiter: Any) -> None:
+        """Wake it; on the loop's own thread only. Waking twice is harmless."""
+
+    def call_soon(self, fn: Callable[[], None]) -> None:
+        """Run `fn` on the loop's thread; from any thread. Silently nothing once the loop is closed."""
+
+    async def forget_cancel(self) -> None:
+        """Take back a cancellation that somebody else asked of this task and nobody heard yet."""
+
+
+class AsyncioLoop:
+    """asyncio: a native future each."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def waiter(self) -> asyncio.Future[None]:
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidInput(ELSEWHERE)
+        return self._loop.create_future()
+
+    async def wait(self, waiter: asyncio.Future[None]) -> None:
+        await waiter
+
+    def wake(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def call_soon(self, fn: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(fn)
+        except RuntimeError:  # the loop is closed: nobody is left to hear the answer
+            if not self._loop.is_closed():
+                raise
+
+    async def forget_cancel(self) -> None:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return
+        while task.cancelling():
+            task.uncancel()
+        try:
+            await asyncio.sleep(0)  # where it would be raised
+        except asyncio.CancelledError:
+            pass  # was it an engine that stops, its scope raises it again at the next await
+
+
+class TrioLoop:
+    """trio: an event each."""
+
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
+
+    def waiter(self) -> Any:
+        if self._trio.lowlevel.current_trio_token() is not self._token:
+            raise InvalidInput(ELSEWHERE)
+        return self._trio.Event()
+
+    async def wait(self, waiter: Any) -> None:
+        await waiter.wait()
+
+    def wake(self, waiter: Any) -> None:
+        waiter.set()
+
+    def call_soon(self, fn: Callable[[], None]) -> None:
+        try:
+            self._token.run_sync_soon(fn)
+        except self._trio.RunFinishedError:
+            return
+
+    async def forget_cancel(self) -> None:
+        return  # a task of trio is cancelled by its scopes only
+
+
+def current_loop() -> Loop:
+    """The loop this coroutine runs on."""
+    try:
+        return AsyncioLoop()
+    except RuntimeError:  # no asyncio loop is running
+        return TrioLoop()

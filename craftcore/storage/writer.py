@@ -1,0 +1,311 @@
+"""Group commit: the asynchronous door to a transaction, and the one thread behind it.
+
+Everything that waits is run in one `BEGIN IMMEDIATE … COMMIT`, each piece under a savepoint, and all are answered
+after the one flush: durability per caller, one disk flush per batch.
+
+    commit(work, *args)         one piece: work(tx, *args)
+    commit_each(work, item)     pieces that are alike ride together: work(tx, items) -> one answer per item
+
+Why the second: a savepoint costs as much as half an INSERT, and rows that are alike can be written by one prepared
+statement. An answer that is an exception is raised to its own caller only, and says that its item wrote nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from traceback import clear_frames
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import anyio
+import apsw
+import structlog
+
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.errors import StorageError, StorageFull
+from craftcore.storage.database import Database, begin, close, commit, roll_back
+from craftcore.storage.failures import translate
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.turns import Pace, nap
+from craftcore.storage.waiters import Loop, current_loop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+log = structlog.get_logger(__name__)
+
+BATCH_LIMIT = 1000
+"""Pieces per commit, so that no caller waits for an endless one."""
+
+IDLE_SECONDS = 1.0
+"""After this long without work, what the WAL holds is moved into the file."""
+
+
+class Piece:
+    """One caller's work, and later its answer."""
+
+    __slots__ = ("args", "done", "each", "error", "result", "waiter", "work")
+
+    def __init__(self, work: Callable[..., Any], args: tuple[Any, ...], waiter: Any, *, each: bool) -> None:
+        self.work = work
+        self.args = args
+        self.waiter = waiter
+        self.each = each
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+After = Callable[[], object]
+
+Ride = list[Piece]
+"""Pieces that run together: a lone one, or several of the same `commit_each` work."""
+
+
+class Writer:
+    """The thread that owns the daemon's write connection. Open it with `async with`.
+
+    `on_fatal(error)` is called on the loop's thread when the file can no longer be trusted or written;
+    from then on every commit is refused with that error.
+    """
+
+    def __init__(self, database: Database, *, on_fatal: Callable[[StorageError], None] | None = None) -> None:
+        self._database = database
+        self._on_fatal = on_fatal
+        self._pending: deque[Piece] = deque()
+        self._bell = threading.Condition(threading.Lock())
+        self._closing = False
+        self._wal_holds_work = False
+        self._loop: Loop
+        self._connection: apsw.Connection
+        self._thread: threading.Thread
+        self.failed: StorageError | None = None
+        self.full = False
+        """The last commit found the disk full."""
+        self.waiting_since: float | None = None
+        """Monotonic time since when another process has held the write lock against us, None when it does not."""
+        self.commits = 0
+        self.pieces = 0
+
+    async def __aenter__(self) -> Writer:
+        self._loop = current_loop()
+        self._connection = self._database.connect(on_busy=self._wait_for_lock)
+        self._thread = threading.Thread(target=self._write, name="craftcore-writer", daemon=True)
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with self._bell:
+            self._closing = True
+            self._bell.notify()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
+        close(self._connection, as_it_is=self.failed is not None)
+
+    async def commit(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `work(tx, *args, **kwargs)` and return its answer once it is on disk.
+
+        What `work` raises is raised here and nothing of it was written. Also raises StorageFull (nothing written),
+        OutcomeUnknown (the flush failed). Cancelling a caller withdraws a piece that has not begun; one that began
+        is heard to its end first.
+        """
+        work = partial(work, **kwargs) if kwargs else work
+        result: T = await self._submit(Piece(work, args, self._loop.waiter(), each=False))
+        return result
+
+    async def commit_each(self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item) -> T:
+        """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer."""
+        result: T = await self._submit(Piece(work, (item,), self._loop.waiter(), each=True))
+        return result
+
+    async def _submit(self, piece: Piece) -> Any:
+        with self._bell:
+            if self.failed or self._closing:
+                raise self.failed or StorageError(f"{self._database.path}: the writer is closed; nothing was written")
+            if not self._pending:  # else the writer is awake, and takes this one, too
+                self._bell.notify()
+            self._pending.append(piece)
+        try:
+            await self._loop.wait(piece.waiter)
+        except anyio.get_cancelled_exc_class():
+            await self._withdraw_or_hear(piece)
+            raise
+        if piece.error is not None:
+            raise piece.error
+        return piece.result
+
+    async def _withdraw_or_hear(self, piece: Piece) -> None:
+        with self._bell:
+            if piece in self._pending:
+                self._pending.remove(piece)
+                return
+        while not piece.done:
+            piece.waiter = self._loop.waiter()
+            with anyio.CancelScope(shield=True):
+                await self._loop.wait(piece.waiter)
+
+    # On the writer's thread from here on.
+
+    def _write(self) -> None:
+        pace = Pace()
+        while (batch := self._take()) is not None:
+            pace.before()
+            after: list[After] = []
+            fatal: StorageError | None = None
+            try:
+                after = self._commit_batch(batch)
+            except BaseException as error:
+                fatal = self._fail(batch, error)
+            pace.after()
+            self._loop.call_soon(partial(self._answer, batch, after))
+            if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
+                self._loop.call_soon(partial(self._on_fatal, fatal))
+        if self.failed is None:
+            self._checkpoint()
+
+    def _take(self) -> list[Piece] | None:
+        """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
+        while True:
+            with self._bell:
+                if self._bell.wait_for(self._is_called, IDLE_SECONDS if self._wal_holds_work else None):
+                    return [self._pending.popleft() for _ in range(min(BATCH_LIMIT, len(self._pending)))] or None
+            self._checkpoint()  # without the lock: the loop must not wait for the disk to hand in its work
+
+    def _is_called(self) -> bool:
+        return bool(self._pending) or self._closing
+
+    def _commit_batch(self, batch: list[Piece]) -> list[After]:
+        """Run and flush; what to call after the commit. Raises when nothing was committed, or nobody can know."""
+        rides = _rides(batch)
+        while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
+            begin(self._connection, self._database.clock, self._database.path)
+            self.waiting_since = None
+            after: list[After] = []
+            again = self._run(rides, after)
+            if self._connection.in_transaction:
+                reach(CutPoint.WRITER_FLUSHING)
+                commit(self._connection, self._database.path)
+                reach(CutPoint.WRITER_FLUSHED)
+                self.commits += 1
+                self.pieces += len(batch)
+                self.full = False
+                self._wal_holds_work = True
+                return after
+            if not again:
+                return []
+            rides = again
+
+    def _run(self, rides: list[Ride], after: list[After]) -> list[Ride]:
+        """Run every ride. What is returned must run once more: SQLite ended the transaction under one of them.
+
+        Raises StorageFull when that was for want of space, which the others would not find either.
+        """
+        stand: list[Ride] = []
+        queue = deque(rides)
+        while queue:
+            ride = queue.popleft()
+            error = self._run_ride(ride, after)
+            if error is None:
+                stand.append(ride)
+            elif len(ride) > 1:  # one of them is at fault, and the others must not pay: each on its own
+                queue.extendleft([piece] for piece in reversed(ride))
+            else:
+                ride[0].error = error
+            if not self._connection.in_transaction:
+                if isinstance(error, StorageFull):
+                    raise error
+                return [*stand, *queue]
+        return []
+
+    def _run_ride(self, ride: Ride, after: list[After]) -> Exception | None:
+        """Run the pieces of one ride under a savepoint and keep their answers. An error: all of it was undone."""
+        tx = Transaction(self._connection, self._database.clock.now())
+        work, args = ride[0].work, ride[0].args
+        self._connection.execute("SAVEPOINT ride")
+        try:
+            if ride[0].each:
+                results = work(tx, [piece.args[0] for piece in ride])
+                assert len(results) == len(ride), (work, len(results), len(ride))
+            else:
+                results = [work(tx, *args)]
+        except Exception as error:
+            clear_frames(error.__traceback__)  # a statement left half-way there would keep the others from committing
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO ride")
+                self._connection.execute("RELEASE ride")
+            return translate(error, self._database.path) if isinstance(error, apsw.Error) else error
+        self._connection.execute("RELEASE ride")
+        for piece, result in zip(ride, results, strict=True):
+            refused = piece.each and isinstance(result, Exception)
+            piece.error = result if refused else None
+            piece.result = None if refused else result
+        after.extend(tx.after)
+        return None
+
+    def _fail(self, batch: list[Piece], error: BaseException) -> StorageError | None:
+        """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
+        roll_back(self._connection)
+        if isinstance(error, apsw.Error):
+            error = translate(error, self._database.path)
+        for piece in batch:
+            piece.error = piece.error or error
+        if isinstance(error, StorageFull):
+            self.full = True
+            return None
+        fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {error!r}")
+        self._wal_holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
+        with self._bell:
+            self.failed = fatal
+            batch.extend(self._pending)
+            for piece in self._pending:
+                piece.error = StorageError(f"nothing was written: {fatal}")
+            self._pending.clear()
+        return fatal
+
+    def _wait_for_lock(self, tries: int) -> bool:
+        """The busy handler of the daemon's writer never gives up; it says since when it waits."""
+        if self.waiting_since is None:
+            self.waiting_since = time.monotonic()
+        nap()
+        return not self._closing or random.random() > 0.001
+
+    def _checkpoint(self) -> None:
+        """Move what the WAL holds into the file, as far as readers allow, without waiting for anybody."""
+        self._wal_holds_work = False
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            log.debug("checkpoint.postponed", error=str(error))
+
+    # On the loop's thread again.
+
+    def _answer(self, batch: list[Piece], after: list[After]) -> None:
+        wake = self._loop.wake
+        for piece in batch:
+            piece.done = True
+            wake(piece.waiter)
+        for fn in after:
+            try:
+                fn()
+            except Exception:
+                log.exception("after_commit.failed")
+
+
+def _rides(batch: list[Piece]) -> list[Ride]:
+    """Group pieces of the same `commit_each` work, each group where its first piece stood."""
+    rides: list[Ride] = []
+    alike: dict[Any, Ride] = {}
+    for piece in batch:
+        ride = alike.get(piece.work) if piece.each else None
+        if ride is not None:
+            ride.append(piece)
+            continue
+        rides.append([piece])
+        if piece.each:
+            alike[piece.work] = rides[-1]
+    return rides

@@ -1,0 +1,1 @@
+"""For tests of ours and of users: disks that fail on purpose."""

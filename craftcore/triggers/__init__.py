@@ -1,0 +1,1 @@
+"""When: durable triggers, from emit to settle."""

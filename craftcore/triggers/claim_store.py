@@ -1,0 +1,311 @@
+"""The only SQL of a claim's life: due, claim, start, settle, give back. Every move is guarded by the lease token."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from craftcore.canonical import canonical
+from craftcore.storage.transaction import Many, Reader, Transaction
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import Settlement
+
+CANDIDATES = """
+SELECT due_at + ?4, priority, seq, lane
+  FROM triggers
+ WHERE status = 'PENDING'
+   AND priority = ?1
+   AND due_at <= ?2
+   AND (lane IS NULL OR lane NOT IN (SELECT value FROM json_each(?3)))
+ ORDER BY due_at, seq
+"""
+
+PRIORITIES = """
+WITH RECURSIVE used (priority) AS (
+    SELECT min(priority) FROM triggers WHERE status = 'PENDING'
+     UNION ALL
+    SELECT (SELECT min(priority) FROM triggers WHERE status = 'PENDING' AND priority > used.priority)
+      FROM used
+     WHERE used.priority IS NOT NULL
+)
+SELECT priority FROM used WHERE priority IS NOT NULL
+"""
+
+CLAIM = """
+UPDATE triggers
+   SET status        = 'CLAIMED',
+       claimed_epoch = ?2,
+       lease_token   = ?3,
+       lease_until   = ?4,
+       updated_at    = ?5
+ WHERE seq IN (SELECT value FROM json_each(?1))
+   AND status = 'PENDING'
+RETURNING seq, id, lease_token, source, workflow, lane, session_id, task_id, priority, fire_at, due_at, expires_at,
+          description, payload_json, attempts, starts, crash_count, max_attempts
+"""
+
+START = Many(
+    """
+    WITH starting (now, alone, seq, token) AS (VALUES {rows})
+    UPDATE triggers
+       SET attempts      = attempts + 1,
+           starts        = starts + 1,
+           started_at    = starting.now,
+           started_alone = starting.alone,
+           updated_at    = starting.now
+      FROM starting
+     WHERE triggers.seq = starting.seq
+       AND lease_token = starting.token
+       AND +status = 'CLAIMED'
+       AND started_at IS NULL
+    RETURNING seq, lease_token, attempts, starts
+    """,
+    width=4,
+)
+
+SETTLE = Many(
+    """
+    WITH move (status, reason, not_before, gives_back, code, message, now, seq, token) AS (VALUES {rows})
+    UPDATE triggers
+       SET status              = move.status,
+           reason              = move.reason,
+           not_before          = coalesce(move.not_before, triggers.not_before),
+           due_at              = max(fire_at, coalesce(move.not_before, triggers.not_before, fire_at)),
+           attempts            = attempts - move.gives_back,
+           error_code          = move.code,
+           error_message       = move.message,
+           claimed_epoch       = NULL,
+           lease_token         = NULL,
+           lease_until         = NULL,
+           cancel_requested_at = CASE WHEN move.status = 'PENDING' THEN NULL ELSE cancel_requested_at END,
+           started_at          = CASE WHEN move.status = 'PENDING' THEN NULL ELSE started_at END,
+           settled_at          = CASE WHEN move.status = 'PENDING' THEN NULL ELSE move.now END,
+           updated_at          = move.now
+      FROM move
+     WHERE triggers.seq = move.seq
+       AND lease_token = move.token
+       AND +triggers.status = 'CLAIMED'
+    """,
+    width=9,
+)
+"""The plus keeps SQLite from walking the index of all claims instead of seeking each row. No RETURNING here: it doubles
+the cost of this statement, so who still holds a lease is read just before, under the same lock."""
+
+HELD = """
+SELECT seq, lease_token
+  FROM triggers
+ WHERE seq IN (SELECT value FROM json_each(?1))
+   AND +status = 'CLAIMED'
+"""
+
+
+class ClaimStore:
+    """Leases on rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
+
+    def due(
+        self, tx: Reader, now: float, *, weight: float, busy_lanes: Collection[str], limit: int, before: float | None
+    ) -> tuple[list[int], bool]:
+        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane;
+        and whether more may be due than was taken.
+
+        Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
+        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table.
+        """
+        busy = canonical(sorted(busy_lanes))
+        lines = [
+            tx.tuples(CANDIDATES, (priority, now, busy, weight * priority))
+            for (priority,) in list(tx.tuples(PRIORITIES))
+        ]
+        taken: list[int] = []
+        lanes: set[str] = set()
+        skipped = 0
+        for rank, _, seq, lane in heapq.merge(*lines):
+            if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
+                return taken, True
+            if lane in lanes:
+                skipped += 1
+                continue
+            taken.append(seq)
+            if lane:
+                lanes.add(lane)
+        return taken, False
+
+    def next_due(self, tx: Reader, now: float) -> float | None:
+        """When the next trigger that is not due yet becomes due; None when there is none."""
+        moments = (
+            tx.value(
+                "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND priority = :priority AND due_at > :now",
+                priority=priority,
+                now=now,
+            )
+            for (priority,) in list(tx.tuples(PRIORITIES))
+        )
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def claim(self, tx: Transaction, seqs: Sequence[int], *, epoch: int, token: str, lease_until: float) -> list[Claim]:
+        """Lease these PENDING rows; in no order."""
+        rows = tx.tuples(CLAIM, (canonical(list(seqs)), epoch, token, lease_until, tx.now))
+        return [Claim._make(row) for row in rows]
+
+    def start_all(
+        self, tx: Transaction, claims: Sequence[Claim], *, alone: bool
+    ) -> dict[tuple[int, str], tuple[int, int]]:
+        """Count the attempt of claimed triggers: (seq, token) -> (attempts, starts). What is missing lost its lease."""
+        rows = tx.many(START, [(tx.now, int(alone), claim.seq, claim.lease_token) for claim in claims])
+        return {(seq, token): (attempts, starts) for seq, token, attempts, starts in rows}
+
+    def settle_all(self, tx: Transaction, moves: Sequence[tuple[Claim, Settlement]]) -> set[int]:
+        """Write decided moves; the seqs of those that still held their lease. Nothing is written of the others."""
+        held = {(seq, token) for seq, token in tx.tuples(HELD, (canonical([claim.seq for claim, _ in moves]),))}
+        kept = [(claim, move) for claim, move in moves if (claim.seq, claim.lease_token) in held]
+        tx.many(SETTLE, [(*move, tx.now, claim.seq, claim.lease_token) for claim, move in kept])
+        return {claim.seq for claim, _ in kept}
+
+    def extend_leases(self, tx: Transaction, epoch: int, lease_until: float) -> int:
+        """Extend every lease of this epoch in one statement."""
+        return tx.run(
+            "UPDATE triggers SET lease_until = :until WHERE status = 'CLAIMED' AND claimed_epoch = :epoch",
+            until=lease_until,
+            epoch=epoch,
+        )
+
+    def orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
+        """Claims of earlier epochs: whoever held them is dead."""
+        return tx.all(
+            """
+            SELECT seq, id, lease_token, started_at, started_alone, crash_count, cancel_requested_at
+              FROM triggers
+             WHERE status = 'CLAIMED'
+               AND claimed_epoch <> :epoch
+            """,
+            epoch=epoch,
+        )
+
+    def strays(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
+        """(seq, token) of the claims of this epoch, for the engine to compare with what it holds."""
+        rows = tx.tuples(
+            "SELECT seq, lease_token FROM triggers WHERE status = 'CLAIMED' AND claimed_epoch = ?1", (epoch,)
+        )
+        return [(seq, token) for seq, token in rows]
+
+    def to_be_cancelled(self, tx: Reader, claims: Sequence[Claim]) -> set[int]:
+        """The seqs of those whose cancellation was asked for while they ran."""
+        rows = tx.tuples(
+            """
+            SELECT seq
+              FROM triggers
+             WHERE seq IN (SELECT value FROM json_each(?1))
+               AND cancel_requested_at IS NOT NULL
+            """,
+            (canonical([claim.seq for claim in claims]),),
+        )
+        return {seq for (seq,) in rows}
+
+    def give_back(self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str) -> bool:
+        """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back.
+
+        False when its token is not the one held.
+        """
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET status        = 'PENDING',
+                   reason        = :reason,
+                   attempts      = attempts - (started_at IS NOT NULL AND NOT :crashed),
+                   crash_count   = crash_count + :crashed,
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   started_at    = NULL,
+                   updated_at    = :now
+             WHERE seq = :seq
+               AND lease_token = :token
+               AND status = 'CLAIMED'
+            """,
+            seq=seq,
+            token=token,
+            crashed=int(crashed),
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def release_epoch(self, tx: Transaction, epoch: int, reason: str) -> int:
+        """Return every claim of an epoch that ends in order, attempts given back; how many."""
+        return tx.run(
+            """
+            UPDATE triggers
+               SET status        = 'PENDING',
+                   reason        = :reason,
+                   attempts      = attempts - (started_at IS NOT NULL),
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   started_at    = NULL,
+                   updated_at    = :now
+             WHERE status = 'CLAIMED'
+               AND claimed_epoch = :epoch
+            """,
+            reason=reason,
+            epoch=epoch,
+            now=tx.now,
+        )
+
+    def settle_orphan(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
+        """Settle a live row whose holder is gone."""
+        tx.run(
+            """
+            UPDATE triggers
+               SET status        = :status,
+                   reason        = :reason,
+                   error_code    = :code,
+                   error_message = :message,
+                   crash_count   = crash_count + :crashed,
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   settled_at    = :now,
+                   updated_at    = :now
+             WHERE seq = :seq
+               AND status IN ('PENDING', 'CLAIMED')
+            """,
+            seq=seq,
+            status=settlement.status,
+            reason=settlement.reason,
+            code=settlement.error_code,
+            message=settlement.error_message,
+            crashed=int(crashed),
+            now=tx.now,
+        )
+
+    def join_lane(self, tx: Transaction, claim: Claim, lane: str) -> bool:
+        """Put a held claim into a lane. False when its lease was lost."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET lane       = :lane,
+                   updated_at = :now
+             WHERE seq = :seq
+               AND lease_token = :token
+            """,
+            lane=lane,
+            seq=claim.seq,
+            token=claim.lease_token,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def cancel_requests(self, tx: Reader, epoch: int) -> list[int]:
+        """The seqs of running triggers whose cancellation was asked for."""
+        rows = tx.tuples(
+            """
+            SELECT seq
+              FROM triggers
+             WHERE status = 'CLAIMED'
+               AND claimed_epoch = ?1
+               AND cancel_requested_at IS NOT NULL
+            """,
+            (epoch,),
+        )
+        return [seq for (seq,) in rows]

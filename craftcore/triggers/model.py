@@ -1,0 +1,198 @@
+"""What a trigger is: what a producer asks for, what the table holds, what the engine carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+
+class TriggerSource(StrEnum):
+    """Where a trigger comes from. Its defaults (priority, scope) stand in `sources.py`."""
+
+    MESSAGE = "MESSAGE"
+    CONTINUATION = "CONTINUATION"
+    RESUME = "RESUME"
+    IMMEDIATE = "IMMEDIATE"
+    SCHEDULED = "SCHEDULED"
+    LIVING_UI = "LIVING_UI"
+    PROACTIVE = "PROACTIVE"
+    MEMORY = "MEMORY"
+    SKILL_WORKFLOW = "SKILL_WORKFLOW"
+    ONBOARDING = "ONBOARDING"
+    SYSTEM = "SYSTEM"
+
+
+class TriggerStatus(StrEnum):
+    """PENDING -> CLAIMED -> DONE | FAILED | DEAD, or back to PENDING."""
+
+    PENDING = "PENDING"
+    CLAIMED = "CLAIMED"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    DEAD = "DEAD"
+
+    @property
+    def is_settled(self) -> bool:
+        return self in (TriggerStatus.DONE, TriggerStatus.FAILED, TriggerStatus.DEAD)
+
+
+class DedupScope(StrEnum):
+    """How long a dedup key blocks a second trigger: for ever, or while the first is not settled."""
+
+    EVER = "ever"
+    ACTIVE = "active"
+
+
+OnDuplicate = Literal["keep", "replace", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerSpec:
+    """What a producer asks for. Checked as a whole by `accept`, before anything is written.
+
+    workflow      the name of the workflow to run; None lets the router decide by session and source
+    payload       a JSON object; its keys are the workflow's keyword arguments
+    at, delay     when it is due: an aware datetime or epoch seconds; or seconds (or timedelta) from now. Neither: now
+    expires_at    too late to be of use from then on: it settles as stale instead of running
+    priority      0-99, lower is sooner; None: the default of the source
+    dedup_key     makes emit once, within `dedup_scope` (None: the default of the source)
+    on_duplicate  keep: the first stands; replace: an unstarted one takes the new payload, time and priority; error
+    supersedes    "session" settles the session's older unstarted triggers of the same source
+    max_attempts  overrides the workflow's
+    id            a UUIDv7 of one's own, to emit again safely; None: made here
+    """
+
+    workflow: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    source: TriggerSource | str = TriggerSource.IMMEDIATE
+    at: datetime | float | None = None
+    delay: float | timedelta | None = None
+    expires_at: datetime | float | None = None
+    priority: int | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+    dedup_key: str | None = None
+    dedup_scope: DedupScope | str | None = None
+    on_duplicate: OnDuplicate = "keep"
+    supersedes: Literal["session"] | None = None
+    description: str | None = None
+    max_attempts: int | None = None
+    id: str | None = None
+
+
+class NewTrigger(NamedTuple):
+    """An accepted spec: the row to insert, in the order of its columns, and what the duplicate rules need."""
+
+    id: str
+    source: str
+    dedup_key: str | None
+    dedup_scope: str | None
+    session_id: str | None
+    task_id: str | None
+    workflow: str | None
+    lane: str | None
+    fire_at: float
+    due_at: float
+    expires_at: float | None
+    priority: int
+    description: str | None
+    payload_json: str
+    max_attempts: int | None
+    created_at: float
+    updated_at: float
+    id_given: bool
+    on_duplicate: OnDuplicate
+    supersedes: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing that stands can matter to it: no id or key of its own, no lane, nothing to supersede."""
+        return self.dedup_key is None and self.lane is None and not self.id_given
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitted:
+    """What became of an emit.
+
+    created          a row was made; False: `id` is the trigger that holds the id or key
+    status           of that trigger now
+    payload_differs  the trigger that stands has another payload than the one just given
+    """
+
+    id: str
+    created: bool
+    status: TriggerStatus
+    due_at: float
+    payload_differs: bool = False
+
+
+class Claim(NamedTuple):
+    """A leased trigger as the engine carries it, in the order the claiming statement returns it."""
+
+    seq: int
+    id: str
+    lease_token: str
+    source: str
+    workflow: str | None
+    lane: str | None
+    session_id: str | None
+    task_id: str | None
+    priority: int
+    fire_at: float
+    due_at: float
+    expires_at: float | None
+    description: str | None
+    payload_json: str
+    attempts: int
+    starts: int
+    crash_count: int
+    max_attempts: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """The whole row, for people: every column of the table."""
+
+    seq: int
+    id: str
+    source: TriggerSource
+    dedup_key: str | None
+    dedup_scope: DedupScope | None
+    session_id: str | None
+    task_id: str | None
+    schedule_id: str | None
+    nominal_at: float | None
+    workflow: str | None
+    lane: str | None
+    fire_at: float
+    not_before: float | None
+    due_at: float
+    expires_at: float | None
+    priority: int
+    description: str | None
+    payload_json: str
+    status: TriggerStatus
+    attempts: int
+    starts: int
+    crash_count: int
+    max_attempts: int | None
+    claimed_epoch: int | None
+    lease_token: str | None
+    lease_until: float | None
+    started_at: float | None
+    started_alone: int
+    cancel_requested_at: float | None
+    reason: str | None
+    error_code: str | None
+    error_message: str | None
+    superseded_by: str | None
+    created_at: float
+    updated_at: float
+    settled_at: float | None
+
+    @property
+    def is_started(self) -> bool:
+        return self.status is TriggerStatus.CLAIMED and self.started_at is not None

@@ -1,0 +1,28 @@
+"""The note a late trigger carries. Computed at its start from when it was due, so two restarts never add it twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def overdue_seconds(due_at: float, now: float, overdue_after: float) -> float | None:
+    """How late a trigger is that starts now; None while that is not worth a word."""
+    late = now - due_at
+    return late if late > overdue_after else None
+
+
+def overdue_note(due_at: float, late: float) -> str:
+    """`This was due at 2026-01-01T00:00:00Z and starts 10 minutes late. …`"""
+    due = datetime.fromtimestamp(due_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"This was due at {due} and starts {in_words(late)} late. "
+        "Use judgement: do it now, adapt it to the present, or leave it if it no longer makes sense."
+    )
+
+
+def in_words(seconds: float) -> str:
+    """`in_words(600) == "10 minutes"`; the largest unit of which there are at least two, or the smallest."""
+    for name, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {name}"
+    return f"{int(seconds)} seconds"

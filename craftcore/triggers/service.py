@@ -1,0 +1,142 @@
+"""What producers and operators may do to triggers. Each method is a rule over a transaction it is given.
+
+The life of a claim, from lease to settle, is in `claims.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from craftcore.clock import Clock
+from craftcore.errors import DuplicateTrigger, NotFound, StateRefused
+from craftcore.storage.transaction import Row, Transaction
+from craftcore.triggers.acceptance import accept
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.model import Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.store import TriggerStore
+
+
+class TriggerService:
+    """Accept and emit; cancel, requeue and discard. `payload_max_bytes` bounds a payload."""
+
+    def __init__(self, clock: Clock, *, payload_max_bytes: int = 262_144) -> None:
+        self._clock = clock
+        self._payload_max_bytes = payload_max_bytes
+        self._store = TriggerStore()
+
+    # Emit
+
+    def accept(self, spec: TriggerSpec) -> NewTrigger:
+        """Check a spec before anything is written. Raises InvalidInput or PayloadTooLarge."""
+        minted_id = spec.id or self._clock.new_id()
+        return accept(spec, self._clock.now(), minted_id, payload_max_bytes=self._payload_max_bytes)
+
+    def emit(self, tx: Transaction, spec: TriggerSpec) -> Emitted:
+        """Accept one trigger: once the transaction is on disk, it survives any crash.
+
+        Raises InvalidInput, PayloadTooLarge, or DuplicateTrigger when the spec asked for it; nothing is written then.
+        """
+        return one_answer(self.emit_all(tx, [self.accept(spec)]))
+
+    def emit_all(self, tx: Transaction, rows: Sequence[NewTrigger]) -> list[Emitted | Exception]:
+        """Insert accepted triggers; an answer each. A DuplicateTrigger is such an answer, and wrote nothing."""
+        answers: list[Emitted | Exception] = []
+        plain: list[NewTrigger] = []
+        for row in rows:
+            if row.dedup_key is None and not row.id_given and not row.supersedes:
+                plain.append(row)
+            elif standing := self._standing(tx, row):
+                answers.append(self._duplicate(tx, row, standing))
+                continue
+            else:
+                self._store.insert_all(tx, [*plain, row])
+                plain.clear()
+                if row.supersedes:
+                    self._store.supersede(tx, row)
+            answers.append(Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=row.fire_at))
+        if plain:
+            self._store.insert_all(tx, plain)
+        return answers
+
+    def emit_claimed(
+        self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, lease_seconds: float
+    ) -> list[Claim | Exception]:
+        """Insert accepted triggers, each plain and due, as claimed by this epoch: the claim of each, in order.
+
+        For an engine whose window has taken all that is due: it spares the trigger its way through the table.
+        The token may be the same for all, because a row is born once.
+        """
+        until = tx.now + lease_seconds
+        return [*self._store.insert_claimed(tx, rows, epoch=epoch, token=f"{epoch}-0", lease_until=until)]
+
+    def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
+        """The trigger that already holds the id, else the key."""
+        standing = self._store.find_id(tx, row.id) if row.id_given else None
+        if standing is None and row.dedup_key is not None:
+            standing = self._store.find_key(tx, row.dedup_key)
+        return standing
+
+    def _duplicate(self, tx: Transaction, row: NewTrigger, standing: Row) -> Emitted | Exception:
+        if row.on_duplicate == "error":
+            held = "id" if standing["id"] == row.id else f"dedup key {row.dedup_key}"
+            return DuplicateTrigger(
+                f"the {held} is held by trigger {standing['id']} ({standing['status']}); nothing was written",
+                id=standing["id"],
+            )
+        replaced = row.on_duplicate == "replace" and self._store.replace(tx, standing["id"], row)
+        return Emitted(
+            id=standing["id"],
+            created=False,
+            status=TriggerStatus.PENDING if replaced else TriggerStatus(standing["status"]),
+            due_at=row.fire_at if replaced else standing["due_at"],
+            payload_differs=not replaced and standing["payload_json"] != row.payload_json,
+        )
+
+    # The operator's hands
+
+    def get(self, tx: Transaction, trigger_id: str) -> Trigger:
+        """The trigger with this id. Raises NotFound."""
+        trigger = self._store.get(tx, trigger_id)
+        if trigger is None:
+            raise NotFound(f"no trigger {trigger_id}")
+        return trigger
+
+    def cancel(self, tx: Transaction, trigger_id: str, reason: str = "cancelled") -> Trigger:
+        """Cancel a trigger: at once when it is not running, else by asking the engine (ring its bell after).
+
+        Raises NotFound, or StateRefused when it is settled.
+        """
+        if not (self._store.cancel_unstarted(tx, trigger_id, reason) or self._store.request_cancel(tx, trigger_id)):
+            trigger = self.get(tx, trigger_id)
+            raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
+        return self.get(tx, trigger_id)
+
+    def cancel_all(self, tx: Transaction, reason: str = "cancelled") -> int:
+        """Cancel everything that is not settled; how many."""
+        ids = self._store.live_ids(tx)
+        for trigger_id in ids:
+            self.cancel(tx, trigger_id, reason)
+        return len(ids)
+
+    def requeue(self, tx: Transaction, trigger_id: str) -> Trigger:
+        """Give a DEAD or FAILED trigger another life, with all its attempts.
+
+        Raises NotFound, or StateRefused: it is neither, or a live trigger holds its dedup key now.
+        """
+        trigger = self.get(tx, trigger_id)
+        if trigger.status not in (TriggerStatus.DEAD, TriggerStatus.FAILED):
+            raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued")
+        if trigger.dedup_key is not None:
+            standing = self._store.find_key(tx, trigger.dedup_key)
+            if standing is not None and standing["id"] != trigger_id:
+                raise StateRefused(f"the dedup key {trigger.dedup_key} is held by trigger {standing['id']} now")
+        requeued = self._store.requeue(tx, trigger_id)
+        assert requeued, trigger
+        return self.get(tx, trigger_id)
+
+    def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
+        """Take a dead letter off the list; it stays readable as FAILED. Raises NotFound or StateRefused."""
+        if not self._store.discard(tx, trigger_id, reason):
+            trigger = self.get(tx, trigger_id)
+            raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a DEAD one can be discarded")
+        return self.get(tx, trigger_id)

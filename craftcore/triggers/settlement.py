@@ -1,0 +1,130 @@
+"""Where a trigger goes after an attempt, or after a crash. Pure: decides only; the store writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from craftcore.errors import ErrorCode
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import Claim, TriggerStatus
+
+CRASHES_BEFORE_ALONE = 2
+"""A trigger that was running in this many crashes runs alone at its next start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succeeded:
+    """The workflow returned. `result_json` is the canonical text of what it returned."""
+
+    result_json: str = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did."""
+
+    code: str
+    message: str
+    retryable: bool
+    retry_after: float | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snoozed:
+    """The workflow asked to be run at `until` (epoch seconds); the attempt is given back."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """The engine handed it back without an outcome (shutdown); the attempt is given back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerouted:
+    """A router chose a session whose lane is busy: it waits there, and the attempt is given back."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """A person or program cancelled it while it ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrupt:
+    """The row cannot be read as a trigger; no code was run."""
+
+    message: str
+
+
+Outcome = Succeeded | Failed | Snoozed | Released | Rerouted | Cancelled | Corrupt
+
+
+class Settlement(NamedTuple):
+    """The decided move. `gives_back` is 1 when the attempt does not count."""
+
+    status: TriggerStatus
+    reason: str
+    not_before: float | None = None
+    gives_back: int = 0
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+_SUCCEEDED = Settlement(TriggerStatus.DONE, "succeeded")
+CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
+
+
+def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> Settlement:
+    """Decide where a started trigger goes.
+
+    CLAIMED -> DONE      it succeeded, or was cancelled
+            -> FAILED    it failed, and trying again cannot help
+            -> DEAD      it failed, and its attempts are spent; or the row is corrupt: a dead letter
+            -> PENDING   it failed, and comes back after a backoff; or it was snoozed or released
+
+    `claim.attempts` counts this attempt. Attempts that ended with the process (`crash_count`) spend nothing here:
+    they are what `reclaim` judges.
+    """
+    match outcome:
+        case Succeeded():
+            return _SUCCEEDED
+        case Cancelled():
+            return CANCELLED
+        case Snoozed(until=until):
+            return Settlement(TriggerStatus.PENDING, "snoozed", not_before=until, gives_back=1)
+        case Released(reason=reason):
+            return Settlement(TriggerStatus.PENDING, reason, gives_back=1)
+        case Rerouted(session_id=session_id):
+            return Settlement(TriggerStatus.PENDING, f"waits for session {session_id}", gives_back=1)
+        case Corrupt(message=message):
+            return Settlement(TriggerStatus.DEAD, "corrupt row", error_message=message)
+        case Failed(retryable=False):
+            return Settlement(TriggerStatus.FAILED, outcome.code, None, 0, outcome.code, outcome.message)
+        case Failed():
+            spent = claim.attempts - claim.crash_count
+            if spent >= (claim.max_attempts or policy.max_attempts):
+                return Settlement(TriggerStatus.DEAD, "attempts spent", None, 0, outcome.code, outcome.message)
+            wait = max(policy.backoff(claim.id, spent), outcome.retry_after or 0.0)
+            return Settlement(TriggerStatus.PENDING, outcome.code, now + wait, 0, outcome.code, outcome.message)
+
+
+def is_poison(crash_count: int, started_alone: bool) -> bool:
+    """Whether a crash buries the trigger. `crash_count` includes this crash.
+
+    Only one that took the process down while it ran alone is guilty; those beside it, and a job that was hit by
+    other crashes, survive.
+    """
+    return started_alone and crash_count > CRASHES_BEFORE_ALONE
+
+
+def must_run_alone(claim: Claim) -> bool:
+    """Whether it was in too many crashes to be started beside others."""
+    return claim.crash_count >= CRASHES_BEFORE_ALONE

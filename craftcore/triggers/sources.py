@@ -1,0 +1,101 @@
+"""The one table of sources: default priority, dedup key and scope of each.
+
+| source         | priority | dedup key                                        | scope  |
+|----------------|----------|--------------------------------------------------|--------|
+| MESSAGE        | 3        | none unless given (the channel's message id)      | ever   |
+| CONTINUATION   | 5        | turn:{task_id}:{turn}, wake:{wait_id}            | ever   |
+| RESUME         | 6        | resume:{task_id}                                 | active |
+| IMMEDIATE      | 10       | none unless given                                | ever   |
+| SCHEDULED      | 20       | scheduled-once:{schedule_id}[:{generation}]      | ever   |
+|                | 30       | scheduled:{schedule_id}:{nominal UTC second}     | ever   |
+| LIVING_UI      | 30       | living_ui:{project_id}:{job_kind}                | active |
+| PROACTIVE      | 50       | proactive:{frequency}:{slot}                     | ever   |
+| MEMORY         | 55       | memory:{slot}                                    | active |
+| SKILL_WORKFLOW | 60       | none unless given                                | ever   |
+| ONBOARDING     | 1        | onboarding                                       | active |
+| SYSTEM         | 1        | system:{kind}:{epoch}                            | ever   |
+
+A key has a constant prefix and a growing tail and is stored as given, never hashed: neighbours in time are neighbours
+in the index.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from craftcore.triggers.model import DedupScope, TriggerSource
+
+
+class Defaults(NamedTuple):
+    """What a spec leaves open is taken from here."""
+
+    priority: int
+    scope: DedupScope
+
+
+ONE_TIME_PRIORITY = 20
+"""A one-time schedule's trigger goes before a recurring one's."""
+
+DEFAULTS: dict[str, Defaults] = {
+    TriggerSource.MESSAGE: Defaults(3, DedupScope.EVER),
+    TriggerSource.CONTINUATION: Defaults(5, DedupScope.EVER),
+    TriggerSource.RESUME: Defaults(6, DedupScope.ACTIVE),
+    TriggerSource.IMMEDIATE: Defaults(10, DedupScope.EVER),
+    TriggerSource.SCHEDULED: Defaults(30, DedupScope.EVER),
+    TriggerSource.LIVING_UI: Defaults(30, DedupScope.ACTIVE),
+    TriggerSource.PROACTIVE: Defaults(50, DedupScope.EVER),
+    TriggerSource.MEMORY: Defaults(55, DedupScope.ACTIVE),
+    TriggerSource.SKILL_WORKFLOW: Defaults(60, DedupScope.EVER),
+    TriggerSource.ONBOARDING: Defaults(1, DedupScope.ACTIVE),
+    TriggerSource.SYSTEM: Defaults(1, DedupScope.EVER),
+}
+
+
+def turn_key(task_id: str, turn: int) -> str:
+    """`turn:{task_id}:{turn}`"""
+    return f"turn:{task_id}:{turn}"
+
+
+def wake_key(wait_id: str) -> str:
+    """`wake:{wait_id}`"""
+    return f"wake:{wait_id}"
+
+
+def resume_key(task_id: str) -> str:
+    """`resume:{task_id}`: one live resume of a task, and another after a later restart."""
+    return f"resume:{task_id}"
+
+
+def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
+    """`scheduled-once:{schedule_id}`, with its generation once the timing was changed or the id used again."""
+    return f"scheduled-once:{schedule_id}:{generation}" if generation else f"scheduled-once:{schedule_id}"
+
+
+def scheduled_key(schedule_id: str, nominal_at: float) -> str:
+    """`scheduled:{schedule_id}:{nominal UTC second}`: the slot, not the moment it fired."""
+    return f"scheduled:{schedule_id}:{int(nominal_at)}"
+
+
+def living_ui_key(project_id: str, job_kind: str) -> str:
+    """`living_ui:{project_id}:{job_kind}`"""
+    return f"living_ui:{project_id}:{job_kind}"
+
+
+def proactive_key(frequency: str, slot: str) -> str:
+    """`proactive:{frequency}:{slot}`"""
+    return f"proactive:{frequency}:{slot}"
+
+
+def memory_key(slot: str) -> str:
+    """`memory:{slot}`"""
+    return f"memory:{slot}"
+
+
+def onboarding_key() -> str:
+    """`onboarding`"""
+    return "onboarding"
+
+
+def system_key(kind: str, epoch: int) -> str:
+    """`system:{kind}:{epoch}`"""
+    return f"system:{kind}:{epoch}"

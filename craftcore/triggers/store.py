@@ -1,0 +1,303 @@
+"""The only SQL of triggers outside a claim's life: accept, look up, and what an operator does to a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.triggers.model import Claim, DedupScope, NewTrigger, Trigger, TriggerSource, TriggerStatus
+
+INSERT = Many(
+    """
+    INSERT INTO triggers (
+        id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority,
+        description, payload_json, max_attempts, created_at, updated_at,
+        seq, status, claimed_epoch, lease_token, lease_until
+    ) VALUES {rows}
+    """,
+    width=22,
+)
+_ACCEPTED = NewTrigger._fields.index("updated_at") + 1
+_PENDING = (None, "PENDING", None, None, None)
+
+
+class TriggerStore:
+    """Rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
+
+    def insert_all(self, tx: Transaction, rows: Iterable[NewTrigger]) -> None:
+        """Insert accepted triggers as PENDING."""
+        tx.many(INSERT, [(*row[:_ACCEPTED], *_PENDING) for row in rows])
+
+    def insert_claimed(
+        self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, token: str, lease_until: float
+    ) -> list[Claim]:
+        """Insert plain triggers that are due as CLAIMED; their claims, in order.
+
+        `seq` is assigned here, under the write lock, because RETURNING promises no order.
+        """
+        first: int = tx.value("SELECT coalesce(max(seq), 0) + 1 FROM triggers")
+        claims = [_claim_of(row, seq, token) for seq, row in enumerate(rows, first)]
+        lease = ("CLAIMED", epoch, token, lease_until)
+        tx.many(INSERT, [(*row[:_ACCEPTED], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)])
+        return claims
+
+    def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
+        """What `emit` must know of the trigger with this id; None when there is none."""
+        return tx.one(
+            "SELECT id, status, started_at, due_at, payload_json FROM triggers WHERE id = :id",
+            id=trigger_id,
+        )
+
+    def find_key(self, tx: Reader, dedup_key: str) -> Row | None:
+        """What `emit` must know of the trigger that holds this dedup key; None when it is free."""
+        return tx.one(
+            """
+            SELECT id, status, started_at, due_at, payload_json
+              FROM triggers
+             WHERE dedup_key = :key
+               AND dedup_key IS NOT NULL
+               AND (dedup_scope = 'ever' OR status IN ('PENDING', 'CLAIMED'))
+            """,
+            key=dedup_key,
+        )
+
+    def replace(self, tx: Transaction, trigger_id: str, row: NewTrigger) -> bool:
+        """Give an unstarted trigger a new payload, time and priority. False when it was started or settled."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET payload_json  = :payload_json,
+                   fire_at       = :fire_at,
+                   due_at        = :fire_at,
+                   expires_at    = :expires_at,
+                   priority      = :priority,
+                   description   = :description,
+                   workflow      = :workflow,
+                   status        = 'PENDING',
+                   not_before    = NULL,
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   updated_at    = :now
+             WHERE id = :id
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+            """,
+            id=trigger_id,
+            payload_json=row.payload_json,
+            fire_at=row.fire_at,
+            expires_at=row.expires_at,
+            priority=row.priority,
+            description=row.description,
+            workflow=row.workflow,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def supersede(self, tx: Transaction, row: NewTrigger) -> list[str]:
+        """Settle the session's older unstarted triggers of the same source; their ids."""
+        rows = tx.all(
+            """
+            UPDATE triggers
+               SET status        = 'DONE',
+                   reason        = 'superseded',
+                   superseded_by = :id,
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   settled_at    = :now,
+                   updated_at    = :now
+             WHERE session_id = :session_id
+               AND source = :source
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+               AND id <> :id
+            RETURNING id
+            """,
+            id=row.id,
+            session_id=row.session_id,
+            source=row.source,
+            now=tx.now,
+        )
+        return [superseded["id"] for superseded in rows]
+
+    def get(self, tx: Reader, trigger_id: str) -> Trigger | None:
+        """The whole row; None when there is none."""
+        row = tx.one("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
+        return trigger_of(row) if row else None
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT id FROM triggers WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
+
+    def newest(
+        self,
+        tx: Reader,
+        *,
+        status: str | None = None,
+        source: str | None = None,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Trigger]:
+        """The newest triggers that match, newest first."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM triggers
+             WHERE (:status IS NULL OR status = :status)
+               AND (:source IS NULL OR source = :source)
+               AND (:workflow IS NULL OR workflow = :workflow)
+               AND (:session_id IS NULL OR session_id = :session_id)
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            status=status,
+            source=source,
+            workflow=workflow,
+            session_id=session_id,
+            limit=limit,
+        )
+        return [trigger_of(row) for row in rows]
+
+    def dead(self, tx: Reader, limit: int) -> list[Trigger]:
+        """The dead letters, last buried first."""
+        rows = tx.all("SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit", limit=limit)
+        return [trigger_of(row) for row in rows]
+
+    def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
+        """How many are due, scheduled for later, claimed, running, dead. Reads the partial indexes only."""
+        row = tx.one(
+            """
+            SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
+                   (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at > :now) AS later,
+                   (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL) AS claimed,
+                   (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL) AS running,
+                   (SELECT count(*) FROM triggers WHERE status = 'DEAD') AS dead
+            """,
+            now=now,
+        )
+        assert row is not None
+        return row
+
+    def cancel_unstarted(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
+        """Settle a trigger that is not running. False when it is running or settled."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET status              = 'DONE',
+                   reason              = :reason,
+                   error_code          = 'WORKFLOW_ABORTED',
+                   cancel_requested_at = :now,
+                   claimed_epoch       = NULL,
+                   lease_token         = NULL,
+                   lease_until         = NULL,
+                   settled_at          = :now,
+                   updated_at          = :now
+             WHERE id = :id
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+            """,
+            id=trigger_id,
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def request_cancel(self, tx: Transaction, trigger_id: str) -> bool:
+        """Ask the engine to cancel a running trigger. False when it is not running."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET cancel_requested_at = :now,
+                   updated_at          = :now
+             WHERE id = :id
+               AND status = 'CLAIMED'
+               AND started_at IS NOT NULL
+            """,
+            id=trigger_id,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def live_ids(self, tx: Reader) -> list[str]:
+        """The ids of all that is not settled."""
+        return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
+
+    def requeue(self, tx: Transaction, trigger_id: str) -> bool:
+        """Give a DEAD or FAILED trigger another life, due now. False when it is neither."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET status              = 'PENDING',
+                   reason              = 'requeued',
+                   attempts            = 0,
+                   crash_count         = 0,
+                   not_before          = :now,
+                   due_at              = max(fire_at, :now),
+                   expires_at          = NULL,
+                   error_code          = NULL,
+                   error_message       = NULL,
+                   cancel_requested_at = NULL,
+                   started_at          = NULL,
+                   started_alone       = 0,
+                   settled_at          = NULL,
+                   updated_at          = :now
+             WHERE id = :id
+               AND status IN ('DEAD', 'FAILED')
+            """,
+            id=trigger_id,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def discard(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
+        """Take a dead letter off the list: DEAD -> FAILED, visibly. False when it is not DEAD."""
+        changed = tx.run(
+            "UPDATE triggers SET status = 'FAILED', reason = :reason, updated_at = :now "
+            "WHERE id = :id AND status = 'DEAD'",
+            id=trigger_id,
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+
+def trigger_of(row: Row) -> Trigger:
+    """The model of a full row."""
+    return Trigger(
+        **{
+            **row,
+            "source": TriggerSource(row["source"]),
+            "status": TriggerStatus(row["status"]),
+            "dedup_scope": DedupScope(row["dedup_scope"]) if row["dedup_scope"] else None,
+        }
+    )
+
+
+def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:
+    return Claim(
+        seq=seq,
+        id=row.id,
+        lease_token=token,
+        source=row.source,
+        workflow=row.workflow,
+        lane=None,
+        session_id=None,
+        task_id=None,
+        priority=row.priority,
+        fire_at=row.fire_at,
+        due_at=row.due_at,
+        expires_at=row.expires_at,
+        description=row.description,
+        payload_json=row.payload_json,
+        attempts=0,
+        starts=0,
+        crash_count=0,
+        max_attempts=row.max_attempts,
+    )

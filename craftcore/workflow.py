@@ -1,0 +1,111 @@
+"""A declared workflow: a function, and the type its payload must fit."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import msgspec.inspect
+
+from craftcore.errors import ConfigInvalid
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import TriggerSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit."""
+
+    name: str
+    fn: Callable[..., Any]
+    sources: tuple[TriggerSource, ...]
+    retry: RetryPolicy | None
+    max_attempts: int | None
+    timeout: float | None
+    is_async: bool
+    takes_context: bool
+    payload_type: type[msgspec.Struct]
+    takes_rest: bool
+
+    def arguments(self, payload_json: str) -> dict[str, Any]:
+        """The keyword arguments of a payload, converted to the annotations.
+
+        Raises msgspec.ValidationError when it does not fit, msgspec.DecodeError when it is not JSON.
+        """
+        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=_convert)
+        named = {
+            name: value
+            for name in self.payload_type.__struct_fields__
+            if (value := getattr(payload, name)) is not msgspec.UNSET
+        }
+        if not self.takes_rest:
+            return named
+        rest = msgspec.json.decode(payload_json, type=dict[str, Any])
+        if self.takes_context and "ctx" in rest:
+            raise msgspec.ValidationError("Object contains the field `ctx`, which is the workflow's own")
+        return {**rest, **named}
+
+
+class Parameters(NamedTuple):
+    """What a function tells of itself: the type its named parameters make, and whether it takes other keys as well."""
+
+    is_async: bool
+    takes_context: bool
+    payload_type: type[msgspec.Struct]
+    takes_rest: bool
+
+
+def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
+    """Read a function's signature. Raises ConfigInvalid when no payload could be given to it."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
+    declared = list(inspect.signature(fn).parameters.values())
+    is_async = inspect.iscoroutinefunction(fn)
+    takes_context = bool(declared) and declared[0].name == "ctx"
+    if takes_context:
+        if not is_async:
+            raise ConfigInvalid(f"workflow {name}: a plain function has no ctx; make it async")
+        declared = declared[1:]
+    try:
+        hints = typing.get_type_hints(fn, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
+    fields: list[Any] = []
+    takes_rest = bool(declared) and declared[-1].kind is inspect.Parameter.VAR_KEYWORD
+    for parameter in declared[:-1] if takes_rest else declared:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise ConfigInvalid(f"workflow {name}: parameter {parameter.name} cannot be given by name")
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))
+    try:
+        payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
+        _refuse_unknown(msgspec.inspect.type_info(payload_type))
+    except TypeError as error:
+        raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
+    return Parameters(is_async, takes_context, payload_type, takes_rest)
+
+
+def _refuse_unknown(info: Any) -> None:
+    """Raise TypeError for a type that neither msgspec nor `_convert` can make from JSON, however deep it lies."""
+    waiting, seen = [info], set()
+    while waiting:
+        info = waiting.pop()
+        if isinstance(info, tuple):
+            waiting.extend(info)
+        elif isinstance(info, msgspec.Struct) and id(info) not in seen:
+            seen.add(id(info))
+            if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate"):
+                raise TypeError(f"{info.cls.__name__} is not a type that JSON can become")
+            waiting.extend(getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
+
+
+def _convert(kind: type, value: Any) -> Any:
+    """Types that msgspec does not know: pydantic models convert themselves."""
+    return kind.model_validate(value)  # type: ignore[attr-defined]  # `parameters` let nothing else through

@@ -1,0 +1,385 @@
+"""`command.run`: real programs, heard, bounded, and gone when they should be, with everything they started."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore.actions.capture import Capture
+from craftcore.actions.command import CommandFailed, command_workflow
+from craftcore.errors import ErrorCode, Fail
+
+Run = Callable[..., Coroutine[Any, Any, dict[str, object]]]
+
+FAMILY = """
+import os, signal, subprocess, sys
+# A child that says it is there and stays, deaf to SIGTERM; then its parent does what it was told.
+child = 'import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\\n'
+child += 'open(sys.argv[1], "w").write("up"); time.sleep(600)'
+out = None if 'hold' in sys.argv else subprocess.DEVNULL
+born = subprocess.Popen([sys.executable, '-c', child, sys.argv[1]], stdout=out, stderr=out)
+open(sys.argv[2], 'w').write(str(born.pid))
+print('parent', flush=True)
+sys.exit() if 'leave' in sys.argv else signal.pause()
+"""
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def run() -> Run:
+    return workflow()
+
+
+def workflow(
+    timeout: float = 60,
+    output_max_bytes: int = 65536,
+    environment: tuple[str, ...] = ("PATH",),
+    grace: float = 0.5,
+) -> Run:
+    return command_workflow(
+        timeout=timeout,
+        output_max_bytes=output_max_bytes,
+        environment=environment,
+        environ=os.environ,
+        grace=grace,
+    )
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+@pytest.mark.anyio
+async def test_a_program_that_ends_well_is_told_whole(run: Run) -> None:
+    result = await run(python("import sys; print('out é'); print('err', file=sys.stderr)"), env={"PYTHONUTF8": "1"})
+
+    seconds = result.pop("seconds")
+    assert isinstance(seconds, float)
+    assert 0 < seconds < 60
+    assert result == {"exit_code": 0, "stdout": "out é\n", "stderr": "err\n", "stdout_bytes": 7, "stderr_bytes": 4}
+
+
+@pytest.mark.anyio
+async def test_arguments_are_never_read_by_a_shell(run: Run) -> None:
+    result = await run(["printf", "%s|", "$HOME", "; echo gotcha", "*", "a b"])
+
+    assert result["stdout"] == "$HOME|; echo gotcha|*|a b|"
+
+
+@pytest.mark.anyio
+async def test_its_environment_is_the_allowed_names_and_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOWED", "yes")
+    monkeypatch.setenv("SECRET", "no")
+    monkeypatch.delenv("MISSING", raising=False)
+
+    result = await workflow(environment=("ALLOWED", "MISSING"))(["env"], env={"GIVEN": "1"})
+
+    assert sorted(str(result["stdout"]).split()) == ["ALLOWED=yes", "GIVEN=1"]
+
+
+@pytest.mark.anyio
+async def test_it_runs_where_it_is_told(run: Run, tmp_path: Path) -> None:
+    assert (await run(["pwd"], cwd=str(tmp_path)))["stdout"] == f"{tmp_path}\n"
+
+
+@pytest.mark.anyio
+async def test_it_reads_the_text_it_is_given_and_otherwise_nothing(run: Run) -> None:
+    assert (await run(["cat"], stdin="grüße\n" * 100_000))["stdout_bytes"] == 800_000
+    assert (await run(["cat"]))["stdout"] == ""
+
+
+@pytest.mark.anyio
+async def test_a_program_that_does_not_read_its_text_is_no_failure(run: Run) -> None:
+    assert (await run(["true"], stdin="x" * 1_000_000))["exit_code"] == 0
+    assert (await run(python("import os; os.close(0); print('done')"), stdin="x" * 1_000_000))["stdout"] == "done\n"
+
+
+@pytest.mark.anyio
+async def test_it_is_the_leader_of_a_session_of_its_own(run: Run) -> None:
+    result = await run(python("import os; print(os.getpid() == os.getsid(0) == os.getpgrp())"))
+
+    assert result["stdout"] == "True\n"
+
+
+@pytest.mark.anyio
+async def test_no_descriptor_of_ours_is_inherited(run: Run) -> None:
+    with socket.socket() as ours:
+        os.set_inheritable(ours.fileno(), True)
+        result = await run(["ls", "/proc/self/fd"])
+
+    assert str(result["stdout"]).split() == ["0", "1", "2", "3"]  # the last is ls's own
+
+
+@pytest.mark.anyio
+async def test_both_outputs_are_read_at_once_and_only_their_ends_are_kept() -> None:
+    code = "import os\nfor _ in range(200): os.write(1, b'o' * 10000); os.write(2, b'e' * 10000)\nos.write(1, b'last')"
+
+    result = await workflow(output_max_bytes=1000)(python(code))
+
+    stdout = str(result["stdout"])
+    assert result["stdout_bytes"] == 2_000_004
+    assert result["stderr_bytes"] == 2_000_000
+    assert stdout.startswith("o" * 500 + "\n[... 1999004 bytes cut ...]\n")
+    assert stdout.endswith("o" * 496 + "last")
+
+
+@pytest.mark.anyio
+async def test_what_is_not_utf8_is_replaced(run: Run) -> None:
+    assert (await run(["printf", r"a\377b"]))["stdout"] == "a\ufffdb"
+
+
+@pytest.mark.anyio
+async def test_another_exit_code_fails_the_attempt_with_the_last_words(run: Run) -> None:
+    with pytest.raises(CommandFailed, match=r"^sh exited with 3: no such thing$") as failed:
+        await run(["sh", "-c", "echo tried; echo no such thing >&2; exit 3"])
+
+    assert failed.value.code is ErrorCode.AGENT_ERROR
+    assert failed.value.code.retryable == "maybe"
+    assert failed.value.details["exit_code"] == 3
+    assert failed.value.details["stdout"] == "tried\n"
+
+
+@pytest.mark.anyio
+async def test_last_words_are_the_last_ones_and_few(run: Run) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        await run(python("import sys; sys.exit('x' * 5000 + 'why')"))
+
+    assert len(str(failed.value)) < 1200
+    assert str(failed.value).endswith("xwhy")
+
+
+@pytest.mark.anyio
+async def test_a_program_killed_by_a_signal_fails_the_attempt(run: Run) -> None:
+    with pytest.raises(CommandFailed, match=r"^sh was killed by SIGKILL$") as failed:
+        await run(["sh", "-c", "kill -9 $$"])
+
+    assert failed.value.details["exit_code"] == -9
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"argv": []}, "argv must be a list"),
+        ({"argv": "echo hello"}, "argv must be a list"),
+        ({"argv": [""]}, "argv must be a list"),
+        ({"argv": ["echo", 1]}, "argv must be a list"),
+        ({"argv": ["echo", "a\0b"]}, "NUL"),
+        ({"argv": ["true"], "cwd": "a\0b"}, "NUL"),
+        ({"argv": ["true"], "env": {"A": "a\0b"}}, "NUL"),
+        ({"argv": ["true"], "env": {"A=B": "c"}}, "not a name"),
+        ({"argv": ["true"], "env": {"": "c"}}, "not a name"),
+        ({"argv": ["true"], "env": {"A\n": "c"}}, "not a name"),
+        ({"argv": ["true"], "env": {"A": 1}}, "must be texts"),
+        ({"argv": ["true"], "timeout": 0}, "timeout"),
+        ({"argv": ["true"], "timeout": -1.0}, "timeout"),
+        ({"argv": ["true"], "timeout": float("nan")}, "timeout"),
+        ({"argv": ["true"], "timeout": float("inf")}, "timeout"),
+        ({"argv": ["true"], "timeout": 10**400}, "timeout"),
+        ({"argv": ["true"], "timeout": True}, "timeout"),
+        ({"argv": ["cat"], "stdin": "\ud800"}, "valid Unicode"),
+        ({"argv": ["echo", "\ud800"]}, "valid Unicode"),
+        ({"argv": ["no-such-program"]}, "'no-such-program': No such file"),
+        ({"argv": ["true"], "cwd": "/no/such/folder"}, "'/no/such/folder': No such file"),
+        ({"argv": ["true"], "cwd": "/dev/null"}, "'/dev/null': Not a directory"),
+        ({"argv": ["/etc/passwd"]}, "Permission denied"),
+        ({"argv": ["/"]}, "Permission denied"),
+        ({"argv": ["true", "x" * 3_000_000]}, "Argument list too long"),
+        ({"argv": ["x" * 5000]}, "File name too long"),
+    ],
+    ids=lambda given: ascii(given)[:60],
+)
+async def test_what_no_attempt_could_run_fails_for_good(run: Run, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(Fail, match=message) as failed:
+        await run(**given)
+
+    assert failed.value.code == ErrorCode.VALIDATION_ERROR
+
+
+@pytest.mark.anyio
+async def test_a_file_that_is_no_program_fails_for_good(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "script").write_bytes(b"\x00\x01")
+    (tmp_path / "script").chmod(0o755)
+
+    with pytest.raises(Fail, match="Exec format error"):
+        await run([str(tmp_path / "script")])
+
+
+@pytest.mark.anyio
+async def test_a_program_that_is_out_of_time_is_stopped_and_says_goodbye(run: Run) -> None:
+    code = """if True:
+        import signal, sys
+        def stop(*_):
+            sys.stderr.write('x' * 200_000 + 'goodbye')  # more than a pipe holds: somebody must still read
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, stop)
+        signal.pause()
+    """
+    with pytest.raises(TimeoutError, match=r"not done after 0\.5 seconds: [^/]*goodbye$"):
+        await run(python(code), timeout=0.5)
+
+
+@pytest.mark.anyio
+async def test_the_time_of_the_settings_holds_where_none_is_given() -> None:
+    with pytest.raises(TimeoutError):
+        await workflow(timeout=0.1)(["sleep", "600"])
+
+
+@pytest.mark.anyio
+async def test_a_family_deaf_to_sigterm_is_killed_when_its_time_and_its_grace_are_over(
+    run: Run, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        await run(python(FAMILY, str(tmp_path / "up"), str(tmp_path / "pid")), timeout=2)
+
+    assert (tmp_path / "up").exists()
+    assert _gone(tmp_path / "pid")
+    assert time.monotonic() - began >= 2 + 0.5
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_program_is_stopped_with_its_family_before_the_cancellation_goes_on(
+    run: Run, tmp_path: Path
+) -> None:
+    up = tmp_path / "up"
+    os.mkfifo(up)
+
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(run, python(FAMILY, str(up), str(tmp_path / "pid")))
+        assert await anyio.Path(up).read_text() == "up"
+        beside.cancel_scope.cancel()
+
+    assert _gone(tmp_path / "pid")
+
+
+@pytest.mark.anyio
+async def test_a_cancellation_is_not_turned_into_a_result(run: Run) -> None:
+    with anyio.move_on_after(0.2) as scope:
+        await run(["sleep", "600"])
+        pytest.fail("it went on")
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.anyio
+async def test_a_program_that_was_cancelled_before_it_started_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await run(["sh", "-c", 'echo $$ > "$0"; exec sleep 600', str(tmp_path / "pid")])
+
+    assert not (tmp_path / "pid").exists() or _gone(tmp_path / "pid")
+
+
+@pytest.mark.anyio
+async def test_what_a_program_leaves_in_its_group_goes_with_it(run: Run, tmp_path: Path) -> None:
+    """Its own end was fine; the child it left behind is deaf to SIGTERM, and does not hold the output."""
+    up = tmp_path / "up"
+    os.mkfifo(up)
+    code = FAMILY.replace("print('parent'", "open(sys.argv[1]).read(); print('parent'")
+
+    result = await run(python(code, str(up), str(tmp_path / "pid"), "leave"))
+
+    assert result["stdout"] == "parent\n"
+    assert _gone(tmp_path / "pid")
+
+
+@pytest.mark.anyio
+async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(run: Run, tmp_path: Path) -> None:
+    """It left the group for a session of its own: it lives on, unheard."""
+    with anyio.fail_after(30):
+        result = await run(["sh", "-c", 'setsid sleep 600 & echo $! > "$0"; echo parent', str(tmp_path / "pid")])
+
+    assert result["stdout"] == "parent\n"
+    assert not _gone(tmp_path / "pid")
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.anyio
+async def test_a_child_that_holds_the_output_open_in_the_group_is_stopped(run: Run, tmp_path: Path) -> None:
+    result = await run(["sh", "-c", 'sleep 600 & echo $! > "$0"; echo parent', str(tmp_path / "pid")])
+
+    assert result["stdout"] == "parent\n"
+    assert _gone(tmp_path / "pid")
+
+
+@pytest.mark.anyio
+async def test_many_runs_leave_no_zombie_and_no_descriptor(run: Run) -> None:
+    await run(["true"])
+    before = len(os.listdir("/proc/self/fd"))
+
+    async with anyio.create_task_group() as beside:
+        for _ in range(20):
+            beside.start_soon(run, ["sh", "-c", "true & true"])
+
+    assert len(os.listdir("/proc/self/fd")) <= before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_given() -> None:
+    """Another process that adopts orphans (as process 1 does) runs a program that leaves dead and living ones."""
+    code = """if True:
+        import anyio, ctypes, os
+        from craftcore.actions.command import command_workflow
+        PR_SET_CHILD_SUBREAPER = 36
+        assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        run = command_workflow(timeout=60, output_max_bytes=100, environment=[], environ={})
+        anyio.run(run, ["sh", "-c", "true & sleep 600 & true"])
+        try:
+            print("not reaped", os.waitpid(-1, os.WNOHANG))
+        except ChildProcessError:
+            print("none")
+    """
+    seen = subprocess.run(python(code), capture_output=True, text=True, check=True)
+
+    assert seen.stdout == "none\n"
+
+
+def test_the_payload_of_the_workflow_is_its_arguments() -> None:
+    assert list(inspect.signature(workflow()).parameters) == ["argv", "cwd", "env", "timeout", "stdin"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 100, 200_000])
+async def test_what_fits_is_kept_whole_and_what_does_not_is_counted(size: int) -> None:
+    capture = Capture(10)
+    written = bytes(range(48, 58)) * (size // 10 + 1)
+    for byte in written[:size]:
+        capture.add(bytes([byte]))
+
+    text = written[:size].decode()
+    assert capture.total_bytes == size
+    assert capture.text() == (text if size <= 10 else f"{text[:5]}\n[... {size - 10} bytes cut ...]\n{text[-5:]}")
+
+
+@pytest.mark.anyio
+async def test_a_character_that_the_cut_goes_through_is_cut() -> None:
+    capture = Capture(10)
+    capture.add(b"123" + "€".encode() + b"x" * 100 + "€".encode() + b"789")
+
+    assert capture.text() == "123\n[... 102 bytes cut ...]\n789"
+
+
+def _gone(pid_file: Path) -> bool:
+    """True when the process is dead; one that its adoptive parent has not reaped yet is."""
+    try:
+        state = Path(f"/proc/{pid_file.read_text().strip()}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"

@@ -1,0 +1,235 @@
+"""Whatever is wrong, a person gets one clear line, a program the right exit code, and the database is left alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.processes import APP, craftcore
+
+DEEP = '{"a":' * 40 + "1" + "}" * 40
+VERY_DEEP = '{"a":' * 100_000
+LARGE = json.dumps({"a": "x" * 300_000})
+
+
+def one_line(result, code, *words):
+    assert result.code == code, result
+    [line] = result.err.splitlines()
+    assert line.startswith("craftcore: ")
+    for word in words:
+        assert word in line
+    assert "Traceback" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["greet", "--source", "MOON"], ["'MOON' is unknown", "MESSAGE"]),
+        (["greet", "--at", "2030-01-02T03:04:05"], ["no time zone"]),
+        (["greet", "--at", "tomorrow"], ["'tomorrow' is not a moment"]),
+        (["greet", "--at", "nan"], ["at nan"]),
+        (["greet", "--at", "inf"], ["at inf"]),
+        (["greet", "--at", "-1"], ["not a moment"]),
+        (["greet", "--at", "0", "--in", "5m"], ["exclude each other"]),
+        (["greet", "--in", "soon"], ["'soon' is not a duration"]),
+        (["greet", "--in", "nan"], ["delay"]),
+        (["greet", "--in=-5"], ["delay"]),
+        (["greet", "--payload", '{"a": NaN}'], ["NaN"]),
+        (["greet", "--payload", '{"a": -Infinity}'], ["-Infinity"]),
+        (["greet", "--payload", '{"a": 1e999}'], ["not JSON"]),
+        (["greet", "--payload", '{"a": 1, "a": 2}'], ["'a' twice"]),
+        (["greet", "--payload", '{"x": {"b": 1, "b": 2}}'], ["'b' twice"]),
+        (["greet", "--payload", "[1]"], ["must be a JSON object"]),
+        (["greet", "--payload", "{'a': 1}"], ["line 1, column 2"]),
+        (["greet", "--payload", "@nowhere.json"], ["nowhere.json", "No such file"]),
+        (["greet", "--payload", '{"a": "\\ud800"}'], ["lone surrogate"]),
+        (["greet", "--payload", DEEP], ["deeper than 32"]),
+        (["greet", "--payload", VERY_DEEP], ["JSON"]),
+        (["greet", "--payload", LARGE], ["300,008 bytes", "262,144"]),
+        (["greet", "--dedup-key", "a b"], ["dedup_key 'a b'"]),
+        (["greet", "--dedup-key", ""], ["dedup_key ''"]),
+        (["greet", "--session", "ü"], ["session_id"]),
+        (["a workflow"], ["workflow 'a workflow'"]),
+        ([], ["needs the name of a workflow"]),
+        (["greet", "--priority", "100"], ["priority 100"]),
+        (["greet", "--priority", "high"], ["'high'"]),
+        (["greet", "--supersedes", "all"], ["supersedes"]),
+        (["greet", "--on-duplicate", "maybe"], ["on_duplicate"]),
+        (["greet", "--wait", "long"], ["'long' is not a duration"]),
+        (["greet", "--wait", "nan"], ["wait 'nan'"]),
+        (["greet", "--db", ""], ["'--db'", "empty"]),
+        (["greet", "--config="], ["'--config'", "empty"]),
+        (["greet", "extra"], ["extra"]),
+        (["greet", "--nope"], ["--nope"]),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_a_refused_emit_writes_nothing_and_makes_no_database(cli, database, arguments, words):
+    one_line(cli("emit", *arguments), 64, *words)
+    assert not database.exists()
+
+    cli("emit", "greet")
+    before = database.read_bytes()
+    one_line(cli("emit", *arguments), 64, *words)
+    assert database.read_bytes() == before
+    assert len(cli("--json", "trigger", "list").json) == 1
+
+
+def test_a_name_that_the_last_daemon_did_not_declare_is_refused(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
+
+    one_line(craftcore(tmp_path, "emit", "gret"), 64, "no workflow is named gret; did you mean greet?")
+
+    assert craftcore(tmp_path, "--json", "trigger", "list").json == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["trigger", "list"],
+        ["trigger", "show", "x"],
+        ["trigger", "why", "x"],
+        ["trigger", "cancel", "x"],
+        ["trigger", "requeue", "x"],
+        ["dead", "list"],
+        ["dead", "discard", "--all", "--yes"],
+        ["release"],
+        ["db", "migrate"],
+        ["db", "stats"],
+    ],
+    ids=" ".join,
+)
+def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
+    one_line(cli(*arguments), 10, "no such database")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+        connection.commit()
+
+
+def newer(path: Path) -> None:
+    assert craftcore(path.parent, "emit", "greet").code == 0
+    with closing(sqlite3.connect(path)) as connection:  # in a process that has no other SQLite open on the file
+        connection.execute("INSERT INTO schema_migrations VALUES ('9999_future', 'x', 0)")
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def text(path: Path) -> None:
+    path.write_text("This is not a database. " * 100)
+
+
+@pytest.mark.parametrize(
+    ("make", "word"), [(foreign, "another program's"), (newer, "newer craftcore"), (text, "not an SQLite database")]
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["emit", "greet"], ["status"], ["db", "migrate"], ["trigger", "cancel", "--all", "--yes"]],
+    ids=" ".join,
+)
+def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path, make, word, arguments):
+    database = tmp_path / "agent.db"
+    make(database)
+    before, mode = database.read_bytes(), database.stat().st_mode
+
+    one_line(craftcore(tmp_path, *arguments), 65, word)
+
+    assert (database.read_bytes(), database.stat().st_mode) == (before, mode)
+    assert not (tmp_path / "agent.db.lock").exists()
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["emit", "greet"]], ids=" ".join)
+def test_where_no_database_can_be_made_the_path_is_named(tmp_path, arguments):
+    (tmp_path / "file").write_text("")
+
+    refused = craftcore(tmp_path, "--db", "file/agent.db", *arguments)
+
+    one_line(refused, 73, "file/agent.db")
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["emit", "greet"], ["status"], ["db", "migrate"]], ids=" ".join)
+def test_a_directory_is_no_database(tmp_path, arguments):
+    (tmp_path / "agent.db").mkdir()
+
+    one_line(craftcore(tmp_path, *arguments), 65, "agent.db: a directory, not a database")
+
+    assert [path.name for path in tmp_path.rglob("*")] == ["agent.db"]
+
+
+def test_a_socket_is_no_database(tmp_path):
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(tmp_path / "agent.db"))
+
+        one_line(craftcore(tmp_path, "emit", "greet"), 73, "agent.db")
+
+
+@pytest.mark.parametrize(
+    ("app", "text", "words"),
+    [
+        ("nowhere:app", "", ["no module is named nowhere"]),
+        ("ap:app", "", ["no module is named ap", "did you mean app?"]),
+        ("app.nowhere:app", "", ["no module is named app.nowhere"]),
+        ("app:ap", "from craftcore import App\napp = App()\n", ["app has no 'ap'; did you mean app:app?"]),
+        ("app", "", ["app has no 'app'"]),
+        ("app:app", "app = 1", ["app:app is of type int, not an App"]),
+        ("app:app", "import craftcor", ["No module named 'craftcor'", "app.py:1"]),
+        ("app:app", "a = 1\n\nprint(b)", ["NameError: name 'b' is not defined", "app.py:3"]),
+        ("app:app", "def f(:", ["app.py:1"]),
+        ("app:app", "raise SystemExit(0)", ["SystemExit", "app.py:1"]),
+        (
+            "app:app",
+            "from craftcore import App\napp = App()\nfor _ in 'ab':\n  app.workflow('a')(lambda: 1)",
+            ["a is declared twice", "app.py:4"],
+        ),
+        ("app.py", "", ["give MODULE:APP", "for example app:app"]),
+        ("./app.py:app", "", ["for example app:app"]),
+        (":app", "", ["give MODULE:APP"]),
+        ("", "", ["'' names no app", "give MODULE:APP"]),
+    ],
+)
+def test_an_app_that_cannot_be_run_says_where_it_is_wrong(tmp_path, app, text, words):
+    (tmp_path / "app.py").write_text(text)
+
+    one_line(craftcore(tmp_path, "run", app), 78, *words)
+
+    assert not (tmp_path / "agent.db").exists()
+
+
+def test_every_mistake_in_the_settings_is_told(cli, tmp_path):
+    (tmp_path / "bad.toml").write_text("[daemon]\nconcurency = 1\n[log]\nlevel = 'loud'\n")
+
+    for arguments in (["run"], ["emit", "greet"], ["status"]):
+        refused = cli("--config", "bad.toml", *arguments)
+
+        assert refused.code == 78
+        first, second = refused.err.splitlines()
+        assert "did you mean 'concurrency'" in first + second
+        assert 'log.level is \'loud\'; allowed: "debug" or "info"' in first + second
+    one_line(cli("--config", "none.toml", "status"), 78, "none.toml")
+
+
+def test_with_json_an_error_is_a_document_too(cli, tmp_path):
+    (tmp_path / "bad.toml").write_text("x = 1")
+
+    for arguments, code, name in (
+        (["status"], 10, "NOT_FOUND"),
+        (["emit", "greet", "--payload", "{}{}"], 64, "INVALID_INPUT"),
+        (["emit", "--nope"], 64, "USAGE"),
+        (["stauts"], 64, "USAGE"),
+        (["status", "--config", "bad.toml"], 78, "CONFIG_INVALID"),
+    ):
+        refused = cli(*arguments, "--json")
+        assert refused.code == code
+        assert (refused.json["error"]["code"], refused.json["error"]["exit_code"]) == (name, code)
+        assert refused.err.startswith("craftcore: ")

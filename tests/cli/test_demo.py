@@ -1,0 +1,105 @@
+"""`craftcore demo`: the promise in a minute, counted by something that can also say no."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from craftcore.cli.demo_verdict import judge, lines_of
+from craftcore.triggers.settlement import Succeeded
+from tests.processes import environment, until
+from tests.triggers.life import emit, run_one, start_one
+from tests.virtual import VirtualClock, VirtualCore
+
+COMMAND = [sys.executable, "-m", "craftcore", "demo"]
+
+
+def daemons_in(folder: Path) -> list[int]:
+    """The pids of processes that work in the folder, whoever started them."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.as_posix() in os.readlink(process / "cwd"):
+                found.append(int(process.name))
+        except OSError:
+            continue  # it ended, or is none of ours
+    return found
+
+
+def test_the_demo_kills_a_daemon_and_loses_nothing(tmp_path):
+    command = [*COMMAND, "--triggers", "120", "--kills", "2"]
+
+    played = subprocess.run(
+        command, cwd=tmp_path, env=environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=60
+    )
+
+    assert (played.returncode, played.stderr) == (0, "")
+    story = played.stdout
+    assert story.count("kill -9") == 2
+    counts = dict(line.split()[:2] for line in story.splitlines() if line.startswith(("accepted", "lost", "kills")))
+    assert counts == {"accepted": "120", "lost": "0", "kills": "2"}
+    assert story.endswith("Every accepted trigger was done and settled exactly once.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
+    with subprocess.Popen(
+        COMMAND, cwd=tmp_path, env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"a daemon runs" in process.stdout.readline()
+        [folder] = tmp_path.iterdir()
+        assert daemons_in(folder)
+
+        process.send_signal(number)
+
+        assert (process.wait(20), process.stderr.read()) == (130, b"")
+    assert list(tmp_path.iterdir()) == []
+    until(lambda: not daemons_in(folder))
+
+
+def test_the_verdict_can_be_a_broken_promise(database, tmp_path):
+    """One done; one DONE in the table without a trace in the file; one still claimed; one that is not there at all."""
+    ledger = tmp_path / "ledger"
+    core = VirtualCore(database, VirtualClock())
+    accepted = [emit(core, payload={"number": number}).id for number in range(1)]
+    run_one(core, Succeeded())
+    accepted.append(emit(core, payload={"number": 1}).id)
+    run_one(core, Succeeded())
+    accepted.append(emit(core, payload={"number": 2}).id)
+    start_one(core)
+    accepted.append("nowhere")
+    ledger.write_text("begin 0\nbegin 0\nend 0\nbegin 2\n")
+
+    with core.reading() as reader:
+        verdict = judge(reader, accepted, ledger, kills=1, seconds=1.0)
+    core.close()
+
+    assert (verdict.kept, verdict.accepted, verdict.done, verdict.lost) == (False, 4, 1, 3)
+    assert (verdict.left_claimed, verdict.run_again) == (1, 1)
+    assert "BROKEN" in verdict.sentence()
+
+
+def test_a_trigger_that_settled_twice_is_counted(database, tmp_path):
+    core = VirtualCore(database, VirtualClock())
+    insert = (
+        "INSERT INTO executions (id, trigger_id, attempt, epoch, created_at, ended_at, status, envelope_json, "
+        "envelope_hash) VALUES (:id, 't', 1, 1, 0, 0, 'success', '{}', '')"
+    )
+    with core.transaction() as tx:
+        for name in ("exec-t.1", "exec-t.2"):
+            tx.run(insert, id=name)
+
+    with core.reading() as reader:
+        verdict = judge(reader, [], tmp_path / "none", kills=0, seconds=0.0)
+    core.close()
+
+    assert (verdict.settled_twice, verdict.kept) == (1, False)
+    assert lines_of(tmp_path / "none") == []

@@ -1,0 +1,120 @@
+"""`craftcore emit`: what is accepted, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from craftcore.triggers.settlement import Failed, Succeeded
+from tests.triggers.life import run_one
+from tests.virtual import VirtualClock, VirtualCore
+
+HOUR = 3600.0
+
+
+def row(cli, trigger_id):
+    return cli("--json", "trigger", "show", trigger_id).json
+
+
+def test_it_prints_what_became_of_it(cli):
+    done = cli("emit", "greet", "--payload", '{"name": "Ada"}')
+
+    told = json.loads(done.out)
+    assert (done.code, done.err, list(told)) == (0, "", ["id", "created", "status", "due_at"])
+    assert (told["created"], told["status"]) == (True, "PENDING")
+    assert row(cli, told["id"])["payload"] == {"name": "Ada"}
+
+
+def test_json_has_moments_also_as_iso(cli):
+    told = cli("--json", "emit", "greet", "--at", "2030-01-02T03:04:05+01:00").json
+
+    assert (told["due_at"], told["due_at_iso"]) == (1893549845.0, "2030-01-02T02:04:05.000Z")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_global_options_stand_before_or_after_the_command(cli, tmp_path, before):
+    options = ["--db", str(tmp_path / "other.db"), "--json"]
+
+    done = cli(*options, "emit", "greet") if before else cli("emit", "greet", *options)
+
+    assert done.json["created"]
+    assert (tmp_path / "other.db").exists()
+
+
+def test_the_payload_comes_from_a_file_or_standard_input(cli, tmp_path):
+    (tmp_path / "payload.json").write_text('{"from": "file"}')
+
+    from_file = cli("--json", "emit", "greet", "--payload", "@payload.json").json
+    from_stdin = cli("--json", "emit", "greet", "--payload", "-", stdin='{"from": "stdin ü"}'.encode()).json
+
+    assert row(cli, from_file["id"])["payload"] == {"from": "file"}
+    assert row(cli, from_stdin["id"])["payload"] == {"from": "stdin ü"}
+
+
+def test_a_key_is_accepted_once_and_another_payload_is_reported(cli):
+    first = cli("--json", "emit", "greet", "--dedup-key", "k").json
+    again = cli("--json", "emit", "greet", "--dedup-key", "k").json
+    other = cli("--json", "emit", "greet", "--dedup-key", "k", "--payload", '{"a": 1}').json
+
+    assert (again["id"], again["created"], "payload_differs" in again) == (first["id"], False, False)
+    assert (other["id"], other["created"], other["payload_differs"]) == (first["id"], False, True)
+    refused = cli("emit", "greet", "--dedup-key", "k", "--on-duplicate", "error")
+    assert refused.code == 64
+    assert first["id"] in refused.err
+
+
+def test_every_option_reaches_the_row(cli):
+    cli("emit", "greet", "--session", "s1", "--source", "message")
+    told = cli(
+        *("--json", "emit", "greet", "--source", "MESSAGE", "--session", "s1", "--dedup-key", "k1", "--in", "2h"),
+        *("--priority", "7", "--description", "why\nit is", "--supersedes", "session"),
+    ).json
+
+    found = row(cli, told["id"])
+    assert {name: found[name] for name in ("source", "session_id", "dedup_key", "priority", "description")} == {
+        "source": "MESSAGE",
+        "session_id": "s1",
+        "dedup_key": "k1",
+        "priority": 7,
+        "description": "why\nit is",
+    }
+    assert found["due_at"] - found["created_at"] == pytest.approx(2 * HOUR, abs=1)
+    [older] = [one for one in cli("--json", "trigger", "list").json if one["id"] != told["id"]]
+    assert (older["reason"], older["superseded_by"]) == ("superseded", told["id"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "status", "key"),
+    [
+        (Succeeded(), 0, "DONE", "result"),
+        (Failed(code="VALIDATION_ERROR", message="no", retryable=False), 4, "FAILED", "error"),
+    ],
+)
+def test_waiting_ends_with_the_trigger(cli, database, outcome, code, status, key):
+    """An engine in another thread settles it while the command waits."""
+    core = VirtualCore(database, VirtualClock(now=4e9))
+
+    def engine():
+        while not core.rows("SELECT 1 FROM triggers"):
+            pass
+        run_one(core, outcome)
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+    done = cli("--json", "emit", "greet", "--wait", "20")
+    thread.join()
+    core.close()
+
+    assert (done.code, done.json["status"]) == (code, status)
+    assert key in done.json
+
+
+def test_a_wait_that_is_over_says_so_and_the_trigger_stays(cli):
+    over = cli("--json", "emit", "greet", "--in", "1h", "--wait", "0.05")
+
+    assert (over.code, over.json["error"]["code"]) == (75, "STILL_WAITING")
+    [line] = over.err.splitlines()
+    assert "is accepted and still PENDING" in line
+    assert cli("--json", "trigger", "list").json[0]["id"] == over.json["error"]["id"]

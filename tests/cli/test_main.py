@@ -1,0 +1,135 @@
+"""The entry: help, light start-up, closed pipes, interruptions, bugs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from craftcore.cli.root import COMMANDS, root
+from tests.processes import craftcore, environment
+
+HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.engine.engine", "craftcore.app"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["status"], ["trigger", "list"], ["trigger", "show", "0"], ["trigger", "why", "0"], ["dead", "list"]),
+        *(["db", "stats"], ["emit", "greet"], ["trigger", "cancel", "--all", "--yes"], ["--help"]),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_runs_nothing_starts_light(cli, tmp_path, arguments):
+    cli("emit", "greet")
+    program = (
+        "import json, sys\n"
+        "from craftcore.cli.main import main\n"
+        f"code = main({['--db', 'agent.db', *arguments]!r})\n"
+        "print(json.dumps([code, sorted(sys.modules)]))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+    )
+
+    code, modules = json.loads(ended.stdout.splitlines()[-1])
+    assert code == 0, ended.stderr
+    assert HEAVY & set(modules) == set()
+
+
+def test_every_command_has_help_and_takes_the_global_options(cli):
+    for name in COMMANDS:
+        shown = cli(name, "--help")
+        assert shown.code == 0
+        for option in ("--db", "--config", "--json", "--version"):
+            assert option in shown.out
+    listed = cli("--help").out
+    assert all(name in listed for name in COMMANDS)
+    assert "..." not in listed.split("Commands:")[1], "each command says what it is for in one short line"
+
+
+def test_the_version_is_said_before_and_after_a_command(cli):
+    said = f"craftcore {version('craftcore')}\n"
+
+    assert cli("--version").out == cli("status", "--version").out == said
+
+
+def test_without_a_command_the_help_is_shown(cli):
+    shown = cli()
+
+    assert (shown.code, shown.out) == (64, "")
+    assert "Commands:" in shown.err
+    assert cli("trigger").code == 64
+
+
+def test_a_misspelt_command_is_guessed(cli):
+    assert "did you mean 'status'?" in cli("staus").err
+    assert "did you mean 'cancel'?" in cli("trigger", "cancle").err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(cli, tmp_path):
+    """`craftcore trigger list | head -1`, with more than a pipe holds."""
+    for _ in range(20):
+        cli("emit", "greet", "--description", "x" * 4000, "--payload", json.dumps({"a": "x" * 9000}))
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "--json", "trigger", "list"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["--json", "status"], ["emit", "greet"]], ids=" ".join)
+def test_an_answer_that_cannot_be_written_is_said(cli, tmp_path, arguments):
+    cli("emit", "greet")
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", *arguments]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert ended.returncode == 74
+    assert ended.stderr == "craftcore: the answer cannot be written: No space left on device\n"
+
+
+def test_without_a_standard_output_a_command_works_all_the_same(tmp_path):
+    command = f"exec {sys.executable} -m craftcore --db agent.db emit greet >&-"
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(craftcore(tmp_path, "--json", "trigger", "list").json) == 1
+
+
+def test_ctrl_c_while_waiting_says_what_was_accepted(tmp_path):
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet", "--in", "1h", "--wait"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        assert b"no daemon runs" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        said = process.stderr.read().decode()
+    [row] = craftcore(tmp_path, "--json", "trigger", "list").json
+    assert said == f"craftcore: trigger {row['id']} is accepted; it goes on without this command\n"
+
+
+def test_a_bug_is_one_line_and_70(cli, monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise ZeroDivisionError("one\ntwo")
+
+    monkeypatch.setattr(root, "invoke", broken)
+
+    failed = cli("status")
+
+    assert failed.code == 70
+    assert failed.err == (
+        "craftcore: a bug in craftcore: ZeroDivisionError: one two (CRAFTCORE_TRACEBACK=1 shows where)\n"
+    )

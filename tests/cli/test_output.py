@@ -1,0 +1,100 @@
+"""What is printed, and what people type: pure functions with examples."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from craftcore.cli.moments import clock_time, from_now, iso, parse_duration, parse_moment, span
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.session import Session, state_directory
+from craftcore.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("10s", 10.0), ("5m", 300.0), ("2h", 7200.0), ("1d", 86400.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)],
+)
+def test_durations_as_people_type_them(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "m5", "1h-30m", "5m5"])
+def test_what_is_no_duration_is_refused_with_examples(text):
+    with pytest.raises(InvalidInput, match="10s, 5m, 2h, 1d"):
+        parse_duration(text)
+
+
+def test_moments_are_epoch_seconds_or_iso():
+    assert parse_moment("12.5") == 12.5
+    assert parse_moment("2026-01-01T00:00:00Z").timestamp() == 1767225600.0  # type: ignore[union-attr]
+    with pytest.raises(InvalidInput, match="ISO 8601"):
+        parse_moment("noon")
+
+
+def test_moments_are_read_in_utc():
+    assert iso(1767225600.25) == "2026-01-01T00:00:00.250Z"
+    assert clock_time(1767225600.25) == "2026-01-01 00:00:00Z"
+    assert (iso(None), iso(1e18), clock_time(None)) == (None, None, "-")
+    assert with_iso({"at": 0.0, "what": 1}) == {"at": 0.0, "at_iso": "1970-01-01T00:00:00.000Z", "what": 1}
+    assert with_iso({"due_at": 0.0, "lease_until": None, "note": 1}) == {
+        "due_at": 0.0,
+        "due_at_iso": "1970-01-01T00:00:00.000Z",
+        "lease_until": None,
+        "lease_until_iso": None,
+        "note": 1,
+    }
+
+
+def test_spans_have_two_digits_at_most():
+    assert [span(seconds) for seconds in (0.26, 45, 90, 750, 10_000, 400_000)] == [
+        *("0.3 s", "45 s", "90 s", "12 min", "3 h", "5 d")
+    ]
+    assert (from_now(10, 5), from_now(5, 10)) == ("in 5.0 s", "5.0 s ago")
+
+
+def test_a_table_is_aligned_and_each_row_is_one_line(capsys):
+    Output(as_json=False).table(("id", "reason"), [("a", "line\nbreak"), ("long-id", None), ("c", "x" * 500)])
+
+    header, first, second, third = capsys.readouterr().out.splitlines()
+    assert (header, first, second) == ("id       reason", "a        line\\nbreak", "long-id  -")
+    assert len(third) < 140
+
+
+def test_colours_are_for_a_terminal_that_wants_them(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    def printed():
+        screen = Terminal()
+        monkeypatch.setattr("sys.stdout", screen)
+        Output(as_json=False).line("well \x1b[0m", style="good")
+        return screen.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert printed() == "\x1b[32mwell \\x1b[0m\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed() == "well \\x1b[0m\n"
+
+
+def test_a_document_is_ascii_json(capsys):
+    Output(as_json=True).document({"a": "ü\x1b"})
+
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert json.loads(out) == {"a": "ü\x1b"}
+
+
+def test_the_database_is_where_the_service_or_the_user_keeps_state(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert str(state_directory({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"})) == "/var/lib/a"
+    assert str(state_directory({"XDG_STATE_HOME": "/state"})) == "/state/craftcore"
+    assert str(state_directory({"XDG_STATE_HOME": "relative"})) == "/home/ada/.local/state/craftcore"
+    assert str(Session({}).path) == "/home/ada/.local/state/craftcore/craftcore.db"
+    session = Session({"CRAFTCORE_DB": "/from/environment", "CRAFTCORE_CONFIG": ""})
+    assert (str(session.path), session.config_path) == ("/from/environment", None)
+    session.db = "/from/option"
+    assert str(session.path) == "/from/option"

@@ -1,0 +1,108 @@
+"""A directory or a file that this user may not use: one line, 77, and nothing is changed.
+
+Root may do everything, so a test that runs as root lets a child become nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Result, craftcore, environment
+
+NOBODY = 65534
+PROGRAM = """
+import importlib.metadata, os, sys, anyio
+import craftcore.daemon.main, craftcore.cli.run, craftcore.cli.emit, craftcore.cli.status, craftcore.cli.check
+from craftcore.cli.main import main
+anyio.run(anyio.sleep, 0)  # this and the next import what nobody may be unable to read
+importlib.metadata.version("craftcore")
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid({id}, {id}, {id})
+    os.setresuid({id}, {id}, {id})
+sys.exit(main({arguments!r}))
+"""
+
+
+def open_to_strangers(path: Path) -> bool:
+    """Whether another user can come to this path at all."""
+    return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
+
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() == 0 and not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    reason="we are root, and nobody cannot come to this checkout and its environment",
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that a stranger can walk into, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+def as_nobody(folder: Path, *arguments: str) -> Result:
+    program = PROGRAM.format(id=NOBODY, arguments=["--db", str(folder / "agent.db"), *arguments])
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["emit", "greet"], ["run"]], ids=" ".join)
+def test_a_directory_that_cannot_be_written_is_named(folder, arguments):
+    folder.chmod(0o555)
+
+    refused = as_nobody(folder, *arguments)
+
+    assert (refused.code, refused.err) == (77, f"craftcore: {folder}/agent.db: permission denied\n")
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("arguments", [["emit", "greet"], ["run"], ["status"]], ids=" ".join)
+def test_a_file_that_cannot_be_opened_is_named(folder, arguments):
+    assert craftcore(folder, "emit", "greet").code == 0
+    database = folder / "agent.db"
+    database.chmod(0o000)
+    before = os.listdir(folder)
+
+    refused = as_nobody(folder, *arguments)
+
+    assert (refused.code, refused.err) == (77, f"craftcore: {database}: permission denied\n")
+    assert os.listdir(folder) == before
+    checked = as_nobody(folder, "check")
+    assert checked.code == 1
+    assert "FAIL  database" in checked.out
+
+
+def test_check_tells_of_a_file_that_can_only_be_read(folder):
+    assert craftcore(folder, "emit", "greet").code == 0
+    for path in folder.iterdir():
+        os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
+    (folder / "agent.db").chmod(0o400)
+
+    checked = as_nobody(folder, "check")
+
+    assert checked.code == 1
+    assert "FAIL  permissions: " in checked.out
+    assert "cannot be read and written by this user" in checked.out
+
+
+def test_check_tells_of_a_directory_that_cannot_be_entered(folder):
+    closed = folder / "closed"
+    closed.mkdir()
+    closed.chmod(0o000)
+
+    checked = as_nobody(folder, "--db", str(closed / "agent.db"), "check")
+
+    assert (checked.code, checked.err) == (1, "")
+    assert f"FAIL  permissions: {closed}/agent.db: permission denied" in checked.out

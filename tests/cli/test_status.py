@@ -1,0 +1,188 @@
+"""`craftcore status`, `release`, `db`, `init` and `check`: is it well, and what is to be done?"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+
+import pytest
+
+from craftcore.config import Config
+from craftcore.daemon.lock import DaemonLock
+from craftcore.engine import boot
+from tests.processes import APP, craftcore
+from tests.triggers.life import BROKEN, claim_one, emit, run_one, start_one
+from tests.virtual import VirtualClock, VirtualCore
+
+
+@pytest.fixture
+def core(database):
+    core = VirtualCore(database, VirtualClock(now=1_700_000_000.0))
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def lock(database):
+    """A daemon that holds the database: this very process."""
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=1_700_000_000.0) as lock:
+        yield lock
+
+
+def hold(core, reason):
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', :reason)", reason=reason))
+
+
+# status
+
+
+def test_the_verdict_comes_first(cli, core, database):
+    emit(core)
+
+    lines = cli("status").out.splitlines()
+
+    assert lines[0] == f"no daemon runs on {database}; 1 due. Start one: craftcore run"
+    assert "triggers  due 1, later 0, claimed 0, running 0" in lines
+
+
+def test_a_running_daemon_is_named(cli, core, lock):
+    told = cli("--json", "status").json
+
+    assert (told["ok"], told["verdict"]) == (True, "running: 0 at work, 0 due")
+    assert told["daemon"] == {
+        "running": True,
+        "pid": os.getpid(),
+        "host": "here",
+        "started_at": 1_700_000_000.0,
+        "started_at_iso": "2023-11-14T22:13:20.000Z",
+    }
+    assert f"daemon    pid {os.getpid()} on here, since 2023-11-14 22:13:20Z" in cli("status").out
+
+
+def test_everything_is_counted(cli, core, lock):
+    emit(core, max_attempts=1)
+    run_one(core, BROKEN)
+    emit(core)
+    start_one(core)
+    emit(core)
+    claim_one(core)
+    emit(core, at=1_700_000_001.0)
+    emit(core, at=4e9)
+
+    told = cli("--json", "status").json
+
+    assert told["counts"] == {"due": 1, "later": 1, "claimed": 1, "running": 1, "dead": 1}
+    assert told["oldest_due_at"] == 1_700_000_001.0
+    assert "dead      1 (see: craftcore dead list)" in cli("status").out
+
+
+def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lock):
+    hold(core, "it was restored\x1b[2J")
+
+    assert cli("status").out.startswith("held: it was restored\\x1b[2J. Look at it, then: craftcore release\n")
+
+    assert cli("release").out == "released; it was held because it was restored\\x1b[2J\n"
+    assert cli("release").out == "nothing was held\n"
+    assert cli("--json", "release").json == {"released": False, "reason": None}
+    assert cli("--json", "status").json["held"] is None
+
+
+def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
+    def a_life(tx):
+        process = boot.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="1")
+        return boot.boot(tx, core.claims, process, ["greet"], new_database_id="d", last_seen=None).epoch
+
+    epoch = core.do(a_life)
+    assert "epoch     1, started" in cli("status").out
+    assert "died" in cli("status").out
+
+    core.do(boot.end, core.claims, epoch)
+    assert "ended in order" in cli("status").out
+
+
+# db
+
+
+def test_stats_say_what_takes_the_room(cli, core):
+    emit(core)
+
+    told = cli("--json", "db", "stats").json
+
+    assert told["rows"] == {"triggers": 1, "executions": 0, "events": 0, "epochs": 0}
+    sizes = {row["name"]: row["bytes"] for row in told["sizes"]}
+    assert sizes["triggers"] > 0
+    assert sizes["triggers_pending"] > 0
+    unaccounted = told["pages"] - told["free_pages"] - sum(sizes.values()) // told["page_size"]
+    assert unaccounted in (0, 1), "all but the page that serves the incremental vacuum"
+    assert "triggers_pending" in cli("db", "stats").out
+
+
+def test_migrate_says_that_there_is_nothing_to_do_and_yields_to_a_daemon(cli, core, database):
+    assert cli("db", "migrate").out == "up to date: nothing to apply\n"
+    assert cli("--json", "db", "migrate").json == {"applied": []}
+
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=0.0):
+        refused = cli("db", "migrate")
+
+    assert (refused.code, f"pid {os.getpid()} on here" in refused.err) == (75, True)
+
+
+# init and check
+
+
+def test_init_writes_what_runs_at_once(cli, tmp_path):
+    made = cli("init", "new")
+
+    assert (made.code, made.err) == (0, "")
+    assert "cd new" in made.out
+    assert Config.load(tmp_path / "new" / "craftcore.toml") == Config()
+    assert tomllib.loads((tmp_path / "new" / "craftcore.toml").read_text())["daemon"]["concurrency"] == 16
+    checked = craftcore(tmp_path / "new", "--config", "craftcore.toml", "check", "app:app")
+    assert (checked.code, "app:app declares greet, work.long" in checked.out) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["app.py", "craftcore.toml"])
+def test_init_overwrites_nothing_and_writes_not_half(cli, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+
+    refused = cli("init")
+
+    assert (refused.code, "is not overwritten; nothing was written" in refused.err) == (73, True)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_check_lists_every_problem_at_once(tmp_path):
+    (tmp_path / "app.py").write_text("import nonsense_module")
+    (tmp_path / "bad.toml").write_text("[log]\nlevle = 1")
+    (tmp_path / "agent.db").write_text("This is not a database. " * 100)
+    (tmp_path / "agent.db").chmod(0o644)
+
+    found = craftcore(tmp_path, "--config", "bad.toml", "check", "app:app")
+
+    assert found.code == 78
+    failed = [line for line in found.out.splitlines() if line.startswith("FAIL")]
+    assert [line.split()[1] for line in failed] == ["config:", "app:", "database:", "permissions:"]
+    assert (tmp_path / "agent.db").stat().st_mode & 0o777 == 0o644
+
+
+def test_check_is_1_for_what_is_no_matter_of_settings(cli, core, database):
+    assert cli("check").code == 0
+    database.chmod(0o640)
+
+    found = cli("--json", "check")
+
+    assert (found.code, found.json["ok"]) == (1, False)
+    [bad] = [one for one in found.json["checks"] if not one["ok"]]
+    assert bad["check"] == "permissions"
+    assert "mode 640" in bad["message"]
+
+
+def test_check_before_the_first_day_makes_nothing(cli, tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+
+    found = cli("check", "--db", str(tmp_path / "state" / "agent.db"))
+
+    assert found.code == 0
+    assert "is not there yet" in found.out
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,250 @@
+"""`craftcore trigger` and `craftcore dead`: what an operator sees, and what the hands do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from craftcore.triggers.model import TriggerStatus
+from tests.processes import APP, craftcore
+from tests.triggers.life import BROKEN, HOPELESS, claim_one, emit, look, run_one, start_one
+from tests.virtual import VirtualClock, VirtualCore
+
+ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = '{}'"
+
+
+@pytest.fixture
+def core(database):
+    """The table as an engine left it some time ago."""
+    core = VirtualCore(database, VirtualClock(now=1_700_000_000.0))
+    yield core
+    core.close()
+
+
+def dead_letter(core, **changes):
+    """A trigger whose only attempt broke."""
+    emitted = emit(core, max_attempts=1, **changes)
+    assert run_one(core, BROKEN).status is TriggerStatus.DEAD
+    return emitted.id
+
+
+# list and show
+
+
+def test_the_newest_come_first_and_filters_narrow(cli, core):
+    first = emit(core, session_id="s").id
+    second = emit(core, workflow="other", source="MESSAGE").id
+
+    def listed(*filters):
+        return [row["id"] for row in cli("--json", "trigger", "list", *filters).json]
+
+    assert listed() == [second, first]
+    assert listed("--limit", "1") == [second]
+    assert listed("--source", "message") == [second]
+    assert listed("--workflow", "greet") == listed("--session", "s") == [first]
+    assert listed("--status", "pending") == [second, first]
+    assert listed("--status", "DEAD") == []
+
+
+@pytest.mark.parametrize(("option", "names"), [("--status", "PENDING, CLAIMED"), ("--source", "MESSAGE, CONTINUATION")])
+def test_a_bad_filter_names_those_there_are(cli, core, option, names):
+    refused = cli("trigger", "list", option, "blue")
+
+    assert refused.code == 12
+    assert "'blue' is unknown" in refused.err
+    assert names in refused.err
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
+    first, second = emit(core).id, emit(core).id
+
+    common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
+    unique = first[: len(common) + 1]
+
+    assert cli("--json", "trigger", "show", unique).json["id"] == first
+    ambiguous = cli("trigger", "show", common)
+    assert (ambiguous.code, "several ids" in ambiguous.err) == (10, True)
+    assert cli("trigger", "show", "").code == cli("trigger", "show", "zzz").code == 10
+
+
+def test_a_hostile_text_is_shown_and_not_obeyed(cli, core):
+    hostile = "red \x1b[31m\x07 new\nline \u202e back"
+    trigger_id = emit(core, description=hostile, payload={"a": hostile}).id
+
+    for arguments in (["show", trigger_id], ["list"], ["why", trigger_id]):
+        shown = cli("trigger", *arguments).out
+        assert all(line.isprintable() for line in shown.splitlines())
+        assert "new\nline" not in shown
+    assert cli("--json", "trigger", "show", trigger_id).json["description"] == hostile
+
+
+def test_show_has_the_row_with_moments_twice(cli, core):
+    emitted = emit(core, payload={"name": "Ada"}, at=1_700_000_100.5)
+
+    told = cli("--json", "trigger", "show", emitted.id).json
+
+    assert (told["due_at"], told["due_at_iso"]) == (1_700_000_100.5, "2023-11-14T22:15:00.500Z")
+    assert (told["settled_at"], told["settled_at_iso"]) == (None, None)
+    assert (told["payload"], told["executions"]) == ({"name": "Ada"}, [])
+    assert "2023-11-14 22:15:00Z" in cli("trigger", "show", emitted.id).out
+
+
+def test_show_has_each_event_with_its_payload_as_an_object(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    trigger_id = craftcore(tmp_path, "--json", "emit", "greet").json["id"]
+    assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
+
+    [record] = craftcore(tmp_path, "--json", "trigger", "show", trigger_id).json["executions"]
+
+    assert {tuple(event) for event in record["events"]} == {("seq", "type", "at", "at_iso", "payload")}
+    assert record["events"][0]["payload"]["intent"] == "greet"
+
+
+# why
+
+
+def why(cli, trigger_id):
+    """code -> text, and each query answers."""
+    return {one["code"]: one["text"] for one in cli("--json", "trigger", "why", trigger_id).json["reasons"]}
+
+
+def test_every_query_that_is_printed_can_be_run(cli, core):
+    holder = emit(core, session_id="s:id").id
+    start_one(core)
+    waiting = emit(core, session_id="s:id").id
+
+    reasons = cli("--json", "trigger", "why", waiting).json["reasons"]
+
+    lane = next(one for one in reasons if one["code"] == "lane busy")
+    assert [row["id"] for row in core.rows(lane["query"])] == [holder]
+    assert all(core.rows(one["query"]) for one in reasons)
+
+
+def test_a_trigger_for_later_says_until_when(cli, core):
+    trigger_id = emit(core, at=4e9).id
+
+    found = why(cli, trigger_id)
+
+    assert found["not due"].startswith("not due until 2096-10-02 07:06:40Z, in ")
+    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run"
+    assert f"{ROW.format(trigger_id)};" in cli("trigger", "why", trigger_id).out
+
+
+def test_a_backoff_says_what_failed(cli, database):
+    core = VirtualCore(database, VirtualClock(now=4e9))
+    trigger_id = emit(core).id
+    run_one(core, BROKEN)
+    core.close()
+
+    assert "attempt 1 failed with AGENT_ERROR: it broke" in why(cli, trigger_id)["backoff"]
+
+
+def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
+    first = emit(core, session_id="s").id
+    second = emit(core, session_id="s").id
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', 'it was restored')"))
+    core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('other', 1)"))
+
+    assert why(cli, second)["lane order"] == f"trigger {first} of its lane s comes first"
+    assert why(cli, second)["held"] == "everything is held: it was restored. craftcore release"
+    assert "declared no workflow greet" in why(cli, second)["unknown workflow"]
+    claim = claim_one(core)
+    assert why(cli, second)["lane busy"] == f"its lane s is busy: trigger {first} is claimed"
+    assert "epoch 1, which is gone; the next start reclaims it" in why(cli, first)["no daemon"]
+    assert claim.id == first
+
+
+def test_a_settled_one_says_how_it_ended(cli, core):
+    trigger_id = emit(core).id
+    run_one(core, HOPELESS)
+
+    settled = why(cli, trigger_id)["settled"]
+
+    assert settled.startswith("settled FAILED at 2023-11-14 22:13:20Z, reason: VALIDATION_ERROR")
+    assert settled.endswith("it never will")
+
+
+# cancel and requeue
+
+
+def test_cancel_settles_what_waits_and_asks_what_runs(cli, core):
+    running = emit(core).id
+    start_one(core)
+    waiting = emit(core, at=4e9).id
+
+    done = cli("trigger", "cancel", running, waiting, "--reason", "not needed")
+
+    assert done.out == f"{running} has started; asked to cancel\n{waiting} cancelled\n"
+    assert look(core, waiting).reason == "cancelled: not needed"
+    assert look(core, running).cancel_requested_at is not None
+    assert "cancellation was asked for" in why(cli, running)["no daemon"]
+    again = cli("trigger", "cancel", waiting)
+    assert (again.code, "cannot be cancelled" in again.err) == (1, True)
+
+
+def test_many_are_told_in_one_line(cli, core):
+    for _ in range(60):
+        emit(core)
+
+    assert cli("trigger", "cancel", "--all", "--yes").out == "60 triggers: each cancelled\n"
+
+
+def test_one_id_that_cannot_be_cancelled_cancels_none(cli, core):
+    waiting = emit(core).id
+
+    assert cli("trigger", "cancel", waiting, "nowhere").code == 10
+    assert look(core, waiting).status is TriggerStatus.PENDING
+
+
+@pytest.mark.parametrize("command", [["trigger", "cancel"], ["dead", "requeue"], ["dead", "discard"]], ids=" ".join)
+def test_all_asks_and_without_a_terminal_refuses(cli, core, command):
+    emit(core)
+
+    refused = cli(*command, "--all")
+
+    assert (refused.code, "without a terminal" in refused.err) == (64, True)
+    assert cli(*command).code == cli(*command, "--all", "x").code == 64
+    assert [row["status"] for row in core.rows("SELECT status FROM triggers")] == ["PENDING"]
+    assert cli(*command, "--all", "--yes").code == 0
+
+
+def test_requeue_gives_another_life(cli, core):
+    trigger_id = dead_letter(core)
+
+    [told] = cli("--json", "trigger", "requeue", trigger_id).json
+
+    assert (told["status"], told["reason"], told["attempts"]) == ("PENDING", "requeued", 0)
+    refused = cli("trigger", "requeue", trigger_id)
+    assert (refused.code, "only DEAD and FAILED" in refused.err) == (1, True)
+
+
+def test_dead_letters_are_listed_requeued_and_discarded(cli, core):
+    first, second, third = dead_letter(core), dead_letter(core), dead_letter(core)
+    assert {row["id"] for row in cli("--json", "dead", "list").json} == {first, second, third}
+    assert "it broke" in cli("dead", "list").out
+
+    assert cli("dead", "discard", first).out == f"{first} is discarded, and stays readable as FAILED\n"
+    assert cli("dead", "requeue", "--all", "--yes").code == 0
+
+    statuses = {row["id"]: row["status"] for row in core.rows("SELECT id, status FROM triggers")}
+    assert statuses == {first: "FAILED", second: "PENDING", third: "PENDING"}
+    assert cli("--json", "dead", "list").json == []
+    assert cli("dead", "discard", first).code == 1
+
+
+def test_text_that_is_no_text_is_told_as_damage(cli, core):
+    emit(core)
+    core.do(lambda tx: tx.run("UPDATE triggers SET description = CAST(x'ff' AS TEXT)"))
+
+    refused = cli("trigger", "list")
+
+    assert (refused.code, "a damaged row" in refused.err) == (65, True)
+
+
+def test_a_damaged_row_is_shown_as_it_is(cli, core):
+    trigger_id = emit(core).id
+    core.do(lambda tx: tx.run("UPDATE triggers SET payload_json = '{broken'"))
+
+    assert cli("--json", "trigger", "show", trigger_id).json["payload"] == "{broken"
+    assert json.dumps("{broken").strip('"') in cli("trigger", "show", trigger_id).out

@@ -1,0 +1,196 @@
+"""One life of a program that embeds craftcore, from its boot to the kill: what the campaign forks again and again.
+
+What happened outside the database is written to append-only files, one `os.write` a line, so that the checker need not
+believe the database:
+
+    accepted    "<trigger id> <life>"               after emit returned
+    ran         "+ <trigger id> <start> <life>"     the handler began; "-": it is about to return
+    observed    "<trigger id> <life>"               a boot found it settled on disk
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+
+from craftcore import App, Producer, Retry, RetryPolicy, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
+from craftcore.clock import SystemClock
+from craftcore.config import Config, DaemonSettings, RetrySettings
+from craftcore.cutpoints import CutPoint, arm, kill_process
+from craftcore.engine.engine import Engine
+
+IN_HANDLER = "in the handler"
+FROM_OUTSIDE = "from outside"
+QUIET = "until idle"
+PRODUCER = "a producer beside"
+
+KILLS = (*CutPoint, IN_HANDLER, FROM_OUTSIDE)
+"""Every way in which a life may end."""
+
+ROUND = 12
+"""Triggers emitted at once; a life that is still alive when they are settled emits another round."""
+
+ROUNDS = 40
+KEYS = 8
+"""Dedup keys that every life emits again."""
+
+REACHED_ONCE = (CutPoint.RECLAIM_COMMITTED,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Which database, which number, and how it ends."""
+
+    folder: Path
+    number: int
+    backend: str
+    concurrency: int
+    ends: str
+    seed: int
+
+    @property
+    def db(self) -> Path:
+        return self.folder / "agent.db"
+
+
+class Journal:
+    """An append-only file of one program: a line is one write, so a kill never leaves half of one."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+
+    def line(self, *words: object) -> None:
+        os.write(self._descriptor, (" ".join(str(word) for word in words) + "\n").encode())
+
+
+class Rule:
+    """The router: a message goes to `work`, in the session its payload names."""
+
+    async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+        return Route(workflow="work", session_id=json.loads(trigger.payload_json).get("join"))
+
+
+def live(life: Life) -> None:
+    """Live it. Returns only from a life that nobody killed."""
+    anyio.run(_live, life, backend=life.backend)
+
+
+def an_app(life: Life, ran: Journal) -> App:
+    """Handlers that write down when they run, and fail, wait or die as their payload says."""
+    app = App("mortal", router=Rule())
+    patient = RetryPolicy(max_attempts=50, base=0, cap=0)
+    chance = random.Random(life.seed)
+    deadly = chance.randint(1, ROUND) if life.ends == IN_HANDLER else 0
+    runs = 0
+
+    @app.workflow("work", sources=("MESSAGE",), retry=patient)
+    async def work(ctx: TaskContext, failures: int = 0, turns: int = 0, join: str | None = None) -> int:
+        nonlocal runs
+        runs += 1
+        dies = runs == deadly
+        ran.line("+", ctx.trigger.id, ctx.execution_id.rpartition(".")[2], life.number)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        if dies:
+            kill_process()
+        ran.line("-", ctx.trigger.id, ctx.execution_id.rpartition(".")[2], life.number)
+        if ctx.attempt <= failures:
+            raise Retry(f"attempt {ctx.attempt} of {failures} that fail")
+        return ctx.attempt
+
+    @app.workflow("plain", retry=patient)
+    def plain(id: str) -> None:
+        ran.line("+", id, "?", life.number)
+        ran.line("-", id, "?", life.number)
+
+    return app
+
+
+async def _live(life: Life) -> None:
+    observed = _observe(life)
+    accepted, ran = Journal(life.folder / "accepted"), Journal(life.folder / "ran")
+    config = Config(
+        daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=5.0, poll_seconds=1.0),
+        retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
+    )
+    chance = random.Random(life.seed + 1)
+    if life.ends in tuple(CutPoint):
+        point = CutPoint(life.ends)
+        arm(point, kill_process, at_pass=1 if point in REACHED_ONCE else chance.randint(1, 14))
+    app = an_app(life, ran)
+    async with app.running(life.db, config=config) as engine:
+        if life.ends != QUIET:
+            for _ in range(ROUNDS):
+                async with anyio.create_task_group() as emitters:
+                    for number in range(ROUND):
+                        emitters.start_soon(_emit, app, accepted, life, chance.random(), number)
+                if chance.random() < 0.5:
+                    await until_idle(engine)
+        await until_idle(engine)
+    assert observed >= 0
+
+
+async def until_idle(engine: Engine) -> None:
+    """Poll until nothing is due, claimed or running."""
+    with anyio.fail_after(30):
+        while not engine.is_idle:  # noqa: ASYNC110 - it has no event to wait on
+            await anyio.sleep(0.002)
+
+
+async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: int) -> None:
+    """One of the ways to emit, chosen by `chance`; the id goes to the journal only once emit returned."""
+    payload: dict[str, Any] = {"failures": int(chance * 1000) % 3 // 2, "turns": int(chance * 100) % 4}
+    if chance < 0.5:
+        emitted = await app.emit("work", payload)
+    elif chance < 0.7:
+        emitted = await app.emit("work", payload, session_id=f"session-{number % 3}")
+    elif chance < 0.85:
+        emitted = await app.emit(None, payload | {"join": f"session-{number % 2}"}, source="MESSAGE")
+    elif chance < 0.95:
+        emitted = await app.emit("work", {}, dedup_key=f"once:{number % KEYS}")
+    else:
+        own_id = SystemClock().new_id()
+        [emitted] = await app.emit_many([TriggerSpec(workflow="plain", payload={"id": own_id}, id=own_id)])
+    accepted.line(emitted.id, life.number)
+
+
+def produce(life: Life) -> None:
+    """Another process that emits into the same database, from its very first instant on; killed from outside."""
+    accepted = Journal(life.folder / "accepted")
+    chance = random.Random(life.seed)
+    with Producer(life.db) as producer:
+        for number in range(200):
+            if chance.random() < 0.8:
+                emitted = [producer.emit("work", {}, session_id=f"session-{number % 3}" if number % 2 else None)]
+            else:
+                emitted = producer.emit_many([TriggerSpec(workflow="work") for _ in range(5)])
+            for one in emitted:
+                accepted.line(one.id, life.number)
+
+
+def _observe(life: Life) -> int:
+    """Write down what is settled on disk before this life begins, with plain SQL on a connection of its own."""
+    if not life.db.exists():
+        return 0
+    path = life.folder / "observed"
+    known = {line.split()[0] for line in path.read_text().splitlines()} if path.exists() else set()
+    connection = apsw.Connection(str(life.db), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5000)
+    try:
+        if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'triggers'").get:
+            return 0
+        settled = [id for (id,) in connection.execute("SELECT id FROM triggers WHERE settled_at IS NOT NULL")]
+    finally:
+        connection.close()
+    observed = Journal(path)
+    for id in settled:
+        if id not in known:
+            observed.line(id, life.number)
+    return len(settled)

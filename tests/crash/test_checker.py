@@ -1,0 +1,112 @@
+"""The checker is no yes-man: each thing it promises to find is put before it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.crash.checker import check
+from tests.crash.child import QUIET, Journal, Life, live
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one quiet life leaves, with nothing wrong in it."""
+    from craftcore import Producer
+
+    folder = tmp_path_factory.mktemp("sound")
+    accepted = Journal(folder / "accepted")
+    with Producer(folder / "agent.db") as producer:
+        for n in range(5):
+            accepted.line(producer.emit("work", {"failures": n % 2}, session_id="one").id, 0)
+    live(Life(folder=folder, number=1, backend="asyncio", concurrency=16, ends=QUIET, seed=1))
+    return folder
+
+
+def copy_of(sound: Path, tmp_path: Path) -> Path:
+    for path in sound.iterdir():
+        if path.is_file() and not path.name.endswith((".lock", "-shm")):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def sql(*statements: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        connection = apsw.Connection(str(folder / "agent.db"))
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+
+    return spoil
+
+
+def line(journal: str, *words: str) -> Callable[[Path], None]:
+    """Append a line; `{first}` stands for the first accepted id."""
+
+    def spoil(folder: Path) -> None:
+        first = (folder / "accepted").read_text().split()[0]
+        Journal(folder / journal).line(*[word.format(first=first) for word in words])
+
+    return spoil
+
+
+def test_what_is_sound_is_found_sound(sound, tmp_path):
+    verdict = check(copy_of(sound, tmp_path), {})
+
+    assert verdict.wrong == []
+    assert verdict.accepted == 5
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (sql("DELETE FROM triggers WHERE seq = 1"), "is gone"),
+        (line("accepted", "never-written", "1"), "is gone"),
+        (
+            sql(
+                "UPDATE triggers SET status = 'CLAIMED', lease_token = 'x', claimed_epoch = 1, settled_at = NULL "
+                "WHERE seq = 1"
+            ),
+            "is CLAIMED",
+        ),
+        (sql("UPDATE triggers SET status = 'PENDING', settled_at = NULL, started_at = NULL WHERE seq = 1"), "PENDING"),
+        (sql("UPDATE triggers SET status = 'DEAD', reason = 'poison' WHERE seq = 1"), "is DEAD"),
+        (
+            sql(
+                "INSERT INTO events SELECT execution_seq, seq + 1, type, at, payload_json FROM events "
+                "WHERE type = 'FINAL_RESPONSE' LIMIT 1"
+            ),
+            "2 successful records",
+        ),
+        (sql("UPDATE events SET seq = 9 WHERE seq = 2 AND execution_seq = 1"), "its events are"),
+        (sql("DELETE FROM events WHERE seq = 1 AND execution_seq = 1"), "its events are"),
+        (sql("UPDATE executions SET ended_at = NULL WHERE seq = 1"), "never ended, yet"),
+        (sql("PRAGMA foreign_keys = 0", "DELETE FROM executions WHERE seq = 2"), "foreign_key_check"),
+        (sql("UPDATE triggers SET starts = starts + 1 WHERE seq = 1"), "was started 2 times"),
+        (line("ran", "+", "{first}", "1", "1"), "ran {first} start 1"),
+        (line("ran", "+", "{first}", "2", "1"), "start 2 in life 1; it was started 1 times"),
+        (line("ran", "+", "stranger", "1", "1"), "does not know"),
+        (line("observed", "{first}", "1"), "settled on disk before it began"),
+    ],
+)
+def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+    folder = copy_of(sound, tmp_path)
+
+    spoil(folder)
+    verdict = check(folder, {})
+
+    first = (folder / "accepted").read_text().split()[0]
+    assert any(found.format(first=first) in wrong for wrong in verdict.wrong), verdict.wrong
+
+
+def test_two_runs_of_one_lane_at_once_are_found(sound, tmp_path):
+    folder = copy_of(sound, tmp_path)
+    lines = (folder / "ran").read_text().splitlines()
+
+    (folder / "ran").write_text("\n".join(line for line in lines if not line.startswith("-")) + "\n")
+    verdict = check(folder, {})
+
+    assert any("in the same lane one" in wrong for wrong in verdict.wrong), verdict.wrong

@@ -1,0 +1,128 @@
+"""A row that a bad disk or a foreign hand changed is set aside, visibly; it never keeps the others from running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Producer, TaskContext
+from craftcore.config import Config, DaemonSettings, RetrySettings
+
+CONFIG = Config(
+    daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=5),
+    retry=RetrySettings(max_attempts=2, base_seconds=0, cap_seconds=0),
+)
+
+NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
+
+
+def an_app(ran: list[int]) -> App:
+    app = App("test")
+
+    @app.workflow("note", sources=("MESSAGE",))
+    async def note(ctx: TaskContext, n: int) -> int:
+        ran.append(n)
+        return n
+
+    return app
+
+
+def emit_nine(path: Path) -> list[str]:
+    with Producer(path) as producer:
+        return [producer.emit("note", {"n": n}, session_id=f"session-{n}").id for n in range(9)]
+
+
+def spoil(path: Path, change: str, id: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("ignore_check_constraints", True)
+    connection.execute("UPDATE triggers SET " + change + " WHERE id = ?", (id,))
+    connection.close()
+
+
+def rows(path: Path) -> dict[str, dict[str, Any]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = connection.execute("SELECT id, status, reason, error_message FROM triggers").fetchall()
+    connection.close()
+    return {str(id): {"status": status, "reason": reason, "message": message} for id, status, reason, message in found}
+
+
+async def run(path: Path, app: App, enough: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        async with app.running(path, config=CONFIG) as engine:
+            while not (enough() and engine.is_idle):  # noqa: ASYNC110 - it has no event to wait on
+                await anyio.sleep(0.005)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "change",
+    [
+        "payload_json = 'garbage'",
+        "payload_json = ''",
+        f"payload_json = {NOT_UTF8}",
+        f"description = {NOT_UTF8}",
+        f"workflow = {NOT_UTF8}",
+        f"source = {NOT_UTF8}",
+        f"session_id = {NOT_UTF8}",
+        f"lane = {NOT_UTF8}",
+        f"status = 'CLAIMED', lease_token = {NOT_UTF8}, claimed_epoch = 99",
+        "source = 'NONSENSE'",
+        "fire_at = -1e300, due_at = -1e300",
+        "settled_at = 1.0",
+        "settled_at = 1.0, reason = 'odd', status = 'CLAIMED', lease_token = 'x', claimed_epoch = 99",
+        "starts = 9223372036854775807",
+        "attempts = 9223372036854775807",
+        "crash_count = 9223372036854775807, status = 'CLAIMED', lease_token = 'x', claimed_epoch = 99, started_at = 1",
+    ],
+)
+async def test_a_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path, change):
+    path = tmp_path / "agent.db"
+    ids = emit_nine(path)
+    spoil(path, change, ids[4])
+    ran: list[int] = []
+
+    await run(path, an_app(ran), lambda: {0, 1, 2, 3, 5, 6, 7, 8} <= set(ran))
+
+    found = rows(path)
+    assert {found[id]["status"] for id in ids if id != ids[4]} == {"DONE"}
+    corrupt = found[ids[4]]
+    assert (corrupt["status"], corrupt["reason"]) == ("DEAD", "corrupt row"), corrupt
+    assert corrupt["message"]
+    assert 4 not in ran
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", ["lease_token = 'nobody'", "priority = -5", "lease_until = -1.0"])
+async def test_what_does_not_matter_to_a_row_that_waits_does_not_keep_it_from_running(tmp_path, change):
+    path = tmp_path / "agent.db"
+    ids = emit_nine(path)
+    spoil(path, change, ids[4])
+    ran: list[int] = []
+
+    await run(path, an_app(ran), lambda: len(ran) == 9)
+
+    assert {row["status"] for row in rows(path).values()} == {"DONE"}
+
+
+@pytest.mark.anyio
+async def test_a_start_number_that_was_used_before_is_set_aside(tmp_path):
+    """The record of that start is already there, so it can never be opened again."""
+    path = tmp_path / "agent.db"
+    ids = emit_nine(path)
+    ran: list[int] = []
+    await run(path, an_app(ran), lambda: len(ran) == 9)
+    spoil(path, "status = 'PENDING', starts = 0, started_at = NULL, settled_at = NULL", ids[4])
+    with Producer(path) as producer:
+        other = producer.emit("note", {"n": 99}).id
+
+    await run(path, an_app(ran), lambda: 99 in ran)
+
+    found = rows(path)
+    assert found[other]["status"] == "DONE"
+    assert found[ids[4]]["status"] == "DEAD", found[ids[4]]
+    assert ran.count(4) == 1

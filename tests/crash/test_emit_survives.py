@@ -1,0 +1,56 @@
+"""Once emit returned, the trigger is on disk: a thousand processes are killed in the very next instant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def emitters(folder: Path, door: str, kills: int) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.crash.emitter", str(folder), door, str(kills)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
+
+
+@pytest.mark.parametrize(
+    ("door", "kills"), [("producer", 600), ("asyncio", 200), ("trio", 200)], ids=["another process", "asyncio", "trio"]
+)
+def test_whoever_is_killed_right_after_emit_returned_has_lost_nothing(tmp_path, door, kills):
+    emitters(tmp_path, door, kills)
+
+    accepted = (tmp_path / "accepted").read_text().split()
+    connection = apsw.Connection(str(tmp_path / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    present = {id for (id,) in connection.execute("SELECT id FROM triggers")}
+    intact = connection.pragma("integrity_check")
+    connection.close()
+    assert len(accepted) == len(set(accepted)) == kills
+    assert set(accepted) <= present
+    assert intact == "ok"
+
+
+def test_whoever_comes_after_a_process_killed_while_it_made_the_database_can_use_it(tmp_path):
+    emitters(tmp_path, "create", 150)
+
+    schemas = set()
+    for number in range(150):
+        connection = apsw.Connection(str(tmp_path / str(number) / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        assert connection.pragma("integrity_check") == "ok"
+        assert connection.pragma("journal_mode") == "wal"
+        schemas.add(tuple(connection.execute("SELECT name FROM sqlite_schema ORDER BY name").fetchall()))
+        accepted = tmp_path / str(number) / "accepted"
+        ids = {id for (id,) in connection.execute("SELECT id FROM triggers")}
+        assert set(accepted.read_text().split() if accepted.exists() else []) <= ids
+        connection.close()
+    assert len(schemas) == 1

@@ -1,0 +1,51 @@
+"""Hundreds of processes killed at every point where a crash must be survivable, judged by an independent checker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.child import KILLS, PRODUCER
+
+ROOT = Path(__file__).parents[2]
+
+
+def campaign(tmp_path: Path, kills: int, timeout: float) -> dict[str, Any]:
+    """Run the campaign in a warm parent of its own: this process has threads and open databases, and must not fork."""
+    answer = tmp_path / "result.json"
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.crash.campaign", "--kills", str(kills), "--json", str(answer)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    print(child.stdout)
+    assert child.returncode == 0, child.stdout + child.stderr
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
+
+
+def judge(result: dict[str, Any], kills: int) -> None:
+    assert result["wrong"] == []
+    assert sum(result["kills"].values()) >= kills
+    assert result["kills"][PRODUCER] > 0
+    assert {way for way, count in result["kills"].items() if count >= kills // len(KILLS) // 2} >= set(KILLS)
+    assert (sum(result["lost"].values()), sum(result["doubled"].values())) == (0, 0)
+    assert sum(result["interrupted"].values()) > kills / 2, "kills that interrupt nothing prove nothing"
+    assert result["poisoned"] < result["accepted"] / 20
+
+
+def test_five_hundred_kills_lose_nothing_and_settle_nothing_twice(tmp_path):
+    judge(campaign(tmp_path, 500, timeout=120), 500)
+
+
+@pytest.mark.campaign
+def test_five_thousand_kills_lose_nothing_and_settle_nothing_twice(tmp_path):
+    judge(campaign(tmp_path, 5000, timeout=3600), 5000)

@@ -1,0 +1,114 @@
+"""The power is cut at any moment, and the disk keeps any part of what was not flushed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App
+from craftcore.clock import SystemClock
+from craftcore.config import Config, StorageSettings
+from craftcore.storage.database import Database
+from craftcore.testing.forgetful_disk import ForgetfulDisk
+
+CUTS = 250
+
+
+class Past(NamedTuple):
+    """A disk's journal, and by which moment of it what was known to be so."""
+
+    disk: ForgetfulDisk
+    accepted: list[tuple[int, str]]
+    settled: list[tuple[int, str]]
+
+
+def a_day_of_work(folder: Path, synchronous: Literal["full", "normal"]) -> Past:
+    """Emits and runs on a real engine, a few at a time, with the WAL moved into the file now and then."""
+    past = Past(ForgetfulDisk(), [], [])
+    app = App("power")
+
+    @app.workflow("work")
+    async def work(n: int) -> None: ...
+
+    config = replace(Config(), storage=StorageSettings(synchronous=synchronous))
+
+    async def live() -> None:
+        async with app.running(folder / "agent.db", config=config) as engine:
+            beside = Database(folder / "agent.db", SystemClock(), synchronous=synchronous).connect()
+
+            async def emit(numbers: range) -> None:
+                for number in numbers:
+                    emitted = await app.emit("work", {"n": number}, session_id="s" if number % 3 == 0 else None)
+                    past.accepted.append((past.disk.moment, emitted.id))
+                    if number % 10 == 0:
+                        beside.wal_checkpoint()
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(emit, range(30))
+            while engine.counts["DONE"] < 120:
+                await engine.settled()
+            beside.close()
+
+    with past.disk:
+        anyio.run(live)
+    return past
+
+
+def cut(past: Past, moment: int, folder: Path, rng: random.Random) -> set[str]:
+    """Cut the power, start the machine again: the ids that are there, in a database that is whole."""
+    past.disk.after_a_cut(moment, folder, rng)
+    connection = apsw.Connection(str(folder / "agent.db"))
+    try:
+        assert connection.pragma("integrity_check") == "ok"
+        if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'triggers'").get:
+            return set()
+        torn = connection.execute(
+            "SELECT count(*) FROM triggers JOIN executions ON trigger_id = triggers.id "
+            "WHERE triggers.status = 'DONE' AND executions.status <> 'success'"
+        ).get
+        assert torn == 0, "a trigger is settled and its record is not"
+        return {identity for (identity,) in connection.execute("SELECT id FROM triggers")}
+    finally:
+        connection.close()
+
+
+def lost(past: Past, folder: Path, *, seed: int, cuts: int) -> list[str]:
+    """What was accepted before a cut and is gone after it, over many cuts."""
+    rng = random.Random(seed)
+    gone: list[str] = []
+    for number in range(cuts):
+        moment = rng.randrange(past.disk.moment + 1)
+        there = cut(past, moment, folder / f"cut-{number}", rng)
+        gone += [
+            identity for acknowledged, identity in past.accepted if acknowledged <= moment and identity not in there
+        ]
+    return gone
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    return a_day_of_work(tmp_path_factory.mktemp("full"), "full")
+
+
+def test_no_accepted_trigger_is_lost_whenever_the_power_is_cut(full, tmp_path):
+    assert len(full.accepted) == 120
+    assert lost(full, tmp_path, seed=1, cuts=CUTS) == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(20))
+def test_no_accepted_trigger_is_lost_in_thousands_of_cuts(full, tmp_path, seed):
+    assert lost(full, tmp_path, seed=1000 + seed, cuts=CUTS) == []
+
+
+def test_the_cuts_are_real_without_the_flush_triggers_are_lost(tmp_path):
+    """`synchronous = normal` acknowledges before the flush: this is what the default spares you."""
+    past = a_day_of_work(tmp_path / "past", "normal")
+    assert lost(past, tmp_path, seed=1, cuts=CUTS) != []

@@ -1,0 +1,169 @@
+"""The doorbell, rung by real processes over a real socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from craftcore.daemon.doorbell import Doorbell, may_ring
+from craftcore.errors import CannotCreate
+from craftcore.storage.ring import bell_path, ring
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def bell(db: Path) -> Iterator[Doorbell]:
+    opened = Doorbell.open(db)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.anyio
+async def test_another_process_wakes_the_one_who_waits(bell: Doorbell, db: Path) -> None:
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(_ring_in_another_process, db)
+        with anyio.fail_after(10):
+            await bell.wait()
+
+
+@pytest.mark.anyio
+async def test_one_return_answers_all_rings_that_were_queued(bell: Doorbell, db: Path) -> None:
+    for _ in range(50):
+        assert ring(db)
+
+    with anyio.fail_after(5):
+        await bell.wait()
+
+    assert not await _rings_again(bell)
+
+
+@pytest.mark.anyio
+async def test_a_ring_before_the_wait_is_not_missed(bell: Doorbell, db: Path) -> None:
+    for _ in range(20):
+        ring(db)
+        with anyio.fail_after(5):
+            await bell.wait()
+
+
+def test_the_bell_is_for_its_owner_only_whatever_the_umask(db: Path) -> None:
+    umask = os.umask(0)
+    try:
+        bell = Doorbell.open(db)
+    finally:
+        os.umask(umask)
+
+    assert stat.S_IMODE(os.stat(bell_path(db)).st_mode) == 0o600
+    bell.close()
+
+
+@pytest.mark.anyio
+async def test_a_bell_left_behind_is_replaced(db: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(bell_path(db))
+    bell = Doorbell.open(db)
+
+    assert ring(db)
+    with anyio.fail_after(5):
+        await bell.wait()
+
+    bell.close()
+
+
+def test_a_closed_bell_is_gone_and_leaves_nothing_behind(db: Path) -> None:
+    Doorbell.open(db).close()
+
+    assert not ring(db)
+    assert list(db.parent.iterdir()) == []
+
+
+def test_an_old_bell_taken_away_from_outside_is_no_error_at_close(db: Path) -> None:
+    bell = Doorbell.open(db)
+    os.unlink(bell_path(db))
+
+    bell.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["agent.db", "n" * 240 + ".db"], ids=["long folder", "long folder and name"])
+async def test_a_path_longer_than_a_socket_address_works(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / ("d" * 200) / ("e" * 200)
+    folder.mkdir(parents=True)
+    bell = Doorbell.open(folder / name)
+
+    assert ring(folder / name)
+    with anyio.fail_after(5):
+        await bell.wait()
+
+    bell.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CannotCreate, match=r"cannot make the doorbell .*agent\.db\.bell: No such file"):
+        Doorbell.open(tmp_path / "missing" / "agent.db")
+
+
+def test_only_the_owner_and_root_may_ring() -> None:
+    assert may_ring(1000, owner=1000)
+    assert may_ring(0, owner=1000)
+    assert not may_ring(1001, owner=1000)
+    assert not may_ring(1000, owner=0)
+    assert not may_ring(None, owner=1000)
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+async def test_a_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
+    stranger = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    stranger += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
+    await anyio.run_process([sys.executable, "-c", stranger, bell_path(db)])
+
+    assert not await _rings_again(bell)
+    assert bell.ignored == 1
+
+    ring(db)
+    with anyio.fail_after(5):
+        await bell.wait()
+
+
+@pytest.mark.anyio
+async def test_descriptors_sent_along_are_not_taken(bell: Doorbell, db: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(bell_path(db))
+        socket.send_fds(sender, [b"x"], [0, 1, 2])
+
+    with anyio.fail_after(5):
+        await bell.wait()
+
+    with anyio.move_on_after(0):
+        await anyio.sleep_forever()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the event loop's own
+
+
+async def _ring_in_another_process(db: Path) -> None:
+    code = "import sys; from craftcore.storage.ring import ring; sys.exit(not ring(sys.argv[1]))"
+    await anyio.run_process([sys.executable, "-c", code, str(db)])
+
+
+async def _rings_again(bell: Doorbell) -> bool:
+    with anyio.move_on_after(0.05):
+        await bell.wait()
+        return True
+    return False

@@ -1,0 +1,261 @@
+"""One daemon per database, and what the lock file says to whom."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from craftcore.daemon.lock import DaemonLock, lock_path, read_note
+from craftcore.daemon.lock_note import LockNote
+from craftcore.errors import CannotCreate, DaemonRunning
+
+STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z
+
+HOLDER = """
+import os, sys
+from craftcore.daemon.lock import DaemonLock
+lock = DaemonLock.acquire(sys.argv[1], pid=os.getpid(), host="there", now=1767323045.0)
+lock.write(database_id="db-1", epoch=7)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+PROBER = """
+import sys
+from craftcore.daemon.lock import read_note
+print("probing", flush=True)
+while True:
+    read_note(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+def acquire(db: Path, pid: int = 4711) -> DaemonLock:
+    return DaemonLock.acquire(db, pid=pid, host="here", now=STARTED)
+
+
+def child(code: str, db: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(db)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_daemon_is_refused_and_told_who_the_first_is(db: Path) -> None:
+    first = child(HOLDER, db)
+
+    with pytest.raises(DaemonRunning) as refused:
+        acquire(db)
+
+    end(first)
+    assert str(refused.value) == (
+        f"another daemon holds this database: pid {first.pid} on there since 2026-01-02T03:04:05Z"
+        f" (lock {lock_path(db)})"
+    )
+    assert refused.value.exit_code == 75
+
+
+def test_the_lock_falls_with_a_killed_daemon_and_its_note_is_read_by_the_next(db: Path) -> None:
+    first = child(HOLDER, db)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+
+    with acquire(db) as lock:
+        assert lock.previous == LockNote(pid=first.pid, host="there", started_at=STARTED, database_id="db-1", epoch=7)
+
+
+def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_it(db: Path) -> None:
+    with acquire(db, pid=1) as lock:
+        lock.write(database_id="db-1", epoch=7)
+    with acquire(db, pid=2):
+        pass
+
+    with acquire(db, pid=3) as lock:
+        assert lock.previous == LockNote(pid=2, host="here", started_at=STARTED, database_id="db-1", epoch=7)
+
+
+def test_a_released_lock_lets_the_next_in_and_keeps_its_file(db: Path) -> None:
+    lock = acquire(db)
+    inode = os.stat(lock.path).st_ino
+    lock.release()
+    lock.release()
+
+    with acquire(db):
+        assert os.stat(lock.path).st_ino == inode
+    assert Path(lock.path).exists()
+
+
+def test_a_child_process_does_not_hold_the_lock_on(db: Path) -> None:
+    lock = acquire(db)
+    heir = child("print('here', flush=True); import sys; sys.stdin.read()", db)
+
+    lock.release()
+
+    acquire(db).release()
+    assert not any(os.readlink(f"/proc/{heir.pid}/fd/{n}") == lock.path for n in os.listdir(f"/proc/{heir.pid}/fd"))
+    end(heir)
+
+
+def test_the_lock_file_is_for_its_owner_only(db: Path) -> None:
+    with acquire(db) as lock:
+        assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
+
+
+def test_the_database_itself_is_neither_made_nor_locked(db: Path) -> None:
+    with acquire(db):
+        assert [path.name for path in db.parent.iterdir()] == ["agent.db.lock"]
+
+
+def test_two_links_to_one_database_are_one_database(db: Path) -> None:
+    db.touch()
+    link = db.with_name("link.db")
+    link.symlink_to(db)
+
+    with acquire(db), pytest.raises(DaemonRunning):
+        acquire(link)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"pid": 12, "host": "he',
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"[" * 4000,
+        b'{"pid": true, "host": "h", "started_at": 1}',
+        b'{"pid": -1, "host": "h", "started_at": 1}',
+        b'{"pid": 1, "host": "\\u001b[31m", "started_at": 1}',
+        b'{"pid": 1, "host": "h", "started_at": NaN}',
+        b'{"pid": 1, "host": "h", "started_at": 1e300}',
+        b'{"pid": 1, "host": "h", "started_at": ' + b"9" * 3000 + b"}",
+        b'{"pid": 1, "host": "h", "started_at": 1, "epoch": "7"}',
+        b'{"pid": 1, "host": "h", "started_at": 1, "database_id": 7}',
+        b"x" * 1_000_000,
+    ],
+    ids=lambda content: repr(content[:30]),
+)
+def test_a_note_that_is_not_one_is_nothing_and_never_an_error(db: Path, content: bytes) -> None:
+    Path(lock_path(db)).write_bytes(content)
+
+    assert read_note(db) == (None, False)
+    with acquire(db) as lock:
+        assert lock.previous is None
+        note, held = read_note(db)
+    assert held
+    assert note == LockNote(pid=4711, host="here", started_at=STARTED)
+
+
+def test_a_shorter_note_leaves_nothing_of_a_longer_one(db: Path) -> None:
+    with acquire(db) as lock:
+        lock.write(database_id="d" * 200, epoch=10**9)
+        lock.write(database_id="d", epoch=1)
+
+        note, _ = read_note(db)
+
+        assert note is not None
+        assert (note.database_id, note.epoch) == ("d", 1)
+        assert Path(lock.path).read_bytes().count(b"\n") == 1
+
+
+def test_status_sees_a_note_and_whether_it_is_held(db: Path) -> None:
+    assert read_note(db) == (None, False)
+    assert not Path(lock_path(db)).exists()
+
+    first = child(HOLDER, db)
+    note, held = read_note(db)
+    end(first)
+
+    assert note is not None
+    assert (note.pid, note.epoch, held) == (first.pid, 7, True)
+    assert read_note(db) == (note, False)
+
+
+def test_somebody_who_asks_for_the_status_all_the_time_does_not_keep_a_daemon_out(db: Path) -> None:
+    prober = child(PROBER, db)
+
+    for pid in range(1, 201):
+        acquire(db, pid).release()
+
+    end(prober)
+
+
+def test_a_lock_shared_for_long_is_a_lock(db: Path) -> None:
+    acquire(db).release()
+    with open(lock_path(db)) as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(DaemonRunning):
+            acquire(db)
+
+
+def test_a_holder_without_a_note_is_named_as_such(db: Path) -> None:
+    with open(lock_path(db), "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(DaemonRunning, match="has not yet said who it is"):
+            acquire(db)
+
+
+def test_a_folder_that_is_not_there_cannot_hold_a_lock(tmp_path: Path) -> None:
+    with pytest.raises(CannotCreate, match="No such file") as refused:
+        acquire(tmp_path / "missing" / "agent.db")
+    assert refused.value.exit_code == 73
+
+
+def test_a_link_in_place_of_the_lock_file_is_not_followed(db: Path) -> None:
+    Path(lock_path(db)).symlink_to(db)
+
+    with pytest.raises(CannotCreate):
+        acquire(db)
+    assert not db.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+class TestAnotherUser:
+    @pytest.fixture
+    def foreign(self) -> Iterator[Path]:
+        """A database in root's folder, which everybody may enter (the one pytest gives is closed to others)."""
+        with TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            yield Path(folder) / "agent.db"
+
+    def test_may_not_open_the_lock_file(self, foreign: Path) -> None:
+        acquire(foreign).release()
+
+        assert _as_nobody(lambda: acquire(foreign)) == "PermissionRefused"
+        assert _as_nobody(lambda: read_note(foreign)) == "PermissionRefused"
+
+    def test_cannot_create_one(self, foreign: Path) -> None:
+        assert _as_nobody(lambda: acquire(foreign)) == "CannotCreate"
+
+
+def _as_nobody(call: Callable[[], object]) -> str:
+    """The name of what the call raises for a user who owns nothing."""
+    os.seteuid(65534)
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    finally:
+        os.seteuid(0)
+    return "nothing"

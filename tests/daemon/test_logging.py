@@ -1,0 +1,232 @@
+"""Where log lines go: to whom, in which shape, and that the daemon outlives its readers."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+import structlog
+
+from craftcore.daemon.logging import configure, under_journal
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What is configured here is for a whole process: taken back after each test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+def rows(stream: io.StringIO) -> list[str]:
+    return stream.getvalue().splitlines()
+
+
+def test_auto_is_json_where_nobody_looks(stream: io.StringIO) -> None:
+    configure("info", "auto", stream=stream, under_systemd=False)
+
+    structlog.get_logger().info("trigger.settled", trigger="t-1")
+
+    [seen] = [json.loads(row) for row in rows(stream)]
+    assert seen.pop("timestamp").endswith("Z")
+    assert seen == {"level": "info", "event": "trigger.settled", "trigger": "t-1"}
+
+
+def test_auto_is_text_on_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal:
+        configure("info", "auto", stream=terminal, under_systemd=False)
+        structlog.get_logger().warning("trigger.settled", note="\x1b[2J")
+        seen = os.read(ours, 4096).decode()
+    os.close(ours)
+
+    assert "trigger.settled" in seen
+    assert seen.rstrip("\r\n").endswith('note="\\x1b[2J"')
+
+
+def test_a_format_that_was_asked_for_wins(stream: io.StringIO) -> None:
+    configure("info", "text", stream=stream, under_systemd=False)
+    structlog.get_logger().info("trigger.settled", trigger="t-1")
+
+    assert stream.getvalue().endswith("Z info     trigger.settled trigger=t-1\n")
+
+
+@pytest.mark.parametrize(
+    ("level", "prefix"), [("debug", "<7>"), ("info", "<6>"), ("warning", "<4>"), ("error", "<3>"), ("critical", "<2>")]
+)
+def test_the_journal_gets_a_priority_with_each_line(stream: io.StringIO, level: str, prefix: str) -> None:
+    configure("debug", "auto", stream=stream, under_systemd=True)
+
+    getattr(structlog.get_logger(), level)("trigger.settled")
+
+    assert stream.getvalue().startswith(prefix + '{"timestamp"')
+
+
+def test_each_row_of_a_traceback_has_its_priority(stream: io.StringIO) -> None:
+    configure("info", "text", stream=stream, under_systemd=True)
+
+    structlog.get_logger().error("handler.failed", exc_info=ValueError("bad"))
+
+    assert len(rows(stream)) == 2
+    assert all(row.startswith("<3>") for row in rows(stream))
+
+
+def test_an_error_is_logged_with_its_traceback(stream: io.StringIO) -> None:
+    configure("info", "json", stream=stream, under_systemd=False)
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        structlog.get_logger().exception("handler.failed")
+
+    seen = json.loads(stream.getvalue())
+    assert seen["level"] == "error"
+    assert seen["exception"].startswith("Traceback")
+    assert seen["exception"].endswith("ValueError: bad")
+
+
+def test_what_is_below_the_level_is_not_even_rendered(stream: io.StringIO) -> None:
+    class Never:
+        def __repr__(self) -> str:
+            raise AssertionError("rendered")
+
+    configure("warning", "json", stream=stream, under_systemd=False)
+    log = structlog.get_logger()
+
+    log.debug("engine.looked", at=Never())
+    log.info("engine.looked", at=Never())
+    assert stream.getvalue() == ""
+
+    log.warning("engine.looked")
+    assert len(rows(stream)) == 1
+
+
+def test_what_was_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) -> None:
+    configure("info", "json", stream=stream, under_systemd=False)
+
+    with structlog.contextvars.bound_contextvars(trigger="t-1", attempt=2):
+        structlog.get_logger().info("task.started")
+
+    assert json.loads(stream.getvalue())["attempt"] == 2
+
+
+def test_a_line_is_as_long_as_it_may_be(stream: io.StringIO) -> None:
+    configure("info", "json", stream=stream, under_systemd=False, line_max_bytes=1024)
+
+    structlog.get_logger().info("trigger.settled", value="x" * 100_000)
+
+    assert len(rows(stream)[0]) <= 1024
+    assert "characters cut" in stream.getvalue()
+
+
+def test_records_of_the_standard_library_come_out_the_same_way(stream: io.StringIO) -> None:
+    configure("info", "json", stream=stream, under_systemd=False)
+    configure("info", "json", stream=stream, under_systemd=False)
+
+    logging.getLogger("somebody.else").warning("%s is\nlate", "it")
+    logging.getLogger("somebody.else").debug("not asked for")
+
+    [seen] = [json.loads(row) for row in rows(stream)]
+    assert (seen["level"], seen["logger"], seen["message"]) == ("warning", "somebody.else", "it is\nlate")
+
+
+def test_a_record_of_a_level_of_its_own_or_with_a_bad_format_is_no_error(stream: io.StringIO) -> None:
+    configure("info", "json", stream=stream, under_systemd=False)
+    logging.getLogger().handlers[:-1] = []  # pytest's own, which raise for the second
+
+    logging.getLogger("somebody.else").log(25, "NOTICE: %s", "odd")
+    logging.getLogger("somebody.else").warning("%d", "not a number")
+
+    seen = [json.loads(row) for row in rows(stream)]
+    assert [line["message"] for line in seen] == ["NOTICE: odd", "%d"]
+
+
+def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as stream:
+        configure("info", "json", stream=stream, under_systemd=False)
+        threads = [threading.Thread(target=_log_many, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    seen = [json.loads(row) for row in (tmp_path / "log").read_text().splitlines()]
+    assert len(seen) == 8 * 200
+
+
+def test_a_closed_stream_swallows_the_line() -> None:
+    stream = io.StringIO()
+    configure("info", "json", stream=stream, under_systemd=False)
+    stream.close()
+
+    structlog.get_logger().info("trigger.settled")
+
+
+def test_no_stream_at_all_swallows_the_line() -> None:
+    configure("info", "auto", stream=None, under_systemd=False)
+
+    structlog.get_logger().info("trigger.settled")
+
+
+def test_a_daemon_whose_reader_went_away_lives_on() -> None:
+    code = """if True:
+        import sys, structlog
+        from craftcore.daemon.logging import configure
+        configure("info", "auto", stream=sys.stderr, under_systemd=False)
+        log = structlog.get_logger()
+        log.info("first")
+        sys.stdin.read()                          # until the reader is gone
+        for _ in range(1000):
+            log.info("nobody.reads", value="x" * 500)
+        print("alive", flush=True)
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        assert daemon.stderr is not None
+        assert b"first" in daemon.stderr.readline()
+        daemon.stderr.close()
+        daemon.stdin.close()
+
+        assert daemon.stdout.read() == b"alive\n"
+    assert daemon.returncode == 0
+
+
+def test_the_journal_is_recognised_by_the_very_stream_it_gave(tmp_path: Path) -> None:
+    with open(tmp_path / "journal", "w") as journal, open(tmp_path / "file", "w") as redirected:
+        given = os.fstat(journal.fileno())
+        environ = {"JOURNAL_STREAM": f"{given.st_dev}:{given.st_ino}"}
+
+        assert under_journal(journal, environ)
+        assert not under_journal(redirected, environ)
+        assert not under_journal(journal, {})
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO()], ids=["none", "no descriptor"])
+def test_what_has_no_descriptor_is_not_the_journal(stream: TextIO | None) -> None:
+    assert not under_journal(stream, {"JOURNAL_STREAM": "1:2"})
+
+
+def _log_many(thread: int) -> None:
+    log = structlog.get_logger()
+    for n in range(200):
+        log.info("thread.wrote", thread=thread, n=n)

@@ -1,0 +1,256 @@
+"""`craftcore run` as its operator, its service manager and its database see it: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from craftcore.config import Config, LogSettings, RetrySettings
+from craftcore.daemon.main import changed_keys
+from craftcore.daemon.status_text import Condition, status_text
+from craftcore.producer import Producer
+from tests.processes import APP, a_daemon, craftcore, traced, until
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def statuses(folder: Path) -> dict[str, tuple[str, str]]:
+    """workflow -> (status, reason)."""
+    rows = craftcore(folder, "--json", "trigger", "list").json
+    return {row["workflow"]: (row["status"], row["reason"]) for row in rows}
+
+
+def test_ready_is_said_only_after_the_boot_and_work_is_done_at_once(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        ready = daemon.hear("READY=1")
+
+        status = craftcore(folder, "--json", "status").json
+        assert ready in ("READY=1\nSTATUS=running 0, due 0", "READY=1\nSTATUS=running 0")
+        assert (status["ok"], status["epoch"], status["daemon"]["pid"]) == (True, 1, daemon.pid)
+        done = craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", "20")
+        assert (done.code, done.out, done.err) == (0, '"Hello Ada"\n', "")
+
+
+def test_a_second_daemon_exits_75_and_names_the_first(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+
+        second = craftcore(folder, "run", "app:app")
+
+        assert second.code == 75
+        [line] = second.err.splitlines()
+        assert line.startswith(f"craftcore: another daemon holds this database: pid {daemon.pid} on ")
+        assert craftcore(folder, "db", "migrate").code == 75
+
+
+def test_sigterm_lets_running_work_finish_within_the_grace(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", "slow", "--payload", '{"seconds": 0.7}')
+        until(lambda: "slow begins" in traced(folder))
+
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.hear("STOPPING=1") == "STOPPING=1\nSTATUS=stopping; 1 still running"
+        assert daemon.ends() == 0
+    assert traced(folder) == ["slow begins", "slow ends"]
+    assert statuses(folder) == {"slow": ("DONE", "succeeded")}
+
+
+def test_a_second_signal_cancels_at_once_and_gives_the_attempt_back(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", "slow")
+        until(lambda: "slow begins" in traced(folder))
+        daemon.signal(signal.SIGINT)
+        daemon.hear("STOPPING=1")
+
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0
+    assert traced(folder) == ["slow begins", "slow cancelled"]
+    [row] = craftcore(folder, "--json", "trigger", "list").json
+    assert (row["status"], row["reason"], row["attempts"]) == ("PENDING", "shutdown", 0)
+
+
+def test_a_thread_that_never_returns_does_not_hold_the_process(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", "stuck")
+        until(lambda: "stuck begins" in traced(folder))
+        daemon.signal(signal.SIGTERM)
+        daemon.hear("STOPPING=1")
+
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0
+    assert statuses(folder)["stuck"][0] == "PENDING"
+
+
+def test_running_code_is_cancelled_by_the_command(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emitted = craftcore(folder, "--json", "emit", "slow").json
+        until(lambda: "slow begins" in traced(folder))
+
+        cancelled = craftcore(folder, "trigger", "cancel", emitted["id"])
+
+        assert cancelled.out == f"{emitted['id']} has started; asked to cancel\n"
+        until(lambda: statuses(folder)["slow"] == ("DONE", "cancelled"))
+        assert "slow cancelled" in traced(folder)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "code", "status"),
+    [("greet", 0, "DONE"), ("fails", 4, "FAILED"), ("breaks", 4, "DEAD"), ("later", 0, "PENDING")],
+)
+def test_until_idle_leaves_when_nothing_is_due_and_says_whether_work_failed(folder, workflow, code, status):
+    """`later` is in its backoff: left for later, and no failure."""
+    craftcore(folder, "emit", workflow)
+
+    left = craftcore(folder, "run", "app:app", "--until-idle")
+
+    assert left.code == code, left.err
+    assert statuses(folder)[workflow][0] == status
+
+
+def test_paused_accepts_and_claims_nothing(folder):
+    with a_daemon(folder, "--paused", "app:app") as daemon:
+        assert "paused" in daemon.hear("READY=1")
+        waited = craftcore(folder, "emit", "greet", "--wait", "0.3")
+
+    assert waited.code == 75
+    assert "still PENDING" in waited.err
+    assert traced(folder) == []
+
+
+def test_without_an_app_programs_are_run(folder):
+    craftcore(folder, "emit", "command.run", "--payload", '{"argv": ["echo", "it works"]}')
+
+    assert craftcore(folder, "run", "--until-idle").code == 0
+    [row] = craftcore(folder, "--json", "trigger", "list").json
+    shown = craftcore(folder, "--json", "trigger", "show", row["id"]).json
+    assert shown["executions"][0]["response"]["payload"]["stdout"] == "it works\n"
+
+
+def test_sighup_takes_a_new_log_level_and_says_what_must_wait(folder):
+    settings = folder / "craftcore.toml"
+    settings.write_text("")
+
+    def reload(text):
+        settings.write_text(text)
+        daemon.signal(signal.SIGHUP)
+        daemon.hear("READY=1")
+        return daemon.log.splitlines()[-1]
+
+    def failures():
+        assert craftcore(folder, "emit", "fails", "--wait").code == 4
+        return daemon.log.count("trigger.settled")
+
+    with a_daemon(folder, "app:app", "--config", "craftcore.toml") as daemon:
+        daemon.ready()
+
+        assert "config.unchanged" in reload("")
+        until(lambda: failures() >= 1)
+        changed = json.loads(reload('[log]\nlevel = "error"\n[daemon]\nconcurrency = 3\n'))
+        assert (changed["applied"], changed["at_next_start"]) == (["log.level"], ["daemon.concurrency"])
+        assert failures() == failures(), "an error is all that is said now"
+        assert "did you mean 'level'" in reload("[log]\nlevle = 1\n")
+        reload('[log]\nlevel = "warning"\n')
+        before = failures()
+        until(lambda: failures() > before)
+
+
+def test_the_watchdog_hears_from_an_engine_that_moves(folder):
+    with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
+        daemon.ready()
+
+        assert [daemon.hear("WATCHDOG=1") for _ in range(2)] == ["WATCHDOG=1", "WATCHDOG=1"]
+
+
+BROKEN_ENGINE = """
+from craftcore import App
+from craftcore.engine.feeder import Feeder
+from craftcore.errors import StorageError
+
+async def broken(self):
+    raise {error}
+
+Feeder.feed = broken
+app = App()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        ("ZeroDivisionError('ouch')", 70, "craftcore: a bug in craftcore: ZeroDivisionError: ouch "),
+        ("StorageError('the disk is gone')", 74, "craftcore: the disk is gone"),
+    ],
+)
+def test_what_ends_the_engine_is_one_line_and_a_bug_has_its_traceback_in_the_log(folder, error, code, line):
+    (folder / "app.py").write_text(BROKEN_ENGINE.format(error=error))
+
+    ended = craftcore(folder, "run", "app:app")
+
+    assert ended.code == code
+    assert ended.err.splitlines()[-1].startswith(line)
+    assert ("Traceback" in ended.err) == (code == 70)
+    assert sum(said.startswith("craftcore: ") for said in ended.err.splitlines()) == 1
+
+
+def test_a_killed_daemon_leaves_its_work_to_the_next(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emitted = craftcore(folder, "--json", "emit", "slow", "--payload", '{"seconds": 0.2}').json
+        until(lambda: "slow begins" in traced(folder))
+        daemon.kill()
+    why = craftcore(folder, "trigger", "why", emitted["id"])
+    assert "the next start reclaims it" in why.out or "DONE" in why.out
+
+    assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
+
+    assert statuses(folder) == {"slow": ("DONE", "succeeded")}
+
+
+def test_status_is_told_again_when_it_changes(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        with Producer(folder / "agent.db") as producer:
+            producer.emit("slow")
+
+        assert daemon.hear("STATUS=running 1").startswith("STATUS=running 1, due 0")
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (Condition(running=0, due=None, settled={}), "running 0"),
+        (
+            Condition(running=2, due=14, settled={"DONE": 3, "PENDING": 1, "DEAD": 1}),
+            "running 2, due 14; settled DEAD 1, DONE 3",
+        ),
+        (Condition(running=0, due=1, settled={}, held="it was restored"), "held: it was restored; running 0, due 1"),
+        (Condition(running=0, due=1, settled={}, storage_full=True), "disk full, claiming nothing; running 0, due 1"),
+        (
+            Condition(running=0, due=1, settled={}, lock_wait=2.0),
+            "waiting for another process that holds the write lock; running 0, due 1",
+        ),
+        (Condition(running=0, due=1, settled={}, lock_wait=0.2), "running 0, due 1"),
+    ],
+)
+def test_the_status_line_begins_with_the_trouble(condition, text):
+    assert status_text(condition) == text
+
+
+def test_changed_settings_are_named():
+    fresh = Config(log=LogSettings(level="debug"), retry=RetrySettings(max_attempts=3))
+
+    assert changed_keys(Config(), fresh) == ["retry.max_attempts", "log.level"]

@@ -1,0 +1,72 @@
+"""Signals become calls, in the order in which they came."""
+
+from __future__ import annotations
+
+import os
+from signal import SIGHUP, SIGINT, SIGTERM, Signals
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore.daemon.signals import watch_signals
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str]:
+    """What is called when this process gets these signals, each after the one before was heard."""
+    calls: list[str] = []
+    called = anyio.Event()
+
+    def call(name: str) -> None:
+        calls.append(name)
+        called.set()
+
+    def reload() -> None:
+        call("reload")
+        if reload_fails:
+            raise ValueError("bad configuration")
+
+    async with anyio.create_task_group() as beside:
+        await beside.start(
+            watch_signals, lambda name: call(f"stop {name}"), lambda name: call(f"stop again {name}"), reload
+        )
+        for signal in signals:
+            called = anyio.Event()
+            os.kill(os.getpid(), signal)
+            with anyio.fail_after(10):
+                await called.wait()
+        beside.cancel_scope.cancel()
+    return calls
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("signal", [SIGTERM, SIGINT])
+async def test_the_first_asks_to_stop_and_every_further_one_asks_again(signal: Signals) -> None:
+    assert await calls_after(signal, signal, SIGTERM) == [
+        f"stop {signal.name}",
+        f"stop again {signal.name}",
+        "stop again SIGTERM",
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_reload_is_not_a_stop() -> None:
+    assert await calls_after(SIGHUP, SIGTERM, SIGHUP, SIGINT) == [
+        "reload",
+        "stop SIGTERM",
+        "reload",
+        "stop again SIGINT",
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_reload_that_fails_is_logged_and_the_daemon_still_hears() -> None:
+    with capture_logs() as logs:
+        assert await calls_after(SIGHUP, SIGTERM, reload_fails=True) == ["reload", "stop SIGTERM"]
+
+    assert [line["event"] for line in logs] == ["reload.failed"]

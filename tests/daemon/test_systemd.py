@@ -1,0 +1,123 @@
+"""What systemd hears, on a real datagram socket."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from craftcore.daemon.systemd import STATUS_MAX_CHARACTERS, Notifier
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The service manager's end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(5)
+        yield listening
+
+
+def notifier(manager: socket.socket, **environ: str) -> Notifier:
+    return Notifier.from_environment({"NOTIFY_SOCKET": manager.getsockname(), **environ})
+
+
+def heard(manager: socket.socket) -> str:
+    return manager.recv(4096).decode()
+
+
+def test_each_word_is_one_datagram(manager: socket.socket) -> None:
+    systemd = notifier(manager)
+
+    assert systemd.ready("3 pending")
+    assert heard(manager) == "READY=1\nSTATUS=3 pending"
+    assert systemd.status("idle")
+    assert heard(manager) == "STATUS=idle"
+    assert systemd.watchdog()
+    assert heard(manager) == "WATCHDOG=1"
+    assert systemd.stopping("draining")
+    assert heard(manager) == "STOPPING=1\nSTATUS=draining"
+    assert systemd.reloading()
+    assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", heard(manager))
+
+
+def test_an_abstract_socket_is_reached() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(b"\0craftcore-test-%d" % os.getpid())
+        manager.settimeout(5)
+        systemd = Notifier.from_environment({"NOTIFY_SOCKET": f"@craftcore-test-{os.getpid()}"})
+
+        assert systemd.watchdog()
+        assert heard(manager) == "WATCHDOG=1"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "/nobody/listens/here", "vsock:2:1234", "relative", "@nobody", "/" + "x" * 200, "/a\0b"]
+)
+def test_without_a_manager_it_is_quiet_and_harmless(address: str) -> None:
+    systemd = Notifier.from_environment({"NOTIFY_SOCKET": address} if address else {})
+
+    said = [systemd.ready("up"), systemd.status("up"), systemd.watchdog(), systemd.reloading(), systemd.stopping()]
+
+    assert said == [False] * 5
+
+
+def test_a_manager_that_does_not_listen_does_not_hold_us(manager: socket.socket) -> None:
+    systemd = notifier(manager)
+
+    while systemd.watchdog():
+        pass
+
+    assert not systemd.status("nobody hears this")
+
+
+def test_a_status_is_one_line_of_bounded_length_and_never_an_assignment(manager: socket.socket) -> None:
+    systemd = notifier(manager)
+
+    systemd.status("bad\nMAINPID=1\r\x1b[31m\u2028\ud800")
+    assert heard(manager) == "STATUS=bad MAINPID=1  [31m  "
+    systemd.status("é" * 10_000)
+    assert heard(manager) == "STATUS=" + "é" * STATUS_MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "500000"}, 0.5),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "-5"}, None),
+        ({"WATCHDOG_USEC": "²"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_interval_is_ours_or_none(
+    manager: socket.socket, asked: dict[str, str], seconds: float | None
+) -> None:
+    assert notifier(manager, **asked).watchdog_seconds == seconds
+
+
+def test_nobody_watches_a_daemon_that_cannot_answer() -> None:
+    assert Notifier.from_environment({"WATCHDOG_USEC": "30000000"}).watchdog_seconds is None
+
+
+def test_a_subprocess_does_not_inherit_the_right_to_speak_for_us(manager: socket.socket) -> None:
+    code = """if True:
+        import os, subprocess, sys
+        from craftcore.daemon.systemd import Notifier
+        Notifier.from_environment(os.environ).ready("up")
+        sys.exit(subprocess.run(["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID"']).returncode)
+    """
+    asked = {"NOTIFY_SOCKET": str(manager.getsockname()), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
+
+    subprocess.run([sys.executable, "-c", code], env=os.environ | asked, check=True)
+
+    assert heard(manager) == "READY=1\nSTATUS=up"

@@ -1,0 +1,157 @@
+"""systemd hears from the daemon only while the engine makes progress."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.watchdog import watchdog
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Manager:
+    """The service manager's end of the socket."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+
+    def notifier(self, interval: float) -> Notifier:
+        microseconds = str(int(interval * 1e6))
+        return Notifier.from_environment(
+            {"NOTIFY_SOCKET": self._listening.getsockname(), "WATCHDOG_USEC": microseconds}
+        )
+
+    async def ping(self) -> None:
+        with anyio.fail_after(10):
+            await anyio.wait_readable(self._listening)
+        assert self._listening.recv(100) == b"WATCHDOG=1"
+
+    def quiet(self) -> bool:
+        try:
+            self._listening.recv(100)
+        except BlockingIOError:
+            return True
+        return False
+
+
+@pytest.fixture
+async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        yield Manager(listening)
+
+
+async def succeeds() -> None:
+    await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.anyio
+async def test_every_ping_follows_a_round_trip(manager: Manager) -> None:
+    trips = 0
+
+    async def round_trip() -> None:
+        nonlocal trips
+        trips += 1
+
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+        for pings in range(1, 6):
+            await manager.ping()
+            assert trips >= pings
+        beside.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_it_pings_twice_per_interval(manager: Manager) -> None:
+    began = anyio.current_time()
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(watchdog, manager.notifier(0.2), succeeds)
+        for _ in range(3):  # at 0, 0.1 and 0.2 seconds
+            await manager.ping()
+        beside.cancel_scope.cancel()
+
+    assert anyio.current_time() - began >= 0.19
+
+
+@pytest.mark.anyio
+async def test_a_round_trip_that_hangs_is_said_and_not_followed_by_a_ping(manager: Manager) -> None:
+    hung = anyio.Event()
+
+    async def round_trip() -> None:
+        hung.set()
+        await anyio.sleep_forever()
+
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+            await hung.wait()
+            await _until(logs)
+            beside.cancel_scope.cancel()
+
+    assert [line["event"] for line in logs] == ["watchdog.stuck"]
+    assert manager.quiet()
+
+
+@pytest.mark.anyio
+async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(manager: Manager) -> None:
+    trips = 0
+
+    async def round_trip() -> None:
+        nonlocal trips
+        trips += 1
+        if trips < 3:
+            assert manager.quiet()
+            raise OSError("the writer is gone")
+
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+            await manager.ping()
+            beside.cancel_scope.cancel()
+
+    assert trips == 3
+    assert [line["event"] for line in logs] == ["watchdog.failed", "watchdog.failed"]
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_was_blocked_for_a_quarter_of_the_interval_is_said_and_pinged(manager: Manager) -> None:
+    async def round_trip() -> None:
+        time.sleep(0.06)  # blocks the loop, as a bad handler would
+
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(watchdog, manager.notifier(0.2), round_trip)
+            await manager.ping()
+            beside.cancel_scope.cancel()
+
+    assert logs[0]["event"] == "watchdog.slow"
+    assert logs[0]["seconds"] >= 0.06
+
+
+@pytest.mark.anyio
+async def test_nothing_happens_when_nobody_watches() -> None:
+    async def round_trip() -> None:
+        raise AssertionError("not asked for")
+
+    with anyio.fail_after(5):
+        await watchdog(Notifier(), round_trip)
+
+
+async def _until(said: list[EventDict]) -> None:
+    """Return once anything was logged: a list is all that capturing gives."""
+    with anyio.fail_after(10):
+        while not said:  # noqa: ASYNC110 - there is no event to await
+            await anyio.sleep(0.001)

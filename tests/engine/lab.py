@@ -1,0 +1,97 @@
+"""A running engine on a file of its own, and what the table says about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSettings
+from craftcore.core import Core
+from craftcore.daemon.running import running
+from craftcore.engine.engine import Engine
+
+PATIENCE = 20.0
+"""How long a test waits for what must happen; never how long it takes."""
+
+
+def settings(**daemon: Any) -> Config:
+    """Quick retries, and a poll so slow that only bells can be at work."""
+    claim_batch = daemon.pop("claim_batch", 256)
+    return replace(
+        Config(),
+        daemon=DaemonSettings(**{"poll_seconds": 30.0, "shutdown_grace": 5.0, **daemon}),
+        triggers=TriggerSettings(claim_batch=claim_batch),
+        retry=RetrySettings(max_attempts=3, base_seconds=0.0, cap_seconds=0.0),
+    )
+
+
+class Lab:
+    """The app under test, its engine, and a look at its file."""
+
+    def __init__(self, app: App, engine: Engine, path: Path) -> None:
+        self.app = app
+        self.engine = engine
+        self.path = path
+
+    def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
+        return look(self.path, sql, **params)
+
+    def trigger(self, trigger_id: str) -> dict[str, Any]:
+        [row] = self.rows("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
+        return row
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until it is true; looks again whenever something was settled, and every few milliseconds."""
+        with anyio.fail_after(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - a table has no event to wait on
+                await anyio.sleep(0.002)
+
+    async def settled(self, trigger_id: str) -> dict[str, Any]:
+        """The row of a trigger once it is settled."""
+        await self.until(lambda: self.trigger(trigger_id)["settled_at"] is not None)
+        return self.trigger(trigger_id)
+
+    async def idle_window(self) -> None:
+        """Wait until the feeder has looked again."""
+        looks = self.engine.feeder.looks
+        self.engine.feeder.ring()
+        await self.until(lambda: self.engine.feeder.looks > looks)
+
+    async def idle(self) -> None:
+        await self.until(lambda: self.engine.is_idle)
+
+    def events(self, trigger_id: str) -> list[str]:
+        """The event types of all attempts, in order."""
+        rows = self.rows(
+            "SELECT type FROM events JOIN executions ON executions.seq = execution_seq WHERE trigger_id = :id "
+            "ORDER BY execution_seq, events.seq",
+            id=trigger_id,
+        )
+        return [row["type"] for row in rows]
+
+    def response(self, trigger_id: str) -> dict[str, Any]:
+        """The response of the last attempt."""
+        rows = self.rows("SELECT response_json FROM executions WHERE trigger_id = :id ORDER BY seq", id=trigger_id)
+        response: dict[str, Any] = json.loads(rows[-1]["response_json"])
+        return response
+
+
+@asynccontextmanager
+async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock | None = None) -> AsyncIterator[Lab]:
+    """An engine that runs `app` on `folder/agent.db`."""
+    path = folder / "agent.db"
+    async with running(app, path, config or settings(), clock) as engine:
+        yield Lab(app, engine, path)
+
+
+def look(path: Path, sql: str, **params: Any) -> list[dict[str, Any]]:
+    with Core(path, Config()).reading() as reader:
+        return reader.all(sql, **params)

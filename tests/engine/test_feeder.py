@@ -1,0 +1,167 @@
+"""The feeder wakes for a bell, the next due time and the slow poll; it heartbeats what is held and nothing else."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from craftcore import App, TriggerSpec
+from craftcore.core import Core
+from craftcore.engine.boot import release
+from craftcore.producer import Producer
+from tests.engine.lab import lab, settings
+from tests.virtual import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+def greeter() -> App:
+    app = App()
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    return app
+
+
+async def test_another_process_rings_and_is_heard_at_once(tmp_path):
+    """The poll is half a minute away, so only the bell can have done it."""
+    async with lab(greeter(), tmp_path) as it:
+        await it.idle()
+        with Producer(it.path) as producer:
+            emitted = producer.emit("greet")
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_a_bell_that_never_rang_delays_but_loses_nothing(tmp_path):
+    async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
+        await it.idle()
+        silent = Core(it.path, settings())
+        with silent.transaction() as tx:  # a producer that dies between its commit and its ring
+            emitted = silent.triggers.emit(tx, _spec())
+        silent.close()
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_a_trigger_runs_when_it_is_due_and_not_before(tmp_path):
+    clock = VirtualClock()
+    async with lab(greeter(), tmp_path, clock=clock) as it:
+        emitted = await it.app.emit("greet", delay=60)
+        await it.idle()
+        clock.advance(seconds=59.9)
+        it.engine.feeder.ring()
+        await it.idle()
+        assert it.trigger(emitted.id)["status"] == "PENDING"
+        clock.advance(seconds=0.1)
+        it.engine.feeder.ring()
+        row = await it.settled(emitted.id)
+        assert row["started_at"] >= row["due_at"]
+
+
+async def test_the_engine_wakes_by_itself_when_the_next_trigger_is_due(tmp_path):
+    async with lab(greeter(), tmp_path) as it:
+        emitted = await it.app.emit("greet", delay=0.05)
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_a_held_engine_claims_nothing_until_it_is_released(tmp_path):
+    app = greeter()
+    core = Core(tmp_path / "agent.db", settings())
+    core.prepare()
+    with core.transaction() as tx:
+        tx.run("INSERT INTO facts (name, value) VALUES ('held', 'restored')")
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("greet")
+        await it.idle()
+        assert it.trigger(emitted.id)["status"] == "PENDING"
+        assert it.engine.feeder.held_reason == "restored"
+
+        with core.transaction() as tx:
+            assert release(tx) == "restored"
+        it.engine.feeder.ring()
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+        held: str | None = it.engine.feeder.held_reason
+        assert held is None
+    with core.transaction() as tx:
+        assert release(tx) is None
+    core.close()
+
+
+async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
+    clock = VirtualClock()
+    app = App()
+    gate = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        await gate.wait()
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        emitted = await app.emit("long")
+        await it.until(lambda: it.engine.running == 1)
+        before = it.trigger(emitted.id)["lease_until"]
+        clock.advance(seconds=30)
+        it.engine.feeder.ring()
+        await it.until(lambda: it.trigger(emitted.id)["lease_until"] == before + 30)
+        gate.set()
+        await it.settled(emitted.id)
+
+
+async def test_a_live_engine_never_reclaims_what_it_holds_however_late_it_is(tmp_path):
+    """The machine was suspended for a week: every lease ran out, and the handlers are still there."""
+    clock = VirtualClock()
+    app = App()
+    gate = anyio.Event()
+    calls: list[int] = []
+
+    @app.workflow("long")
+    async def long() -> None:
+        calls.append(1)
+        await gate.wait()
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        emitted = await app.emit("long")
+        await it.until(lambda: it.engine.running == 1)
+        clock.advance(hours=24 * 7)
+        it.engine.feeder.ring()
+        await it.idle_window()
+        gate.set()
+        assert (await it.settled(emitted.id))["attempts"] == 1
+        assert calls == [1]
+
+
+async def test_a_claim_that_nobody_holds_is_handed_back(tmp_path):
+    """Its answer got lost between the commit and the window."""
+    clock = VirtualClock()
+    async with lab(greeter(), tmp_path, clock=clock) as it:
+        await it.idle()
+        it.engine.feeder.paused = True
+        emitted = await it.app.emit("greet")
+        window = await it.engine.writer.commit(it.engine.feeder._claims.claim, epoch=it.engine.epoch, limit=1)
+        assert [claim.id for claim in window.claims] == [emitted.id]
+
+        it.engine.feeder.paused = False
+        clock.advance(seconds=30)
+        it.engine.feeder.ring()
+        assert (await it.settled(emitted.id))["attempts"] == 1
+
+
+async def test_an_idle_engine_commits_nothing(tmp_path):
+    """Looking is a transaction that writes nothing, so it costs no flush."""
+    async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
+        await it.idle()
+        before = it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size
+        looks = it.engine.writer.commits
+        await it.until(lambda: it.engine.writer.commits > looks + 2)
+        assert (it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size) == before
+
+
+async def test_the_window_is_refilled_until_nothing_is_due(tmp_path):
+    app = greeter()
+    async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
+        await app.emit_many([_spec() for _ in range(50)])
+        await it.until(lambda: it.engine.counts["DONE"] == 50)
+
+
+def _spec() -> TriggerSpec:
+    return TriggerSpec(workflow="greet")

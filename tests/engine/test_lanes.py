@@ -1,0 +1,176 @@
+"""One trigger of a lane at a time, in order; lanes beside each other; never more than there are places."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from craftcore import App, TriggerSpec
+from craftcore.core import Core
+from craftcore.producer import Producer
+from tests.engine.lab import lab, settings
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_session_is_served_one_at_a_time_and_in_order_while_others_run(tmp_path):
+    app = App()
+    order: dict[str, list[int]] = defaultdict(list)
+    inside: dict[str, int] = defaultdict(int)
+    most_at_once = 0
+
+    @app.workflow("chat")
+    async def chat(session: str, n: int) -> None:
+        nonlocal most_at_once
+        inside[session] += 1
+        assert inside[session] == 1, f"two of {session} at once"
+        most_at_once = max(most_at_once, sum(inside.values()))
+        await anyio.lowlevel.checkpoint()
+        order[session].append(n)
+        inside[session] -= 1
+
+    specs = [
+        TriggerSpec(workflow="chat", payload={"session": session, "n": n}, session_id=session)
+        for n in range(15)
+        for session in ("a", "b", "c")
+    ]
+    async with lab(app, tmp_path, settings(concurrency=8)) as it:
+        await app.emit_many(specs)
+        await it.until(lambda: it.engine.counts["DONE"] == len(specs))
+
+    assert order == {"a": list(range(15)), "b": list(range(15)), "c": list(range(15))}
+    assert most_at_once > 1
+
+
+async def test_a_busy_session_cannot_fill_the_window(tmp_path):
+    """A hundred messages wait for a session that is busy; a trigger behind them all runs at once."""
+    app = App()
+    gate = anyio.Event()
+
+    @app.workflow("slow")
+    async def slow() -> None:
+        await gate.wait()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path, settings(concurrency=4, claim_batch=4)) as it:
+        await app.emit_many([TriggerSpec(workflow="slow", session_id="busy", priority=0) for _ in range(100)])
+        emitted = await app.emit("quick", priority=99)
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'") == [{"n": 1}]
+        await app.cancel(it.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
+        gate.set()
+
+
+async def test_never_more_run_than_there_are_places(tmp_path):
+    app = App()
+    inside = 0
+    most = 0
+
+    @app.workflow("work")
+    async def work() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await anyio.sleep(0.001)
+        inside -= 1
+
+    async with lab(app, tmp_path, settings(concurrency=3)) as it:
+        await app.emit_many([TriggerSpec(workflow="work") for _ in range(30)])
+        await it.until(lambda: it.engine.counts["DONE"] == 30)
+    assert most == 3
+
+
+async def test_a_concurrency_of_one_settles_each_before_it_starts_the_next(tmp_path):
+    app = App()
+    unsettled: list[int] = []
+
+    @app.workflow("strict")
+    async def strict() -> None:
+        with Core(tmp_path / "agent.db", settings()).reading() as reader:
+            unsettled.append(reader.value("SELECT count(*) FROM triggers WHERE started_at > 0 AND settled_at IS NULL"))
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        await app.emit_many([TriggerSpec(workflow="strict") for _ in range(10)])
+        await it.until(lambda: it.engine.counts["DONE"] == 10)
+    assert unsettled == [1] * 10
+
+
+async def test_an_urgent_trigger_waits_for_a_place_but_not_for_the_window(tmp_path):
+    """Every place and the whole window are taken; the urgent one is next all the same."""
+    app = App()
+    gate = anyio.Event()
+    order: list[str] = []
+
+    @app.workflow("work")
+    async def work(name: str) -> None:
+        await gate.wait()
+        order.append(name)
+
+    async with lab(app, tmp_path, settings(concurrency=1, claim_batch=3)) as it:
+        await app.emit_many([TriggerSpec(workflow="work", payload={"name": str(n)}, priority=50) for n in range(8)])
+        await it.until(lambda: it.engine.running == 1)
+        urgent = await app.emit("work", {"name": "urgent"}, priority=0)
+        await it.until(lambda: it.trigger(urgent.id)["status"] == "CLAIMED")
+        gate.set()
+        await it.until(lambda: len(order) == 9)
+    assert order[:2] == ["0", "urgent"]
+
+
+async def test_a_trigger_that_was_in_two_crashes_runs_with_nothing_beside_it(tmp_path):
+    app = App()
+    running: set[str] = set()
+    beside: dict[str, set[str]] = {}
+
+    @app.workflow("work")
+    async def work(name: str) -> None:
+        for other in running:
+            beside[other].add(name)
+        beside[name] = set(running)
+        running.add(name)
+        await anyio.sleep(0.002)
+        running.discard(name)
+
+    with Producer(tmp_path / "agent.db") as producer:
+        for n in range(6):
+            producer.emit("work", {"name": f"innocent {n}"})
+        suspect = producer.emit("work", {"name": "suspect"})
+        for n in range(6, 12):
+            producer.emit("work", {"name": f"innocent {n}"})
+    core = Core(tmp_path / "agent.db", settings())
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET crash_count = 2 WHERE id = :id", id=suspect.id)
+    core.close()
+
+    async with lab(app, tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: it.engine.counts["DONE"] == 13)
+        assert it.trigger(suspect.id)["started_alone"] == 1
+    assert beside["suspect"] == set()
+    assert any(beside[f"innocent {n}"] for n in range(12))
+
+
+async def test_a_retry_in_backoff_does_not_hold_its_lane(tmp_path):
+    app = App()
+    seen: list[Any] = []
+
+    @app.workflow("chat", max_attempts=2)
+    async def chat(text: str) -> None:
+        seen.append(text)
+        if text == "bad":
+            raise ValueError(text)
+
+    config = settings()
+    from dataclasses import replace
+
+    config = replace(config, retry=replace(config.retry, base_seconds=3600.0, cap_seconds=3600.0))
+    async with lab(app, tmp_path, config) as it:
+        bad = await app.emit("chat", {"text": "bad"}, session_id="s")
+        good = await app.emit("chat", {"text": "good"}, session_id="s")
+        await it.settled(good.id)
+        assert seen == ["bad", "good"]
+        assert it.trigger(bad.id)["status"] == "PENDING"

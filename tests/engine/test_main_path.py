@@ -1,0 +1,385 @@
+"""From emit to settle, through a running engine, on asyncio and on trio."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Fail, Retry, Snooze, TriggerSource, TriggerSpec
+from craftcore.errors import (
+    ConfigInvalid,
+    DaemonRunning,
+    DuplicateTrigger,
+    InvalidInput,
+    NotFound,
+    StateRefused,
+    UnknownWorkflow,
+)
+from craftcore.producer import Producer
+from craftcore.triggers.backoff import RetryPolicy
+from tests.engine.lab import lab, look, settings
+from tests.virtual import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Place:
+    city: str
+    zip: int = 0
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+QUICK = RetryPolicy(max_attempts=3, base=0, cap=0)
+
+
+async def test_an_emitted_trigger_runs_and_its_record_says_what_happened(tmp_path):
+    app = App()
+
+    @app.workflow("greet")
+    async def greet(name: str) -> str:
+        return f"Hello {name}"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("greet", {"name": "Ada"}, description="say hello")
+        row = await it.settled(emitted.id)
+
+        assert (row["status"], row["reason"], row["attempts"]) == ("DONE", "succeeded", 1)
+        assert it.response(emitted.id)["payload"] == "Hello Ada"
+        assert it.events(emitted.id) == [
+            "INTENT_RECEIVED",
+            "AGENT_ATTEMPT_START",
+            "AGENT_ATTEMPT_END",
+            "ROUTER_DECISION",
+            "FINAL_RESPONSE",
+        ]
+
+
+async def test_a_plain_function_runs_in_a_thread(tmp_path):
+    app = App()
+
+    @app.workflow("thread")
+    def thread() -> str:
+        return threading.current_thread().name
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("thread")
+        await it.settled(emitted.id)
+        assert it.response(emitted.id)["payload"] != threading.main_thread().name
+
+
+async def test_a_payload_arrives_as_the_annotated_types(tmp_path):
+    seen: list[Any] = []
+    app = App()
+
+    @app.workflow("visit")
+    async def visit(place: Place, *, note: str = "none", tags: tuple[str, ...] = ()) -> None:
+        seen.append((place, note, tags))
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("visit", {"place": {"city": "Rome"}, "tags": ["a", "b"]})
+        await it.settled(emitted.id)
+        assert seen == [(Place("Rome"), "none", ("a", "b"))]
+
+        with pytest.raises(InvalidInput, match=r"does not fit visit.*city"):
+            await app.emit("visit", {"place": {}})
+        with pytest.raises(InvalidInput, match="unknown field `extra`"):
+            await app.emit("visit", {"place": {"city": "Rome"}, "extra": 1})
+        with pytest.raises(UnknownWorkflow, match="no workflow is named vist"):
+            await app.emit("vist")
+        assert len(it.rows("SELECT id FROM triggers")) == 1
+
+
+async def test_what_another_process_emitted_wrongly_fails_for_good_and_says_why(tmp_path):
+    app = App()
+
+    @app.workflow("greet")
+    async def greet(name: str) -> None: ...
+
+    with Producer(tmp_path / "agent.db") as producer:  # before the first daemon nothing is known of workflows
+        misfit = producer.emit("greet", {"nam": "Ada"})
+        unknown = producer.emit("gret", {})
+        nowhere = producer.emit(None, {}, source="MEMORY")
+    async with lab(app, tmp_path) as it:
+        rows = [await it.settled(emitted.id) for emitted in (misfit, unknown, nowhere)]
+
+        assert [row["status"] for row in rows] == ["FAILED", "FAILED", "FAILED"]
+        assert [row["error_code"] for row in rows] == [
+            "VALIDATION_ERROR",
+            "CAPABILITY_NOT_FOUND",
+            "CAPABILITY_NOT_FOUND",
+        ]
+        assert "does not fit greet" in rows[0]["error_message"]
+        assert "named gret" in rows[1]["error_message"]
+        assert "source MEMORY" in rows[2]["error_message"]
+    with Producer(tmp_path / "agent.db") as producer, pytest.raises(UnknownWorkflow, match="did you mean greet"):
+        producer.emit("gret")
+
+
+async def test_a_source_goes_to_the_workflow_that_declared_it(tmp_path):
+    app = App()
+
+    @app.workflow("chat", sources=[TriggerSource.MESSAGE])
+    async def chat(text: str) -> str:
+        return text
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit(None, {"text": "hi"}, source=TriggerSource.MESSAGE, session_id="s1")
+        await it.settled(emitted.id)
+        [record] = it.rows("SELECT workflow, routing_json FROM executions")
+        assert record["workflow"] == "chat"
+        assert json.loads(record["routing_json"])["reason"] == "rule by source"
+
+
+async def test_a_failure_is_tried_again_until_its_attempts_are_spent(tmp_path):
+    app = App()
+    calls: list[int] = []
+
+    @app.workflow("third", max_attempts=3)
+    async def third() -> int:
+        calls.append(1)
+        if len(calls) < 3:
+            raise ValueError("not yet")
+        return len(calls)
+
+    @app.workflow("never", max_attempts=2)
+    async def never() -> None:
+        raise ValueError("never")
+
+    async with lab(app, tmp_path) as it:
+        good, bad = await app.emit("third"), await app.emit("never")
+        assert (await it.settled(good.id))["attempts"] == 3
+        row = await it.settled(bad.id)
+        assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 2, "INTERNAL_AGENT_ERROR")
+        assert row["error_message"] == "never"
+        [first, second] = it.rows("SELECT id, status FROM executions WHERE trigger_id = :id", id=bad.id)
+        assert (first["id"], second["id"]) == (f"exec-{bad.id}.1", f"exec-{bad.id}.2")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (Fail("UNAUTHORIZED", "no"), "FAILED", "UNAUTHORIZED"),
+        (Fail('weird "code"\n', "no"), "FAILED", 'weird "code"\n'),
+        (Retry("later"), "DEAD", "AGENT_ERROR"),
+        (TimeoutError("slow"), "DEAD", "AGENT_TIMEOUT"),
+        (ConnectionRefusedError("down"), "DEAD", "TRANSPORT_ERROR"),
+        (KeyboardInterrupt("^C"), "DEAD", "INTERNAL_AGENT_ERROR"),
+        (SystemExit(3), "DEAD", "INTERNAL_AGENT_ERROR"),
+        (InvalidInput("bad"), "FAILED", "VALIDATION_ERROR"),
+        (Fail("\ud800" + "x" * 1000, "no"), "FAILED", "?" + "x" * 98 + "…"),
+        (Unprintable(), "DEAD", "INTERNAL_AGENT_ERROR"),
+        (Exception("lone \ud800 surrogate"), "DEAD", "INTERNAL_AGENT_ERROR"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+async def test_whatever_a_workflow_raises_ends_as_an_outcome_and_the_engine_lives(tmp_path, error, status, code):
+    app = App()
+
+    @app.workflow("bad", retry=RetryPolicy(max_attempts=1, base=0, cap=0))
+    async def bad() -> None:
+        raise error
+
+    @app.workflow("good")
+    async def good() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("bad")).id)
+        assert (row["status"], row["error_code"]) == (status, code)
+        assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+
+
+async def test_a_snoozed_trigger_comes_back_with_its_attempt_given_back(tmp_path):
+    clock = VirtualClock()
+    app = App()
+    attempts: list[int] = []
+
+    @app.workflow("nap")
+    async def nap(ctx: Any) -> str:
+        attempts.append(ctx.attempt)
+        if len(attempts) == 1:
+            raise Snooze(until=clock.now() + 3600)
+        return "rested"
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        emitted = await app.emit("nap")
+        await it.until(lambda: it.trigger(emitted.id)["reason"] == "snoozed")
+        row = it.trigger(emitted.id)
+        assert (row["status"], row["attempts"], row["due_at"]) == ("PENDING", 0, clock.now() + 3600)
+
+        clock.advance(hours=1)
+        it.engine.feeder.ring()
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert attempts == [1, 1]
+
+
+async def test_a_late_trigger_is_told_how_late_it_is_and_keeps_its_description(tmp_path):
+    clock = VirtualClock()
+    seen: list[Any] = []
+    app = App()
+
+    @app.workflow("brief")
+    async def brief(ctx: Any) -> None:
+        seen.append(ctx.trigger)
+
+    with Producer(tmp_path / "agent.db") as producer:
+        producer.emit("brief", at=clock.now() - 600, description="the morning brief")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.idle()
+        [trigger] = seen
+        assert (trigger.description, trigger.overdue_seconds) == ("the morning brief", 600.0)
+        assert "10 minutes late" in trigger.note
+
+
+async def test_a_result_that_is_no_json_is_no_reason_to_run_again(tmp_path):
+    app = App()
+
+    @app.workflow("odd", retry=QUICK)
+    async def odd() -> Any:
+        return object()
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("odd")
+        row = await it.settled(emitted.id)
+        assert (row["status"], row["attempts"]) == ("DONE", 1)
+        assert "result_unstored" in it.response(emitted.id)["payload"]
+
+
+async def test_a_workflow_may_emit(tmp_path):
+    app = App()
+
+    @app.workflow("first")
+    async def first() -> str:
+        return (await app.emit("second")).id
+
+    @app.workflow("second")
+    async def second() -> str:
+        return "done"
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        emitted = await app.emit("first")
+        await it.settled(emitted.id)
+        row = await it.settled(it.response(emitted.id)["payload"])
+        assert row["status"] == "DONE"
+
+
+async def test_emit_many_is_all_or_nothing(tmp_path):
+    app = App()
+
+    @app.workflow("greet")
+    async def greet(n: int) -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit_many([TriggerSpec(workflow="greet", payload={"n": n}) for n in range(50)])
+        assert len({answer.id for answer in emitted}) == 50
+        taken = TriggerSpec(workflow="greet", payload={"n": 1}, dedup_key="k", on_duplicate="error")
+        with pytest.raises(DuplicateTrigger, match="dedup key k"):
+            await app.emit_many([taken, taken])
+        with pytest.raises(InvalidInput):
+            await app.emit_many([taken, TriggerSpec(workflow="greet", payload={})])
+        assert await app.emit_many([]) == []
+        await it.idle()
+        assert it.rows("SELECT count(*) AS n FROM triggers") == [{"n": 50}]
+
+
+async def test_emitting_into_an_app_that_does_not_run_is_refused(tmp_path):
+    app = App()
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    with pytest.raises(InvalidInput, match="not running"):
+        await app.emit("greet")
+
+
+async def test_one_database_has_one_engine(tmp_path):
+    async with lab(App(), tmp_path):
+        with pytest.raises(DaemonRunning, match="pid"):
+            async with lab(App(), tmp_path):
+                pytest.fail("a second engine was let in")
+
+
+async def test_an_error_of_the_program_around_it_passes_unwrapped(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        async with lab(App(), tmp_path):
+            _ = 1 / 0
+
+
+async def test_a_cancelled_program_leaves_nothing_claimed_and_blames_nobody(tmp_path):
+    """Ctrl-C in an embedding program: the block is cancelled from outside while a workflow runs."""
+    app = App()
+    began = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    with anyio.CancelScope() as scope:
+        async with lab(app, tmp_path) as it:
+            await app.emit("long")
+            await began.wait()
+            scope.cancel()
+            await anyio.sleep_forever()
+
+    [row] = look(it.path, "SELECT status, attempts, crash_count FROM triggers")
+    assert row == {"status": "PENDING", "attempts": 0, "crash_count": 0}
+    assert look(it.path, "SELECT status, ended_at IS NULL AS open FROM executions") == [
+        {"status": "incomplete", "open": 0}
+    ]
+    assert look(it.path, "SELECT type FROM events ORDER BY seq DESC LIMIT 1") == [{"type": "ATTEMPT_RELEASED"}]
+
+
+async def test_cancelling_what_is_not_there_or_over_is_refused(tmp_path):
+    app = App()
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        with pytest.raises(NotFound):
+            await app.cancel("nobody")
+        emitted = await app.emit("greet")
+        await it.settled(emitted.id)
+        with pytest.raises(StateRefused, match="is DONE"):
+            await app.cancel(emitted.id)
+
+
+def test_declarations_that_contradict_themselves_are_refused():
+    app = App()
+
+    async def fine(n: int) -> None: ...
+
+    def with_context(ctx: Any) -> None: ...
+
+    async def positional(n: int, /) -> None: ...
+
+    async def strange(n: threading.Thread) -> None: ...
+
+    app.declare("one", fine, sources=["MEMORY"])
+    refusals: list[tuple[str, dict[str, Any]]] = [
+        ("declared twice", {"name": "one", "fn": fine}),
+        ("a name is", {"name": "a b", "fn": fine}),
+        ("goes to workflow one", {"name": "two", "fn": fine, "sources": ["MEMORY"]}),
+        ("source 'RADIO'", {"name": "two", "fn": fine, "sources": ["RADIO"]}),
+        ("not both", {"name": "two", "fn": fine, "max_attempts": 2, "retry": QUICK}),
+        ("max_attempts 0", {"name": "two", "fn": fine, "max_attempts": 0}),
+        ("timeout 0", {"name": "two", "fn": fine, "timeout": 0}),
+        ("no ctx", {"name": "two", "fn": with_context}),
+        ("by name", {"name": "two", "fn": positional}),
+        ("Thread is not a type", {"name": "two", "fn": strange}),
+    ]
+    for match, arguments in refusals:
+        with pytest.raises(ConfigInvalid, match=match):
+            app.declare(**arguments)
+    assert list(app.workflows) == ["one"]
+    assert app.by_source == {"MEMORY": "one"}

@@ -1,0 +1,137 @@
+"""Routing happens after the durable write, inside the started attempt, and only where the trigger leaves it open."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+import pytest
+
+from craftcore import App, Route, RoutedTrigger, RoutingContext
+from tests.engine.lab import lab, settings
+
+pytestmark = pytest.mark.anyio
+
+
+class Counting:
+    """A router that says how often it was asked."""
+
+    def __init__(self, route: Route | Exception) -> None:
+        self.asked: list[RoutedTrigger] = []
+        self.answer = route
+        self.gate: anyio.Event | None = None
+
+    async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+        self.asked.append(trigger)
+        assert "chat" in context.workflows
+        if self.gate is not None:
+            await self.gate.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def chat_app(router: Counting, *, by_source: bool = False) -> App:
+    app = App(router=router)
+
+    @app.workflow("chat", sources=["MESSAGE"] if by_source else [], max_attempts=2)
+    async def chat(text: str = "") -> str:
+        return text
+
+    return app
+
+
+async def test_a_router_is_asked_only_where_the_trigger_names_no_workflow(tmp_path):
+    router = Counting(Route(workflow="chat"))
+    app = chat_app(router)
+    async with lab(app, tmp_path) as it:
+        await it.settled((await app.emit("chat")).id)
+        assert router.asked == []
+        emitted = await app.emit(None, {"text": "hi"}, source="MESSAGE", description="a message")
+        await it.settled(emitted.id)
+        assert [asked.description for asked in router.asked] == ["a message"]
+        assert it.events(emitted.id)[:2] == ["INTENT_RECEIVED", "AGENT_ATTEMPT_START"]
+        assert it.response(emitted.id)["payload"] == "hi"
+
+
+async def test_a_slow_router_delays_neither_emit_nor_anybody_else(tmp_path):
+    router = Counting(Route(workflow="chat"))
+    router.gate = anyio.Event()
+    app = chat_app(router)
+    async with lab(app, tmp_path, settings(concurrency=2)) as it:
+        started = time.monotonic()
+        slow = await app.emit(None, source="MESSAGE")
+        other = await app.emit("chat")
+        assert (await it.settled(other.id))["status"] == "DONE"
+        assert time.monotonic() - started < 5, "emit waited for the router"
+        await it.until(lambda: len(router.asked) == 1)
+        assert it.events(slow.id) == ["INTENT_RECEIVED"]
+        assert it.trigger(slow.id)["attempts"] == 1
+        router.gate.set()
+        assert (await it.settled(slow.id))["status"] == "DONE"
+
+
+async def test_a_router_that_raises_costs_an_attempt_of_its_own_trigger(tmp_path):
+    router = Counting(RuntimeError("model is down"))
+    app = chat_app(router)
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "ROUTING_ERROR", 3)
+        assert len(router.asked) == 3
+
+
+class Unspeakable(Exception):
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_a_router_whose_error_cannot_be_said_costs_no_more_than_one_that_can(tmp_path):
+    app = chat_app(Counting(Unspeakable()))
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <Unspeakable>")
+
+
+async def test_a_router_that_raises_falls_back_to_the_rule_of_the_source(tmp_path):
+    app = chat_app(Counting(RuntimeError("model is down")), by_source=True)
+    async with lab(app, tmp_path) as it:
+        assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
+
+
+async def test_a_router_that_names_nobody_fails_the_trigger(tmp_path):
+    app = chat_app(Counting(Route(workflow="ghost")))
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
+
+
+@pytest.mark.parametrize("answer", [Route(workflow="chat", session_id='s"x'), "chat", None])
+async def test_an_answer_that_is_no_route_costs_an_attempt(tmp_path, answer):
+    app = chat_app(Counting(answer))
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
+
+
+async def test_a_trigger_routed_to_a_busy_session_waits_there_with_its_attempt_given_back(tmp_path):
+    router = Counting(Route(workflow="chat", session_id="s1"))
+    app = chat_app(router)
+    gate = anyio.Event()
+
+    @app.workflow("hold")
+    async def hold() -> None:
+        await gate.wait()
+
+    async with lab(app, tmp_path) as it:
+        holder = await app.emit("hold", session_id="s1")
+        await it.until(lambda: it.engine.running == 1)
+        routed = await app.emit(None, source="MESSAGE")
+        await it.until(lambda: it.trigger(routed.id)["reason"] == "waits for session s1")
+        row = it.trigger(routed.id)
+        assert (row["status"], row["lane"], row["attempts"]) == ("PENDING", "s1", 0)
+        gate.set()
+        await it.settled(holder.id)
+        row = await it.settled(routed.id)
+        assert (row["status"], row["lane"], row["attempts"]) == ("DONE", "s1", 1)
+        hashes = it.rows("SELECT DISTINCT envelope_hash FROM executions WHERE trigger_id = :id", id=routed.id)
+        assert len(hashes) == 1

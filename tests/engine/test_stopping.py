@@ -1,0 +1,254 @@
+"""Cancellation, timeouts and shutdown reach running code, and what they leave behind is in order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, TriggerSpec
+from craftcore.core import Core
+from craftcore.storage.ring import ring
+from tests.engine.lab import lab, look, settings
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_cancelling_reaches_code_that_awaits_and_its_finally_runs(tmp_path):
+    app = App()
+    began, cleaned = anyio.Event(), anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        try:
+            began.set()
+            await anyio.sleep_forever()
+        finally:
+            cleaned.set()
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("long")
+        await began.wait()
+        await app.cancel(emitted.id)
+        row = await it.settled(emitted.id)
+
+        assert cleaned.is_set()
+        assert (row["status"], row["reason"], row["error_code"]) == ("DONE", "cancelled", "WORKFLOW_ABORTED")
+        assert it.events(emitted.id)[-4:] == [
+            "CANCEL_REQUESTED",
+            "AGENT_ATTEMPT_END",
+            "ROUTER_DECISION",
+            "FINAL_RESPONSE",
+        ]
+
+
+async def test_another_process_cancels_with_a_row_and_a_bell(tmp_path):
+    app = App()
+    began = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("long")
+        await began.wait()
+        other = Core(it.path, settings())
+        with other.transaction() as tx:
+            other.triggers.cancel(tx, emitted.id)
+        other.close()
+        assert ring(it.path)
+        assert (await it.settled(emitted.id))["reason"] == "cancelled"
+
+
+async def test_what_was_cancelled_in_the_window_never_starts(tmp_path):
+    app = App()
+    gate = anyio.Event()
+    ran: list[str] = []
+
+    @app.workflow("work")
+    async def work(name: str) -> None:
+        ran.append(name)
+        await gate.wait()
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        first = await app.emit("work", {"name": "first"})
+        second = await app.emit("work", {"name": "second"})
+        await it.until(lambda: it.trigger(second.id)["status"] == "CLAIMED" and ran == ["first"])
+        await app.cancel(second.id)
+        gate.set()
+        await it.settled(first.id)
+        await it.idle()
+        assert ran == ["first"]
+        assert it.trigger(second.id)["attempts"] == 0
+
+
+async def test_a_result_that_was_there_before_the_cancellation_stands(tmp_path):
+    app = App()
+    began = anyio.Event()
+
+    @app.workflow("stubborn")
+    async def stubborn() -> str:
+        began.set()
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.02)
+        return "finished all the same"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("stubborn")
+        await began.wait()
+        await app.cancel(emitted.id)
+        row = await it.settled(emitted.id)
+        assert (row["status"], row["reason"]) == ("DONE", "succeeded")
+        assert row["cancel_requested_at"] is not None
+
+
+async def test_a_workflow_that_cancels_itself_fails_and_harms_nobody(tmp_path, anyio_backend):
+    if anyio_backend == "trio":
+        pytest.skip("trio's Cancelled cannot be made by user code")
+    import asyncio
+
+    app = App()
+
+    @app.workflow("suicide", max_attempts=1)
+    async def suicide() -> None:
+        raise asyncio.CancelledError
+
+    @app.workflow("next")
+    async def after() -> None: ...
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        row = await it.settled((await app.emit("suicide")).id)
+        assert (row["status"], row["error_message"]) == ("DEAD", "the workflow cancelled itself")
+        assert (await it.settled((await app.emit("next")).id))["status"] == "DONE"
+
+
+async def test_a_timeout_is_enforced(tmp_path):
+    app = App()
+
+    @app.workflow("hang", timeout=0.05, max_attempts=1)
+    async def hang() -> None:
+        await anyio.sleep_forever()
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("hang")).id)
+        assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
+        assert it.response(row["id"])["error"]["details"] == {"timeout_ms": 50}
+
+
+async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_returns(tmp_path):
+    """It cannot be cancelled, so a second attempt must not run beside it."""
+    app = App()
+    gate = threading.Event()
+    inside = 0
+
+    @app.workflow("deaf", timeout=0.02, max_attempts=2)
+    def deaf() -> None:
+        nonlocal inside
+        inside += 1
+        assert inside == 1, "ran twice at once"
+        gate.wait(10)
+        inside -= 1
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("deaf")
+        await it.until(lambda: inside == 1)
+        await anyio.sleep(0.05)
+        assert it.trigger(emitted.id)["status"] == "CLAIMED"
+        gate.set()
+        row = await it.settled(emitted.id)
+        assert (row["status"], row["attempts"]) == ("DONE", 2)
+        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
+
+
+async def test_stopping_lets_running_work_finish_and_hands_back_the_rest(tmp_path):
+    app = App()
+    began, gate = anyio.Event(), anyio.Event()
+
+    @app.workflow("work")
+    async def work() -> str:
+        began.set()
+        await gate.wait()
+        return "done"
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        await app.emit_many([TriggerSpec(workflow="work") for _ in range(5)])
+        await began.wait()
+        it.engine.stop()
+        gate.set()
+    rows = look(it.path, "SELECT status, attempts, crash_count FROM triggers ORDER BY seq")
+    assert rows == [
+        {"status": "DONE", "attempts": 1, "crash_count": 0},
+        *[{"status": "PENDING", "attempts": 0, "crash_count": 0}] * 4,
+    ]
+    assert look(it.path, "SELECT ended_at IS NOT NULL AS ended FROM epochs") == [{"ended": 1}]
+
+
+async def test_what_outlasts_the_grace_is_cancelled_and_released_with_its_attempt_given_back(tmp_path):
+    app = App()
+    began = anyio.Event()
+    cleaned: list[str] = []
+
+    @app.workflow("long")
+    async def long() -> None:
+        try:
+            began.set()
+            await anyio.sleep_forever()
+        finally:
+            cleaned.append("up")
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0.05)) as it:
+        emitted = await app.emit("long")
+        await began.wait()
+    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers")
+    assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
+    assert cleaned == ["up"]
+    [record] = look(it.path, "SELECT status, ended_at IS NOT NULL AS ended FROM executions")
+    assert record == {"status": "incomplete", "ended": 1}
+    again = lab(app, tmp_path)
+    began = anyio.Event()
+    async with again as it:
+        await began.wait()
+        assert it.trigger(emitted.id)["attempts"] == 1
+        await app.cancel(emitted.id)
+        await it.settled(emitted.id)
+
+
+async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path):
+    app = App()
+    began = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(20):
+        async with lab(app, tmp_path, settings(shutdown_grace=3600.0)) as it:
+            await app.emit("long")
+            await began.wait()
+            it.engine.stop()
+            it.engine.hurry()
+    assert look(it.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
+
+
+async def test_a_deaf_thread_does_not_hold_the_shutdown(tmp_path):
+    app = App()
+    gate = threading.Event()
+    began = threading.Event()
+
+    @app.workflow("deaf")
+    def deaf() -> Any:
+        began.set()
+        gate.wait(30)
+
+    with anyio.fail_after(20):
+        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+            await app.emit("deaf")
+            await it.until(began.is_set)
+    assert look(it.path, "SELECT status, reason FROM triggers") == [{"status": "PENDING", "reason": "shutdown"}]
+    gate.set()

@@ -1,0 +1,176 @@
+"""Real craftcore processes for tests: each is started, awaited and ended by its id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 20.0
+
+APP = """
+import asyncio, os, time
+from craftcore import App, Fail, RetryPolicy
+
+app = App("test")
+once = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+def trace(line):
+    with open("trace", "a") as file:
+        file.write(line + "\\n")
+
+@app.workflow("greet")
+async def greet(name: str = "you") -> str:
+    trace(f"greet {name}")
+    return f"Hello {name}"
+
+@app.workflow("slow")
+async def slow(seconds: float = 30.0) -> str:
+    trace("slow begins")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        trace("slow cancelled")
+        raise
+    trace("slow ends")
+    return "slow"
+
+@app.workflow("stuck")
+def stuck() -> None:
+    trace("stuck begins")
+    time.sleep(3600)
+
+@app.workflow("fails")
+async def fails() -> None:
+    raise Fail("VALIDATION_ERROR", "it never will")
+
+@app.workflow("breaks", retry=once)
+async def breaks() -> None:
+    raise RuntimeError("it broke")
+
+@app.workflow("later")
+async def later() -> None:
+    raise RuntimeError("not now")
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what points at somebody's real database or service manager."""
+    hidden = ("CRAFTCORE_", "NOTIFY_SOCKET", "WATCHDOG_", "STATE_DIRECTORY", "JOURNAL_STREAM")
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(hidden)}, **more}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Result:
+    """Run a command to its end, in a folder, on its `agent.db`."""
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", *arguments]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment(**env), input=stdin, capture_output=True, text=True, timeout=60
+    )
+    return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def until(holds: Callable[[], Any], what: str = "it") -> Any:
+    """Look again until it holds; what it said."""
+    deadline = time.monotonic() + PATIENCE
+    while not (answer := holds()):
+        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}"
+        time.sleep(0.01)
+    return answer
+
+
+def traced(folder: Path) -> list[str]:
+    """What the app's workflows wrote."""
+    trace = folder / "trace"
+    return trace.read_text().splitlines() if trace.exists() else []
+
+
+class DaemonProcess:
+    """`craftcore run` in a folder, with the test as its service manager."""
+
+    def __init__(self, folder: Path, arguments: tuple[str, ...], manager: socket.socket, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.manager = manager
+        self._log = (folder / "daemon.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "craftcore", "--db", "agent.db", "run", *arguments],
+            cwd=folder,
+            env=environment(NOTIFY_SOCKET="@" + manager.getsockname()[1:].decode(), **env),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "daemon.log").read_text()
+
+    def hear(self, word: str) -> str:
+        """Wait for the service manager's word: the datagram that begins with it."""
+        while True:
+            try:
+                heard = self.manager.recv(4096).decode()
+            except TimeoutError:
+                raise AssertionError(f"never said {word}:\n{self.log}") from None
+            if heard.startswith(word):
+                return heard
+
+    def ready(self) -> DaemonProcess:
+        self.hear("READY=1")
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Its exit code."""
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self._log.close()
+
+
+@contextlib.contextmanager
+def a_daemon(folder: Path, *arguments: str, **env: str) -> Iterator[DaemonProcess]:
+    """A daemon that is gone when the block is left, whatever happened in it."""
+    address = f"\0craftcore-test-{os.getpid()}-{time.monotonic_ns()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(PATIENCE)
+        daemon = DaemonProcess(folder, arguments, manager, env)
+        try:
+            yield daemon
+        finally:
+            daemon.close()

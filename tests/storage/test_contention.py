@@ -1,0 +1,194 @@
+"""Several processes on one file: who waits, who is told, and that nobody starves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from craftcore.clock import SystemClock
+from craftcore.errors import StorageBusy
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, who TEXT) STRICT;")
+
+HOLDER = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+connection.execute("ROLLBACK")
+print("released", flush=True)
+"""
+
+BULK = """
+import sys
+from craftcore.clock import SystemClock
+from craftcore.storage.database import Database
+database = Database(sys.argv[1], SystemClock())
+count = 0
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    with database.transaction() as tx:
+        if tx.value("SELECT count(*) FROM t WHERE who = 'enough'"):
+            break
+        tx.run("INSERT INTO t (who) VALUES ('bulk')")
+    count += 1
+print(count)
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    database = Database(tmp_path / "agent.db", SystemClock())
+    migrate(database, SystemClock(), [TABLES])
+    return database
+
+
+@contextmanager
+def child(code: str, database: Database) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(database.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def insert(tx: Transaction, who: str) -> str:
+    tx.run("INSERT INTO t (who) VALUES (:who)", who=who)
+    return who
+
+
+@pytest.mark.anyio
+async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(database):
+    async with Writer(database) as writer:
+        with child(HOLDER, database) as holder:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(writer.commit, insert, "us")
+                with anyio.fail_after(30):
+                    while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
+                        await anyio.sleep(0.001)
+                    while time.monotonic() - writer.waiting_since < 2:  # the promise has no end: two seconds of it  # noqa: ASYNC110
+                        await anyio.sleep(0.01)
+                commits_meanwhile = writer.commits
+                tell(holder)
+        waiting = writer.waiting_since
+
+    assert commits_meanwhile == 0
+    assert waiting is None
+    with database.transaction() as tx:
+        assert tx.value("SELECT count(*) FROM t") == 3
+    database.close()
+
+
+@pytest.mark.anyio
+async def test_a_writer_that_is_closed_while_another_process_holds_the_lock_answers_with_busy(database):
+    heard: list[Exception] = []
+
+    async def call(writer: Writer) -> None:
+        try:
+            await writer.commit(insert, "us")
+        except Exception as error:
+            heard.append(error)
+
+    with child(HOLDER, database):
+        async with anyio.create_task_group() as tasks:
+            with anyio.fail_after(60):
+                async with Writer(database) as writer:
+                    tasks.start_soon(call, writer)
+                    while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
+                        await anyio.sleep(0.001)
+
+    assert [type(error) for error in heard] == [StorageBusy]
+
+
+def test_the_synchronous_door_gives_up_after_its_patience_and_nothing_was_written(database):
+    impatient = Database(database.path, SystemClock(), busy_timeout=0.2)
+    with impatient.transaction() as tx:
+        insert(tx, "us")
+
+    with child(HOLDER, database) as holder:
+        began = time.monotonic()
+        with pytest.raises(StorageBusy, match="another process holds the write lock") as refused:
+            with impatient.transaction():
+                raise AssertionError("the block must not run")
+        waited = time.monotonic() - began
+        tell(holder)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "released\n"
+        with impatient.transaction() as tx:
+            insert(tx, "us")
+
+    assert refused.value.exit_code == 75
+    assert waited >= 0.2
+    with impatient.transaction() as tx:
+        assert tx.value("SELECT count(*) FROM t") == 2
+    impatient.close()
+
+
+def test_reading_goes_on_while_another_process_holds_the_write_lock(database):
+    with database.transaction() as tx:
+        insert(tx, "us")
+    impatient = Database(database.path, SystemClock(), busy_timeout=0)
+
+    with child(HOLDER, database), impatient.reading() as reader:
+        count = reader.value("SELECT count(*) FROM t")
+
+    database.close()
+    assert count == 1
+
+
+@pytest.mark.anyio
+async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
+    """Both commit as fast as they can; SQLite's write lock is not fair by itself."""
+    async with Writer(database) as writer:
+        with child(BULK, database) as bulk:
+            stop = False
+
+            async def saturate() -> None:
+                while not stop:
+                    await writer.commit(insert, "daemon")
+
+            tell(bulk)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(16):
+                    tasks.start_soon(saturate)
+                with anyio.move_on_after(60):
+                    while True:
+                        await anyio.sleep(0.05)
+                        with database.reading() as reader:
+                            theirs = reader.value("SELECT count(*) FROM t WHERE who = 'bulk'")
+                        if theirs >= 100 and writer.commits >= 100:
+                            break
+                ours = writer.commits
+                stop = True
+            await writer.commit(insert, "enough")
+            assert bulk.stdout is not None
+            with anyio.fail_after(30):
+                assert int(await anyio.to_thread.run_sync(bulk.stdout.readline)) >= theirs
+
+    # How the two share the lock is measured in benchmarks/fairness.py: it depends on the machine's mood.
+    assert min(theirs, ours) >= 100, (ours, theirs)

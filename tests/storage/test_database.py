@@ -1,0 +1,333 @@
+"""The file: how it is opened, who may read it, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, PermissionRefused, StorageError
+from craftcore.storage import database as database_module
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import migrate
+from tests.virtual import VirtualClock, VirtualCore, a_trigger
+
+NOBODY = 65_534
+
+AS_NOBODY = """
+import os, sys
+from craftcore.clock import SystemClock
+from craftcore.errors import CraftcoreError
+from craftcore.storage.database import Database
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})  # only now: nobody may not read the interpreter's home
+database = Database(sys.argv[1], SystemClock())
+try:
+    with getattr(database, sys.argv[2])():
+        print("done")
+except CraftcoreError as error:
+    print(type(error).__name__, error.exit_code)
+"""
+
+
+@pytest.fixture
+def database(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
+    database = Database(tmp_path / "agent.db", clock)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def fingerprint(folder: Path) -> dict[str, tuple[str, int]]:
+    """Every file: its content and its mode."""
+    return {path.name: (sha256(path.read_bytes()).hexdigest(), mode(path)) for path in folder.iterdir()}
+
+
+def a_foreign_database(path: Path, *, wal: bool = False) -> None:
+    connection = apsw.Connection(str(path))
+    if wal:
+        connection.pragma("journal_mode", "wal")
+    connection.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    connection.close()
+    path.chmod(0o644)
+
+
+# Opening
+
+
+@pytest.mark.parametrize(
+    ("pragma", "promised"),
+    [
+        ("journal_mode", "wal"),
+        ("synchronous", 2),  # FULL
+        ("foreign_keys", 1),
+        ("trusted_schema", 0),
+        ("secure_delete", 1),
+        ("auto_vacuum", 2),  # INCREMENTAL
+    ],
+)
+def test_a_connection_that_writes_is_set_as_promised(database, pragma, promised):
+    connection = database.connect()
+
+    found = connection.pragma(pragma)
+
+    connection.close()
+    assert found == promised
+
+
+def test_who_accepts_to_lose_the_last_commits_to_a_power_cut_says_normal(tmp_path, clock):
+    connection = Database(tmp_path / "agent.db", clock, synchronous="normal").connect()
+
+    found = connection.pragma("synchronous")
+
+    connection.close()
+    assert found == 1
+
+
+def test_the_files_are_the_owners_only_whatever_the_umask(tmp_path, clock, no_umask):
+    database = Database(tmp_path / "made" / "for" / "it" / "agent.db", clock)
+
+    with database.transaction() as tx:
+        tx.run("CREATE TABLE t (x)")
+
+    files = {path.name: mode(path) for path in database.path.parent.iterdir()}
+    folders = [mode(folder) for folder in list(database.path.parents)[:3]]
+    database.close()
+    assert files == {"agent.db": 0o600, "agent.db-wal": 0o600, "agent.db-shm": 0o600}
+    assert folders == [0o700, 0o700, 0o700]
+
+
+def test_a_file_of_ours_that_others_can_read_is_closed_to_them(database, clock):
+    migrate(database, clock)
+    with database.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+    beside = [database.path.with_name(database.path.name + end) for end in ("-wal", "-shm")]
+    for path in (database.path, *beside):
+        path.chmod(0o666)
+
+    database.connect().close()
+
+    assert [mode(path) for path in (database.path, *beside)] == [0o600] * 3
+
+
+def test_a_link_to_the_file_is_the_file(tmp_path, database, clock):
+    (tmp_path / "link.db").symlink_to(database.path)
+    linked = Database(tmp_path / "link.db", clock)
+
+    migrate(linked, clock)
+    with linked.transaction() as tx:
+        tx.run("INSERT INTO facts VALUES ('through', 'the link')")
+    with database.reading() as reader:
+        found = reader.value("SELECT value FROM facts")
+
+    linked.close()
+    assert found == "the link"
+    assert not (tmp_path / "link.db-wal").exists()
+
+
+# What is refused
+
+
+def test_an_sqlite_that_corrupts_files_is_refused_at_both_doors(database, monkeypatch):
+    monkeypatch.setattr(database_module, "OLDEST_SQLITE", apsw.SQLITE_VERSION_NUMBER + 1)
+
+    with pytest.raises(DatabaseInvalid, match="older than") as refused:
+        database.connect()
+    with pytest.raises(DatabaseInvalid, match="older than"):
+        with database.reading():
+            pass
+
+    assert refused.value.exit_code == 65
+    assert not database.path.exists()
+
+
+@pytest.mark.parametrize("wal", [False, True])
+def test_another_programs_database_is_refused_and_left_byte_for_byte(tmp_path, database, wal):
+    a_foreign_database(database.path, wal=wal)
+    before = fingerprint(tmp_path)
+
+    with pytest.raises(DatabaseInvalid, match="another program's"):
+        database.connect()
+    with pytest.raises(DatabaseInvalid, match="another program's"):
+        with database.reading():
+            pass
+
+    assert {name: found for name, found in fingerprint(tmp_path).items() if name in before} == before
+
+
+def test_another_programs_unfinished_wal_is_not_moved_into_its_file(tmp_path, database):
+    """Its program was killed: whoever opens and closes such a file last moves the WAL into it."""
+    a_foreign_database(tmp_path / "theirs.db", wal=True)
+    theirs = apsw.Connection(str(tmp_path / "theirs.db"))
+    theirs.execute("INSERT INTO theirs VALUES (2)")
+    for end in ("", "-wal"):
+        (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"theirs.db{end}").read_bytes())
+    theirs.close()
+    before = fingerprint(tmp_path)
+
+    with pytest.raises(DatabaseInvalid, match="another program's"):
+        database.connect()
+
+    after = fingerprint(tmp_path)
+    assert after["agent.db"] == before["agent.db"]
+    assert after["agent.db-wal"] == before["agent.db-wal"]
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path, database):
+    database.path.write_bytes(b"Dear diary, " * 1000)
+    database.path.chmod(0o644)
+    before = fingerprint(tmp_path)
+
+    with pytest.raises(DatabaseInvalid, match="not an SQLite database") as refused:
+        database.connect()
+    with pytest.raises(DatabaseInvalid, match="not an SQLite database"):
+        with database.reading():
+            pass
+
+    assert refused.value.exit_code == 65
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_directory_in_the_way_cannot_be_opened(database):
+    database.path.mkdir()
+
+    with pytest.raises(CannotCreate) as refused:
+        database.connect()
+    with pytest.raises(StorageError):
+        with database.reading():
+            pass
+
+    assert refused.value.exit_code == 73
+
+
+def test_a_file_in_place_of_the_directory_cannot_be_opened(tmp_path, clock):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(CannotCreate):
+        Database(tmp_path / "file" / "agent.db", clock).connect()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not")
+@pytest.mark.parametrize(
+    ("locked", "door", "said"),
+    [
+        ("folder", "transaction", "PermissionRefused 77"),
+        ("folder", "reading", "PermissionRefused 77"),
+        ("file", "transaction", "PermissionRefused 77"),
+        ("file", "reading", "PermissionRefused 77"),
+        ("nowhere", "transaction", "PermissionRefused 77"),
+    ],
+)
+def test_who_may_not_is_told_so(tmp_path, clock, locked, door, said):
+    """`folder`: closed to others; `file`: only the database is; `nowhere`: a new one in a folder that is not theirs."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    if locked != "nowhere":
+        core = VirtualCore(home / "agent.db", clock)
+        core.close()
+    home.chmod(0o700 if locked == "folder" else 0o755)
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(above.stat().st_mode | 0o055)
+
+    child = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY.format(nobody=NOBODY), str(home / "agent.db"), door],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert child.stdout.strip() == said, child.stderr
+
+
+# Reading
+
+
+def test_reading_a_missing_database_creates_nothing(tmp_path, clock):
+    with pytest.raises(NotFound, match="no such database"):
+        with Database(tmp_path / "nowhere" / "agent.db", clock).reading():
+            pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_does_not_wait_for_a_writer_and_sees_one_instant(core):
+    core.do(core.triggers.emit, a_trigger())
+    other = Database(core.database.path, core.clock)
+
+    with core.reading() as reader:
+        before = reader.value("SELECT count(*) FROM triggers")
+        with other.transaction() as tx:
+            core.triggers.emit(tx, a_trigger())
+            during = reader.value("SELECT count(*) FROM triggers")
+        after = reader.value("SELECT count(*) FROM triggers")
+
+    other.close()
+    assert (before, during, after) == (1, 1, 1)
+
+
+def test_a_reader_cannot_write(core):
+    with pytest.raises(PermissionRefused):
+        with core.reading() as reader:
+            reader.all("DELETE FROM triggers")
+
+
+def test_reading_changes_no_byte_of_the_file(core):
+    core.do(core.triggers.emit, a_trigger())
+    core.close()
+    before = fingerprint(core.database.path.parent)
+
+    with core.reading() as reader:
+        reader.value("SELECT count(*) FROM triggers")
+
+    after = fingerprint(core.database.path.parent)
+    assert after["agent.db"] == before["agent.db"]
+    assert all(found[1] == 0o600 for found in after.values())
+
+
+def test_reading_what_a_killed_process_left_shows_its_last_commit(tmp_path, core):
+    """The WAL was never moved into the file, and nobody has it open any more."""
+    core.do(core.triggers.emit, a_trigger())
+    left = tmp_path / "left"
+    left.mkdir()
+    for end in ("", "-wal"):
+        (left / f"agent.db{end}").write_bytes(Path(f"{core.database.path}{end}").read_bytes())
+
+    with Database(left / "agent.db", core.clock).reading() as reader:
+        count = reader.value("SELECT count(*) FROM triggers")
+
+    assert count == 1
+
+
+def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tmp_path, database):
+    """Before the file is switched to WAL it has a rollback journal, and a reader may not play that back by itself."""
+    maker = apsw.Connection(str(tmp_path / "maker.db"))
+    maker.execute(
+        f"PRAGMA application_id = {database_module.APPLICATION_ID}; CREATE TABLE t (x); PRAGMA cache_size = 1"
+    )
+    maker.execute("BEGIN")
+    maker.executemany("INSERT INTO t VALUES (randomblob(?))", [(100,)] * 20_000)
+    for end in ("", "-journal"):
+        (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"maker.db{end}").read_bytes())
+    maker.close()
+
+    with database.reading() as reader:
+        count = reader.value("SELECT count(*) FROM t")
+
+    assert count == 0
+    assert not (tmp_path / "agent.db-journal").exists()

@@ -1,0 +1,418 @@
+"""A disk that is full, and a disk that cannot flush: what is refused, what goes on by itself, what ends the engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Producer, RetryPolicy, TriggerSpec
+from craftcore.clock import SystemClock
+from craftcore.config import Config, DaemonSettings
+from craftcore.engine.engine import Engine
+from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from craftcore.testing.faulty_disk import FaultyDisk
+
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT;")
+CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=5))
+QUIET = Config(daemon=DaemonSettings(poll_seconds=30, shutdown_grace=5))
+"""An idle engine commits nothing by itself, so that the next flush is the test's own."""
+PATIENCE = 20
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    with FaultyDisk() as disk:
+        yield disk
+
+
+@pytest.fixture
+def database(tmp_path: Path, disk: FaultyDisk) -> Iterator[Database]:
+    database = Database(tmp_path / "agent.db", SystemClock())
+    migrate(database, SystemClock(), [TABLES])
+    yield database
+    disk.free()
+    database.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is looked at again sooner than after a second."""
+    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.02)
+
+
+def insert(tx: Transaction, x: int, size: int = 10) -> int:
+    tx.run("INSERT INTO t (x, y) VALUES (:x, :y)", x=x, y="y" * size)
+    return x
+
+
+def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """With plain SQL on the real disk, past every fault."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+async def until(condition: Any) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - it has no event to wait on
+            await anyio.sleep(0.002)
+
+
+# The doors
+
+
+def test_the_synchronous_door_writes_nothing_on_a_full_disk_and_works_again_with_space(database, disk):
+    disk.fill()
+    with pytest.raises(StorageFull, match="Free some space") as refused:
+        with database.transaction() as tx:
+            insert(tx, 1)
+
+    disk.free()
+    with database.transaction() as tx:
+        insert(tx, 2)
+
+    assert refused.value.exit_code == 74
+    assert ask(database.path, "SELECT x FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize("room", range(0, 30_000, 1_500))
+def test_wherever_the_space_ends_a_transaction_is_whole_or_nothing(database, disk, room):
+    disk.fill(after_bytes=room)
+
+    try:
+        with database.transaction() as tx:
+            for x in range(5):
+                insert(tx, x, 3_000)
+        written = 5
+    except StorageFull:
+        written = 0
+
+    assert (disk.refused_writes == 0) == (written == 5)
+    disk.free()
+    with database.transaction() as tx:
+        insert(tx, 100)
+    assert ask(database.path, "SELECT count(*) FROM t") == [(written + 1,)]
+    assert ask(database.path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_transaction_too_large_for_the_cache_and_the_disk_is_undone(database, disk):
+    """SQLite spills pages into the WAL in the middle of a statement, and there the space ends."""
+    disk.fill(after_bytes=1 << 20)
+
+    with pytest.raises(StorageFull):
+        with database.transaction() as tx:
+            for x in range(40):
+                insert(tx, x, 1 << 20)
+
+    disk.free()
+    with database.transaction() as tx:
+        insert(tx, 100)
+    assert ask(database.path, "SELECT x FROM t") == [(100,)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [10, 1 << 20], ids=["at the commit", "in the middle of a piece"])
+async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_on(database, disk, size):
+    heard: list[Exception] = []
+    fatal: list[StorageError] = []
+
+    async def call(writer: Writer, x: int) -> None:
+        try:
+            await writer.commit(insert, x, size)
+        except Exception as error:
+            heard.append(error)
+
+    async with Writer(database, on_fatal=fatal.append) as writer:
+        disk.fill(after_bytes=0 if size == 10 else 1 << 20)
+        async with anyio.create_task_group() as callers:
+            for x in range(40):
+                callers.start_soon(call, writer, x)
+        full = writer.full
+        disk.free()
+        await writer.commit(insert, 100)
+        full_later = writer.full
+
+    assert [type(error) for error in heard] == [StorageFull] * 40
+    assert (full, full_later) == (True, False)
+    assert fatal == []
+    assert ask(database.path, "SELECT x FROM t") == [(100,)]
+
+
+@pytest.mark.anyio
+async def test_a_failed_flush_leaves_everybody_without_an_answer_and_ends_the_writer(database, disk):
+    heard: list[Exception] = []
+    fatal: list[StorageError] = []
+
+    async def call(writer: Writer, x: int) -> None:
+        try:
+            await writer.commit(insert, x)
+        except Exception as error:
+            heard.append(error)
+
+    async with Writer(database, on_fatal=fatal.append) as writer:
+        disk.fail_syncs()
+        async with anyio.create_task_group() as callers:
+            for x in range(10):
+                callers.start_soon(call, writer, x)
+        disk.free()
+        with pytest.raises(StorageError):
+            await writer.commit(insert, 100)
+
+    assert OutcomeUnknown in {type(error) for error in heard}
+    assert all(isinstance(error, StorageError) for error in heard)
+    assert [type(error) for error in fatal] == [OutcomeUnknown]
+    assert (100,) not in ask(database.path, "SELECT x FROM t")
+
+
+# A producer in another process
+
+
+def test_a_producer_is_told_what_to_emit_again_and_that_ends_as_one_row(tmp_path, disk):
+    with Producer(tmp_path / "agent.db") as producer:
+        disk.fail_syncs()
+        with pytest.raises(OutcomeUnknown) as unknown:
+            producer.emit("greet", {"name": "Ada"})
+    disk.free()
+    spec = unknown.value.spec
+
+    with Producer(tmp_path / "agent.db") as producer:
+        first = producer.emit_many([spec])
+        again = producer.emit_many([spec])
+
+    assert [first[0].id, again[0].id] == [spec.id] * 2
+    assert ask(tmp_path / "agent.db", "SELECT id, payload_json FROM triggers") == [(spec.id, '{"name":"Ada"}')]
+
+
+def test_a_producer_on_a_full_disk_is_told_so_and_nothing_is_accepted(tmp_path, disk):
+    with Producer(tmp_path / "agent.db") as producer:
+        disk.fill()
+        with pytest.raises(StorageFull):
+            producer.emit("greet")
+        disk.free()
+        producer.emit("greet")
+
+    assert ask(tmp_path / "agent.db", "SELECT count(*) FROM triggers") == [(1,)]
+
+
+# A whole engine
+
+
+def an_app(ran: list[int]) -> App:
+    app = App("test")
+
+    @app.workflow("note", retry=RetryPolicy(base=0))
+    async def note(n: int) -> int:
+        ran.append(n)
+        return n
+
+    return app
+
+
+@pytest.mark.anyio
+async def test_an_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, disk):
+    ran: list[int] = []
+    app = an_app(ran)
+    async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
+        disk.fill()
+        for n in range(3):
+            with pytest.raises(StorageFull):
+                await app.emit("note", {"n": n})
+        disk.free()
+        accepted = [(await app.emit("note", {"n": n})).id for n in range(10, 20)]
+        await until(lambda: len(ran) == 10 and engine.is_idle)
+
+    assert sorted(ran) == list(range(10, 20))
+    assert ask(tmp_path / "agent.db", "SELECT id, status FROM triggers ORDER BY id") == [
+        (id, "DONE") for id in sorted(accepted)
+    ]
+
+
+@pytest.mark.anyio
+async def test_what_was_accepted_before_the_disk_was_full_is_done_after_it(tmp_path, disk):
+    """Claiming pauses, the running ones end, and what they came to is written once there is space: run once each."""
+    ran: list[int] = []
+    let_go = anyio.Event()
+    app = an_app(ran)
+
+    @app.workflow("wait")
+    async def wait(n: int) -> int:
+        ran.append(n)
+        await let_go.wait()
+        return n
+
+    async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
+        await app.emit_many([TriggerSpec(workflow="wait", payload={"n": n}) for n in range(16)])
+        await until(lambda: len(ran) == 16)
+        disk.fill()
+        before = disk.refused_writes
+        with Producer(tmp_path / "agent.db") as producer, pytest.raises(StorageFull):
+            producer.emit("note", {"n": 99})
+        let_go.set()
+        await until(lambda: disk.refused_writes > before + 3)
+        during = ask(tmp_path / "agent.db", "SELECT status, count(*) FROM triggers GROUP BY status")
+        disk.free()
+        await app.emit("note", {"n": 100})
+        await until(lambda: len(ran) == 17 and engine.is_idle)
+
+    assert during == [("CLAIMED", 16)]
+    assert sorted(ran) == [*range(16), 100]
+    assert ask(tmp_path / "agent.db", "SELECT DISTINCT status FROM triggers") == [("DONE",)]
+    assert ask(tmp_path / "agent.db", "SELECT count(*), count(DISTINCT trigger_id) FROM executions") == [(17, 17)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(3))
+async def test_space_that_comes_and_goes_loses_nothing_and_doubles_nothing(tmp_path, disk, seed):
+    ran: list[int] = []
+    accepted: list[str] = []
+    app = an_app(ran)
+
+    async def emit(n: int) -> None:
+        while True:
+            try:
+                accepted.append((await app.emit("note", {"n": n}, session_id=f"s{n % 3}")).id)
+                return
+            except StorageFull:
+                await anyio.sleep(0.001)
+
+    async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
+        async with anyio.create_task_group() as tasks:
+            for n in range(60):
+                tasks.start_soon(emit, n)
+            for turn in range(40):
+                disk.fill(after_bytes=(turn * 7919 + seed * 104_729) % 20_000)
+                await anyio.sleep(0.002)
+                disk.free()
+                await anyio.sleep(0.002)
+        await until(lambda: engine.is_idle)
+
+    assert sorted(set(ran)) == list(range(60))
+    assert len(ran) == 60, "no crash, so nothing runs twice"
+    rows = ask(tmp_path / "agent.db", "SELECT id, status, starts FROM triggers ORDER BY id")
+    assert rows == [(id, "DONE", 1) for id in sorted(accepted)]
+
+
+async def emit_until_it_fails(app: App, engine: Engine, unknown: list[OutcomeUnknown], disk: FaultyDisk) -> None:
+    await app.emit("note", {"n": 1})
+    await until(lambda: engine.counts["DONE"] == 1 and engine.is_idle)
+    disk.fail_syncs()
+    try:
+        await app.emit("note", {"n": 2})
+    except OutcomeUnknown as error:
+        unknown.append(error)
+    await anyio.sleep_forever()
+
+
+@pytest.mark.anyio
+async def test_a_failed_flush_ends_the_engine_with_that_error_and_the_spec_can_be_emitted_again(tmp_path, disk):
+    ran: list[int] = []
+    unknown: list[OutcomeUnknown] = []
+    app = an_app(ran)
+
+    with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown) as ended:
+        async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
+            await emit_until_it_fails(app, engine, unknown, disk)
+    disk.free()
+
+    assert ended.value.exit_code == 74
+    [error] = unknown
+    spec = error.spec
+    assert (spec.workflow, spec.payload) == ("note", {"n": 2})
+    async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
+        [first] = await app.emit_many([spec])
+        [again] = await app.emit_many([spec])
+        await until(lambda: 2 in ran and engine.is_idle)
+    assert (first.id, again.id, again.created) == (spec.id, spec.id, False)
+    assert ask(tmp_path / "agent.db", "SELECT count(*) FROM triggers WHERE status = 'DONE'") == [(2,)]
+    assert ran.count(2) == 1
+
+
+@pytest.mark.anyio
+async def test_a_failed_flush_that_nobody_catches_is_one_error_and_not_a_group(tmp_path, disk):
+    app = an_app([])
+
+    with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
+        async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
+            await until(lambda: engine.is_idle)
+            disk.fail_syncs()
+            await app.emit("note", {"n": 1})
+    disk.free()
+
+
+@pytest.mark.anyio
+async def test_a_flush_that_fails_while_the_engine_drains_does_not_wait_for_the_grace(tmp_path, disk):
+    app = App("test")
+    started = anyio.Event()
+
+    @app.workflow("stuck")
+    async def stuck() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    @app.workflow("brief")
+    async def brief() -> None:
+        await started.wait()
+        disk.fail_syncs()
+
+    long_grace = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=3600))
+    with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
+        async with app.running(tmp_path / "agent.db", config=long_grace) as engine:
+            await app.emit_many([TriggerSpec(workflow="stuck"), TriggerSpec(workflow="brief")])
+            await until(lambda: engine.running == 2)
+    disk.free()
+
+
+# A real disk that is full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"may not mount a small disk: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.anyio
+async def test_an_engine_survives_a_disk_that_really_is_full(tmp_path, small_disk):
+    ran: list[int] = []
+    app = an_app(ran)
+
+    async with app.running(small_disk / "agent.db", config=CONFIG) as engine:
+        await app.emit("note", {"n": 0})
+        await until(lambda: ran == [0])
+        ballast = small_disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+            while True:
+                file.write(b"\0" * 4096)
+        with pytest.raises(StorageFull):
+            while True:  # the WAL may have room left in a page that it has
+                await app.emit("note", {"n": 1})
+        ballast.unlink()
+        done = len(ran)
+        await app.emit("note", {"n": 2})
+        await until(lambda: 2 in ran and engine.is_idle)
+
+    assert done >= 1
+    statuses = ask(small_disk / "agent.db", "SELECT status, count(*) FROM triggers GROUP BY status")
+    assert statuses == [("DONE", len(ran))]
+    assert ask(small_disk / "agent.db", "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,207 @@
+"""Migrations: each once, none changed, nothing guessed."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.errors import DatabaseInvalid, StorageError
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, load, migrate, require_current, shipped
+
+ROOT = Path(__file__).parents[2]
+
+FIRST = Migration(name="0001_first", sql="CREATE TABLE first (x INTEGER) STRICT; INSERT INTO first VALUES (1);")
+SECOND = Migration(name="0002_second", sql="CREATE TABLE second (x INTEGER) STRICT; UPDATE first SET x = 2;")
+BROKEN = Migration(name="0002_broken", sql="CREATE TABLE half (x INTEGER) STRICT; UPDATE first SET x = 2; no sql;")
+
+CREATE = """
+import sys
+from pathlib import Path
+from typing import Any
+from craftcore.clock import SystemClock
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import migrate
+database = Database(Path(sys.argv[1]), SystemClock())
+print("ready", flush=True)
+sys.stdin.readline()
+print(migrate(database, SystemClock()))
+"""
+
+
+@pytest.fixture
+def database(tmp_path, clock):
+    return Database(tmp_path / "agent.db", clock)
+
+
+def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def tables(path: Path) -> set[str]:
+    return {name for (name,) in ask(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def test_each_is_applied_once_and_noted_with_its_digest(database, clock):
+    first = migrate(database, clock, [FIRST, SECOND])
+    again = migrate(database, clock, [FIRST, SECOND])
+
+    assert (first, again) == (["0001_first", "0002_second"], [])
+    assert ask(database.path, "SELECT * FROM schema_migrations") == [
+        ("0001_first", FIRST.sha256, clock.now()),
+        ("0002_second", SECOND.sha256, clock.now()),
+    ]
+
+
+def test_one_that_was_changed_after_it_was_applied_is_refused(database, clock):
+    migrate(database, clock, [FIRST])
+
+    with pytest.raises(DatabaseInvalid, match="0001_first was changed") as refused:
+        migrate(database, clock, [replace(FIRST, sql=FIRST.sql + "-- harmless"), SECOND])
+
+    assert refused.value.exit_code == 65
+    assert "second" not in tables(database.path)
+
+
+def test_a_database_of_a_newer_program_is_refused(database, clock):
+    migrate(database, clock, [FIRST, SECOND])
+    before = database.path.read_bytes()
+
+    with pytest.raises(DatabaseInvalid, match="newer craftcore") as refused:
+        migrate(database, clock, [FIRST])
+
+    assert refused.value.exit_code == 65
+    assert database.path.read_bytes() == before
+
+
+def test_one_that_fails_half_way_leaves_nothing_of_itself(database, clock):
+    migrate(database, clock, [FIRST])
+
+    with pytest.raises(StorageError):
+        migrate(database, clock, [FIRST, BROKEN])
+
+    assert "half" not in tables(database.path)
+    assert ask(database.path, "SELECT x FROM first") == [(1,)]
+    assert ask(database.path, "SELECT name FROM schema_migrations") == [("0001_first",)]
+
+
+def test_the_very_first_one_failing_leaves_an_empty_file_that_can_be_used_later(database, clock):
+    with pytest.raises(StorageError):
+        migrate(database, clock, [replace(BROKEN, name="0001_broken")])
+
+    assert tables(database.path) == set()
+    assert migrate(database, clock, [FIRST]) == ["0001_first"]
+
+
+def test_a_whole_copy_is_kept_before_a_file_with_data_is_changed(database, clock):
+    migrate(database, clock, [FIRST])
+
+    migrate(database, clock, [FIRST, SECOND])
+
+    copy = database.path.with_name("agent.db.before-0002_second")
+    assert ask(copy, "SELECT x FROM first") == [(1,)]
+    assert ask(copy, "PRAGMA integrity_check") == [("ok",)]
+    assert "second" not in tables(copy)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert ask(database.path, "SELECT x FROM first") == [(2,)]
+
+
+def test_no_copy_is_made_of_a_new_file(database, clock):
+    migrate(database, clock, [FIRST, SECOND])
+
+    assert not list(database.path.parent.glob("*.before-*"))
+
+
+def test_a_migration_that_cannot_keep_its_copy_is_not_begun(database, clock):
+    migrate(database, clock, [FIRST])
+    database.path.with_name("agent.db.before-0002_second").mkdir()
+
+    with pytest.raises((StorageError, OSError)):
+        migrate(database, clock, [FIRST, SECOND])
+
+    assert "second" not in tables(database.path)
+
+
+def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(database):
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CREATE, str(database.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    answers = [child.communicate(timeout=60) for child in children]
+
+    said = sorted(out.strip() for out, _ in answers)
+    names = [migration.name for migration in shipped()]
+    assert [child.returncode for child in children] == [0] * 8, answers
+    assert said == sorted(["[]"] * 7 + [str(names)])
+    assert [name for (name,) in ask(database.path, "SELECT name FROM schema_migrations")] == names
+
+
+def test_a_database_that_lacks_a_migration_is_told_how_to_get_it(database, clock):
+    migrate(database, clock, [])
+
+    with database.reading() as reader, pytest.raises(DatabaseInvalid, match="craftcore db migrate"):
+        require_current(reader, database.path)
+
+
+def test_the_migrations_of_a_checkout_are_those_at_its_top():
+    assert shipped() == load(ROOT / "migrations")
+    assert shipped()[0].name == "0001_triggers_and_executions"
+
+
+def test_a_wheel_carries_the_migrations_where_the_program_looks_for_them(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "No module named" in built.stderr:
+        pytest.skip("hatchling is not installed")
+    assert built.returncode == 0, built.stderr
+    [wheel] = tmp_path.glob("*.whl")
+
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+
+    told = (
+        "from craftcore.storage.migrate import shipped; import craftcore; print(craftcore.__file__, shipped()[0].name)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-P", "-c", told],
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.stdout.split() == [
+        str(tmp_path / "site" / "craftcore" / "__init__.py"),
+        "0001_triggers_and_executions",
+    ], child.stderr

@@ -1,0 +1,157 @@
+"""The synchronous door: all or nothing, one instant, and what is called afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.errors import StorageError
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from tests.virtual import VirtualClock
+
+TABLES = Migration(
+    name="0001_tables",
+    sql="""
+    CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT CHECK (y <> 'no')) STRICT;
+    CREATE TABLE child (x INTEGER REFERENCES t) STRICT;
+    """,
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [TABLES])
+    yield database
+    database.close()
+
+
+def rows(database: Database) -> list[int]:
+    with database.reading() as reader:
+        return [row["x"] for row in reader.all("SELECT x FROM t ORDER BY x")]
+
+
+def test_leaving_the_block_commits(database):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (:x)", x=1)
+
+    assert rows(database) == [1]
+
+
+def test_an_exception_in_the_block_undoes_all_of_it(database):
+    with pytest.raises(ZeroDivisionError):
+        with database.transaction() as tx:
+            tx.run("INSERT INTO t (x) VALUES (1)")
+            tx.run("INSERT INTO t (x) VALUES (:x)", x=1 // 0)
+
+    assert rows(database) == []
+
+
+def test_the_door_works_again_after_an_exception(database):
+    with pytest.raises(KeyboardInterrupt):
+        with database.transaction() as tx:
+            tx.run("INSERT INTO t (x) VALUES (1)")
+            raise KeyboardInterrupt
+
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (2)")
+
+    assert rows(database) == [2]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO t (x) VALUES (1)",
+        "INSERT INTO t (y) VALUES ('no')",
+        "INSERT INTO child VALUES (99)",
+        "INSERT INTO t (x) VALUES ('text')",
+        "no statement at all",
+    ],
+)
+def test_what_sqlite_refuses_is_an_error_of_ours_and_undoes_the_block(database, statement):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (1)")
+
+    with pytest.raises(StorageError):
+        with database.transaction() as tx:
+            tx.run("INSERT INTO t (x) VALUES (2)")
+            tx.run(statement)
+
+    assert rows(database) == [1]
+
+
+def test_after_commit_is_called_once_it_is_on_disk(database):
+    seen: list[Any] = []
+
+    with database.transaction() as tx:
+        tx.after_commit(lambda: seen.append(rows(database)))
+        tx.run("INSERT INTO t (x) VALUES (1)")
+        before = list(seen)
+
+    assert before == []
+    assert seen == [[1]]
+
+
+def test_after_commit_is_not_called_when_nothing_was_committed(database):
+    seen: list[Any] = []
+
+    with pytest.raises(ZeroDivisionError):
+        with database.transaction() as tx:
+            tx.after_commit(seen.append, 1)
+            raise ZeroDivisionError
+
+    assert seen == []
+
+
+def test_an_error_after_the_commit_is_logged_and_not_raised(database):
+    seen: list[Any] = []
+
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (1)")
+        tx.after_commit(seen.index, "missing")
+        tx.after_commit(seen.append, "next")
+
+    assert seen == ["next"]
+    assert rows(database) == [1]
+
+
+def test_now_is_one_instant_of_the_given_clock(database, clock):
+    with database.transaction() as tx:
+        first = tx.now
+        clock.advance(seconds=5)
+        second = tx.now
+
+    with database.transaction() as tx:
+        assert (first, second, tx.now) == (clock.now() - 5, clock.now() - 5, clock.now())
+
+
+def test_a_transaction_inside_a_transaction_is_refused_and_the_outer_one_stands(database):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (1)")
+        with pytest.raises(StorageError):
+            with database.transaction():
+                raise AssertionError("the inner block must not run")
+        tx.run("INSERT INTO t (x) VALUES (2)")
+
+    assert rows(database) == [1, 2]
+
+
+def test_threads_take_turns_at_one_door(database):
+    def write(numbers: range) -> None:
+        for x in numbers:
+            with database.transaction() as tx:
+                tx.run("INSERT INTO t (x) VALUES (:x)", x=x)
+
+    threads = [threading.Thread(target=write, args=(range(start, start + 25),)) for start in (0, 100, 200, 300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(rows(database)) == 100

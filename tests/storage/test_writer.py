@@ -1,0 +1,494 @@
+"""Group commit: one flush for many, and each caller gets its own answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+import structlog.testing
+
+from craftcore.errors import StorageError
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+
+pytestmark = pytest.mark.anyio
+
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY) STRICT;")
+
+
+@pytest.fixture
+def database(tmp_path, clock) -> Database:
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [TABLES])
+    return database
+
+
+class Gate:
+    """Holds the writer's thread inside a piece, so that what comes later waits together."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def pass_through(self, tx: Transaction) -> None:
+        self.entered.set()
+        assert self.open.wait(30)
+
+    async def is_held(self) -> None:
+        with anyio.fail_after(30):
+            while not self.entered.is_set():
+                await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def held(writer: Writer) -> AsyncIterator[None]:
+    """While the block lasts the writer is busy; when it ends, all that was handed in is taken as one batch."""
+    gate = Gate()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.commit, gate.pass_through)
+        await gate.is_held()
+        try:
+            yield
+        finally:
+            gate.open.set()
+
+
+async def handed_in(writer: Writer, count: int) -> None:
+    """Until so many pieces wait."""
+    with anyio.fail_after(30):
+        while len(writer._pending) < count:
+            await anyio.lowlevel.checkpoint()
+
+
+class Answers(dict[int, Any]):
+    """What each caller got: its result or its exception."""
+
+    async def of(self, number: int, commit: Any, *args: Any) -> None:
+        try:
+            self[number] = await commit(*args)
+        except Exception as error:
+            self[number] = error
+
+
+async def together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
+    """Hand in all of them while the writer is busy, in this order, and wait for every answer."""
+    answers = Answers()
+    async with anyio.create_task_group() as tasks:
+        async with held(writer):
+            for number, call in enumerate(calls):
+                tasks.start_soon(answers.of, number, *call)
+                await handed_in(writer, number + 1)
+    return answers
+
+
+def insert(tx: Transaction, x: int) -> int:
+    tx.run("INSERT INTO t (x) VALUES (:x)", x=x)
+    return x
+
+
+def insert_then_raise(tx: Transaction, x: int) -> None:
+    insert(tx, x)
+    raise LookupError(x)
+
+
+def insert_each(tx: Transaction, items: list[int]) -> list[int | Exception]:
+    """Refuses odd hundreds one by one; raises for the whole ride at 13."""
+    answers: list[int | Exception] = []
+    for x in items:
+        if x == 13:
+            raise LookupError(x)
+        answers.append(ValueError(x) if x >= 100 and x % 2 else insert(tx, x))
+    return answers
+
+
+def rows(database: Database) -> list[int]:
+    connection = apsw.Connection(str(database.path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return [x for (x,) in connection.execute("SELECT x FROM t ORDER BY x")]
+    finally:
+        connection.close()
+
+
+# One flush for many
+
+
+async def test_a_hundred_callers_share_one_flush(database):
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit, insert, x) for x in range(100)])
+        commits, pieces = writer.commits, writer.pieces
+
+    assert answers == {x: x for x in range(100)}
+    assert rows(database) == list(range(100))
+    assert (commits, pieces) == (2, 101)  # the gate's own, and everybody else's
+
+
+async def test_an_answer_means_that_it_can_be_read_by_others(database):
+    async with Writer(database) as writer:
+        for x in range(20):
+            await writer.commit(insert, x)
+
+            assert x in rows(database)
+
+
+async def test_pieces_run_in_the_order_in_which_they_came(database):
+    order: list[int] = []
+
+    def note(tx: Transaction, number: int) -> None:
+        order.append(number)
+
+    async with Writer(database) as writer:
+        await together(writer, [(writer.commit, note, number) for number in range(50)])
+
+    assert order == list(range(50))
+
+
+async def test_keyword_arguments_reach_the_piece(database):
+    async with Writer(database) as writer:
+        assert await writer.commit(insert, x=7) == 7
+
+
+# Who is at fault pays alone
+
+
+async def test_a_piece_that_raises_is_undone_alone(database):
+    calls = [(None, insert_then_raise if x == 50 else insert, x) for x in range(100)]
+
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit, work, x) for _, work, x in calls])
+
+    assert isinstance(answers.pop(50), LookupError)
+    assert answers == {x: x for x in range(100) if x != 50}
+    assert rows(database) == [x for x in range(100) if x != 50]
+
+
+async def test_one_item_at_fault_does_not_spoil_the_ride_of_the_others(database):
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit_each, insert_each, x) for x in range(100)])
+
+    assert isinstance(answers.pop(13), LookupError)
+    assert answers == {x: x for x in range(100) if x != 13}
+    assert rows(database) == [x for x in range(100) if x != 13]
+
+
+async def test_an_answer_that_is_an_exception_is_raised_to_its_own_caller(database):
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit_each, insert_each, x) for x in range(100, 200)])
+
+    assert [type(answers[x - 100]) for x in range(100, 200)] == [int, ValueError] * 50
+    assert rows(database) == list(range(100, 200, 2))
+
+
+async def test_a_constraint_is_told_as_an_error_of_ours_and_to_nobody_else(database):
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit, insert, x) for x in (1, 2, 1, 3)])
+
+    assert isinstance(answers[2], StorageError)
+    assert rows(database) == [1, 2, 3]
+
+
+async def test_when_sqlite_ends_the_transaction_under_a_piece_the_others_run_once_more(database):
+    def rollback(tx: Transaction, x: int) -> None:
+        tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
+
+    runs: list[int] = []
+
+    def count_and_insert(tx: Transaction, x: int) -> int:
+        runs.append(x)
+        return insert(tx, x)
+
+    async with Writer(database) as writer:
+        await writer.commit(insert, 1)
+        works = [count_and_insert, count_and_insert, rollback, count_and_insert]
+        answers = await together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
+        failed = writer.failed
+
+    assert isinstance(answers.pop(2), StorageError)
+    assert answers == {0: 10, 1: 11, 3: 13}
+    assert rows(database) == [1, 10, 11, 13]
+    assert runs == [10, 11, 10, 11, 13]
+    assert failed is None
+
+
+async def test_when_sqlite_ends_the_transaction_under_the_only_piece_the_writer_goes_on(database):
+    def rollback(tx: Transaction) -> None:
+        tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
+
+    async with Writer(database) as writer:
+        await writer.commit(insert, 1)
+
+        with pytest.raises(StorageError):
+            await writer.commit(rollback)
+
+        assert await writer.commit(insert, 2) == 2
+    assert rows(database) == [1, 2]
+
+
+async def test_a_ride_under_which_sqlite_ends_the_transaction_pays_only_for_the_item_at_fault(database):
+    def each_or_rollback(tx: Transaction, items: list[int]) -> list[int | Exception]:
+        for x in items:
+            tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (:x)", x=x)
+        return list(items)
+
+    async with Writer(database) as writer:
+        await writer.commit(insert, 5)
+        answers = await together(writer, [(writer.commit_each, each_or_rollback, x) for x in range(10)])
+        failed = writer.failed
+
+    assert isinstance(answers.pop(5), StorageError)
+    assert answers == {x: x for x in range(10) if x != 5}
+    assert rows(database) == list(range(10))
+    assert failed is None
+
+
+# Cancelling a caller
+
+
+async def test_a_caller_cancelled_before_its_piece_began_withdraws_it(database):
+    async with Writer(database) as writer:
+        async with held(writer):
+            async with anyio.create_task_group() as callers:
+                callers.start_soon(writer.commit, insert, 1)
+                await handed_in(writer, 1)
+                callers.cancel_scope.cancel()
+            waiting = len(writer._pending)
+        await writer.commit(insert, 2)
+
+    assert waiting == 0
+    assert rows(database) == [2]
+
+
+async def test_a_caller_cancelled_after_its_piece_began_is_heard_and_the_cancellation_goes_on(database):
+    gate = Gate()
+    heard: list[str] = []
+
+    def slow_insert(tx: Transaction) -> None:
+        gate.pass_through(tx)
+        insert(tx, 1)
+
+    async def caller() -> None:
+        try:
+            await writer.commit(slow_insert)
+            heard.append("answered")
+        finally:
+            heard.append("unwound")
+
+    async with Writer(database) as writer:
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(caller)
+            await gate.is_held()
+            callers.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                for _ in range(10):
+                    await anyio.lowlevel.checkpoint()
+                early = list(heard)
+                gate.open.set()
+        on_disk = rows(database)
+
+    assert early == []
+    assert heard == ["unwound"]
+    assert on_disk == [1]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_native_cancellation_is_heard_to_the_end_just_the_same(database):
+    gate = Gate()
+
+    def slow_insert(tx: Transaction) -> None:
+        gate.pass_through(tx)
+        insert(tx, 1)
+
+    async with Writer(database) as writer:
+        caller = asyncio.ensure_future(writer.commit(slow_insert))
+        await gate.is_held()
+        caller.cancel()
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        early = caller.done()
+        gate.open.set()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+
+        assert not early
+        assert rows(database) == [1]
+
+
+# Time, and what comes after
+
+
+async def test_now_is_one_instant_of_the_given_clock(database, clock):
+    def look(tx: Transaction) -> tuple[float, float]:
+        first = tx.now
+        clock.advance(seconds=1)
+        return first, tx.now
+
+    began = clock.now()
+    async with Writer(database) as writer:
+        assert await writer.commit(look) == (began, began)
+        assert await writer.commit(look) == (began + 1, began + 1)
+
+
+async def test_after_commit_runs_on_the_callers_side_once_it_is_on_disk(database):
+    seen: list[Any] = []
+
+    def work(tx: Transaction) -> None:
+        insert(tx, 1)
+        tx.after_commit(lambda: seen.append((threading.current_thread(), rows(database))))
+
+    async with Writer(database) as writer:
+        await writer.commit(work)
+        await writer.commit(insert, 2)
+
+    assert seen == [(threading.main_thread(), [1])]
+
+
+async def test_after_commit_is_not_called_for_a_piece_that_raised(database):
+    seen: list[int] = []
+
+    def work(tx: Transaction) -> None:
+        tx.after_commit(seen.append, 1)
+        raise LookupError
+
+    async with Writer(database) as writer:
+        with pytest.raises(LookupError):
+            await writer.commit(work)
+        await writer.commit(insert, 2)
+
+    assert seen == []
+
+
+async def test_after_commit_is_called_once_by_a_piece_that_had_to_run_twice(database):
+    seen: list[int] = []
+
+    def work(tx: Transaction, x: int) -> int:
+        tx.after_commit(seen.append, x)
+        return insert(tx, x)
+
+    def rollback(tx: Transaction, x: int) -> None:
+        tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
+
+    async with Writer(database) as writer:
+        await writer.commit(insert, 1)
+        await together(writer, [(writer.commit, work, 10), (writer.commit, rollback, 11), (writer.commit, work, 12)])
+
+    assert seen == [10, 12]
+
+
+async def test_an_error_after_the_commit_is_logged_and_not_raised(database):
+    def work(tx: Transaction) -> int:
+        tx.after_commit([].index, "missing")
+        return insert(tx, 1)
+
+    with structlog.testing.capture_logs() as logs:
+        async with Writer(database) as writer:
+            assert await writer.commit(work) == 1
+            await writer.commit(insert, 2)
+
+    assert [line["event"] for line in logs] == ["after_commit.failed"]
+
+
+# The end
+
+
+async def test_closing_answers_everybody_who_waits(database):
+    answers = Answers()
+    writer = Writer(database)
+    gate = Gate()
+
+    async with anyio.create_task_group() as tasks:
+        await writer.__aenter__()
+        tasks.start_soon(writer.commit, gate.pass_through)
+        await gate.is_held()
+        for x in range(10):
+            tasks.start_soon(answers.of, x, writer.commit, insert, x)
+        await handed_in(writer, 10)
+        tasks.start_soon(writer.__aexit__, None, None, None)
+        with anyio.fail_after(30):
+            while not writer._closing:
+                await anyio.lowlevel.checkpoint()
+        gate.open.set()
+
+    assert answers == {x: x for x in range(10)}
+    assert rows(database) == list(range(10))
+
+
+async def test_a_commit_after_the_end_is_refused(database):
+    async with Writer(database) as writer:
+        pass
+
+    with pytest.raises(StorageError, match="closed; nothing was written"):
+        await writer.commit(insert, 1)
+    assert rows(database) == []
+
+
+async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(database):
+    async with Writer(database) as writer:
+        await writer.commit(insert, 1)
+
+    assert not database.path.with_name("agent.db-wal").exists()
+    assert rows(database) == [1]
+
+
+async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database, monkeypatch):
+    """Not a piece's exception but one of ours, between the pieces: nobody may wait for ever."""
+    fatal: list[StorageError] = []
+
+    def broken(*_: object) -> Iterator[None]:
+        raise RuntimeError("a bug of ours")
+
+    async with Writer(database, on_fatal=fatal.append) as writer:
+        monkeypatch.setattr(writer, "_run", broken)
+        answers = Answers()
+        async with anyio.create_task_group() as tasks:
+            for x in (1, 2):
+                tasks.start_soon(answers.of, x, writer.commit, insert, x)
+        with pytest.raises(StorageError):
+            await writer.commit(insert, 3)
+
+    assert len(answers) == 2
+    assert all(isinstance(answer, RuntimeError | StorageError) for answer in answers.values()), answers
+    assert [type(error) for error in fatal] == [StorageError]
+    assert rows(database) == []
+
+
+async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
+    """The checkpoint of an idle writer may take long; meanwhile the loop hands in work without waiting for a lock."""
+    entered, release = threading.Event(), threading.Event()
+
+    class SlowCheckpoint(Writer):
+        def _checkpoint(self) -> None:
+            entered.set()
+            assert release.wait(30)
+            super()._checkpoint()
+
+    async with SlowCheckpoint(database) as writer:
+        async with anyio.create_task_group() as tasks:
+            await writer.commit(insert, 1)
+            with anyio.fail_after(30):
+                while not entered.is_set():
+                    await anyio.lowlevel.checkpoint()
+            threading.Timer(5, release.set).start()
+            tasks.start_soon(writer.commit, insert, 2)
+            await handed_in(writer, 1)
+            held_up = release.is_set()
+            release.set()
+
+    assert not held_up
+    assert rows(database) == [1, 2]
+
+
+async def test_a_full_batch_is_not_an_endless_one(database):
+    async with Writer(database) as writer:
+        calls = [(writer.commit, insert, x) for x in range(1500)]
+        await together(writer, calls)
+        commits = writer.commits
+
+    assert commits == 3
+    assert len(rows(database)) == 1500

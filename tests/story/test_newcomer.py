@@ -1,0 +1,69 @@
+"""A person who has just installed craftcore, and the worst that can happen on their first day."""
+
+from __future__ import annotations
+
+from tests.processes import a_daemon, craftcore, until
+
+KEEP_TRACE = """
+
+@app.workflow("note")
+async def note(number: int) -> int:
+    await asyncio.sleep(0.05)
+    with open("notes", "a") as file:
+        file.write(f"{number}\\n")
+    return number
+"""
+
+COUNT = 200
+
+
+def test_from_init_to_kill_9_and_back_nothing_is_lost(tmp_path):
+    made = craftcore(tmp_path, "init", "mine")
+    assert made.code == 0
+    folder = tmp_path / "mine"
+    with (folder / "app.py").open("a") as app:
+        app.write(KEEP_TRACE)
+    notes = folder / "notes"
+
+    def written():
+        return [int(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+    with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
+        daemon.ready()
+        greeted = craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", "20")
+        assert (greeted.code, greeted.out) == (0, '"Hello, Ada!"\n')
+        accepted = [emit_note(folder, number) for number in range(4)]
+        accepted += emit_notes(folder, range(4, COUNT))
+        until(lambda: len(written()) >= 5)
+
+        daemon.kill()
+
+    before = set(written())
+    assert 5 <= len(before) < COUNT, "killed in the middle of work"
+    assert "no daemon runs" in craftcore(folder, "status").out
+    emit_note(folder, COUNT)  # with nobody there to do it
+    with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
+        daemon.ready()
+        last = craftcore(folder, "--json", "emit", "note", "--payload", f'{{"number": {COUNT + 1}}}', "--wait", "20")
+        assert (last.code, last.json["result"]) == (0, COUNT + 1)
+        until(lambda: set(written()) == set(range(COUNT + 2)))
+    rows = craftcore(folder, "--json", "trigger", "list", "--workflow", "note", "--limit", "1000").json
+    assert len(rows) == COUNT + 2 == len({row["id"] for row in rows})
+    assert set(accepted) <= {row["id"] for row in rows}
+    assert {row["status"] for row in rows} <= {"DONE", "CLAIMED"}  # the last settle may be on its way at the exit
+    assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
+    settled = craftcore(folder, "--json", "trigger", "list", "--status", "DONE", "--limit", "1000").json
+    assert len(settled) == COUNT + 3
+    assert craftcore(folder, "--json", "dead", "list").json == []
+
+
+def emit_note(folder, number):
+    return craftcore(folder, "--json", "emit", "note", "--payload", f'{{"number": {number}}}').json["id"]
+
+
+def emit_notes(folder, numbers):
+    """The same from a program of theirs, which is quicker."""
+    from craftcore import Producer
+
+    with Producer(folder / "agent.db") as producer:
+        return [producer.emit("note", {"number": number}).id for number in numbers]

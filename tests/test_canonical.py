@@ -1,0 +1,61 @@
+"""One text for one value, and the hash anybody can compute again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+
+import pytest
+
+from craftcore.canonical import canonical, sha256_of
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"b": 1, "a": {"d": 2, "c": 3}}, '{"a":{"c":3,"d":2},"b":1}'),
+        ({"é": "ü😀"}, '{"\\u00e9":"\\u00fc\\ud83d\\ude00"}'),
+        ([1, 1.0, -0.0, 1e100, True, None], "[1,1.0,-0.0,1e+100,true,null]"),
+        ('"\\\n\x00\x7f', '"\\"\\\\\\n\\u0000\\u007f"'),
+        ({}, "{}"),
+        ((1, 2), "[1,2]"),
+    ],
+)
+def test_the_text_has_sorted_keys_no_spaces_and_ascii_only(value, text):
+    assert canonical(value) == text
+
+
+def test_the_order_of_insertion_does_not_show():
+    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": -math.inf}])
+def test_a_number_that_json_does_not_know_is_refused(value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical(value)
+
+
+@pytest.mark.parametrize("value", [b"x", {1, 2}, object(), {"a": 1j}])
+def test_what_is_not_json_is_refused_instead_of_guessed(value):
+    with pytest.raises(TypeError):
+        canonical(value)
+
+
+def test_a_value_that_holds_itself_is_refused():
+    value: list[object] = []
+    value.append(value)
+
+    with pytest.raises(ValueError, match=r"[Cc]ircular"):
+        canonical(value)
+
+
+@pytest.mark.parametrize("value", [{"a": [1, {"é": None}]}, "", [], {"😀": "\ud83d"}])
+def test_the_hash_is_the_plain_sha256_of_the_plain_text(value):
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+    assert sha256_of(canonical(value)) == "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def test_the_hash_of_the_empty_object_is_the_known_one():
+    assert sha256_of("{}") == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"

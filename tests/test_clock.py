@@ -1,0 +1,69 @@
+"""Time and ids: what grows never shrinks, whatever the clock does."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+
+from freezegun import freeze_time
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.clock import SystemClock, Uuid7
+from tests.virtual import NEW_YEAR
+
+
+def ids_at(moments: list[float], *, seed: int = 0) -> list[str]:
+    ids = Uuid7(random.Random(seed))
+    return [ids.next(moment) for moment in moments]
+
+
+def test_an_id_is_a_uuid_of_version_7_that_begins_with_its_millisecond():
+    made = uuid.UUID(ids_at([NEW_YEAR + 0.123])[0])
+
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert made.int >> 80 == int((NEW_YEAR + 0.123) * 1000)
+
+
+@given(st.lists(st.floats(0, 2e9), max_size=50))
+def test_ids_grow_as_text_also_when_the_clock_is_set_back(moments):
+    made = ids_at(moments)
+
+    assert made == sorted(set(made))
+
+
+def test_ten_thousand_ids_of_one_millisecond_still_grow():
+    made = ids_at([NEW_YEAR] * 10_000)
+
+    assert made == sorted(set(made))
+    assert {uuid.UUID(one).version for one in made} == {7}
+
+
+def test_the_same_seed_makes_the_same_ids_and_another_seed_others():
+    assert ids_at([NEW_YEAR] * 3) == ids_at([NEW_YEAR] * 3)
+    assert not set(ids_at([NEW_YEAR] * 3)) & set(ids_at([NEW_YEAR] * 3, seed=1))
+
+
+def test_two_clocks_of_one_machine_never_make_the_same_id():
+    first, second = SystemClock(), SystemClock()
+
+    with freeze_time("2026-01-01"):
+        made = [clock.new_id() for clock in (first, second) for _ in range(1_000)]
+
+    assert len(set(made)) == 2_000
+
+
+def test_the_system_clock_tells_wall_time_in_epoch_seconds():
+    with freeze_time("2026-01-01T00:00:00Z"):
+        assert SystemClock().now() == NEW_YEAR
+
+
+def test_boot_time_goes_on_when_the_wall_clock_does_not():
+    clock = SystemClock()
+
+    with freeze_time("2026-01-01"):
+        before = clock.boot_time()
+        spent = time.clock_gettime(time.CLOCK_BOOTTIME)
+
+        assert before <= spent <= clock.boot_time()

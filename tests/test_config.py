@@ -1,0 +1,239 @@
+"""Settings: the shipped file is the defaults, and no mistake in a file goes unsaid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import FrozenInstanceError, asdict
+from pathlib import Path
+
+import pytest
+
+from craftcore.config import Config
+from craftcore.errors import ConfigInvalid
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ROOT / "config" / "craftcore.toml"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a text as if it were a file."""
+
+    def load(text: str) -> Config:
+        path = tmp_path / "craftcore.toml"
+        path.write_text(text)
+        return Config.load(path)
+
+    return load
+
+
+@pytest.fixture
+def mistakes(load, tmp_path):
+    """The lines a text is refused with, without the file's name that starts each."""
+
+    def mistakes(text: str) -> list[str]:
+        with pytest.raises(ConfigInvalid) as refused:
+            load(text)
+        start = f"{tmp_path / 'craftcore.toml'}: "
+        lines = str(refused.value).split("\n")
+        assert all(line.startswith(start) for line in lines)
+        return [line.removeprefix(start) for line in lines]
+
+    return mistakes
+
+
+def test_without_a_file_the_defaults_hold():
+    assert Config.load(None) == Config()
+
+
+def test_the_shipped_file_is_exactly_the_defaults():
+    assert Config.load(SHIPPED) == Config()
+
+
+def test_the_shipped_file_shows_every_key_with_its_default():
+    shown = tomllib.loads(SHIPPED.read_text())
+    known = asdict(Config())
+
+    assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
+
+
+def test_every_line_of_the_shipped_file_says_why():
+    settings = [line for line in SHIPPED.read_text().splitlines() if " = " in line and not line.startswith("#")]
+
+    assert settings
+    assert [line for line in settings if "#" not in line] == []
+
+
+def test_a_file_overrides_only_what_it_names(load):
+    config = load("[daemon]\nconcurrency = 1\n[command]\nenvironment = ['PATH']\n")
+
+    assert config.daemon.concurrency == 1
+    assert config.command.environment == ("PATH",)
+    assert config.daemon.poll_seconds == Config().daemon.poll_seconds
+    assert config.retry == Config().retry
+
+
+def test_a_whole_number_is_a_number(load):
+    grace = load("[daemon]\nshutdown_grace = 5\n").daemon.shutdown_grace
+
+    assert (grace, type(grace)) == (5.0, float)
+
+
+def test_settings_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        Config().daemon.concurrency = 2  # type: ignore[misc]
+
+
+def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
+    found = mistakes(
+        """
+        concurrency = 4
+        [daemon]
+        concurrency = 0
+        lease_seconds = 9
+        zebra = 1
+        [trigers]
+        [log]
+        levle = "info"
+        format = "xml"
+        """
+    )
+
+    assert found == [
+        "daemon.concurrency is 0; allowed: a whole number from 1 to 1000",
+        "daemon.lease_seconds is unknown; it belongs in [triggers]",
+        "daemon.zebra is unknown; allowed: concurrency, shutdown_grace, poll_seconds",
+        'log.format is \'xml\'; allowed: "auto" or "json" or "text"',
+        "log.levle is unknown; did you mean 'level'?",
+        "concurrency is unknown; it belongs in [daemon]",
+        "trigers is unknown; did you mean 'triggers'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "allowed"),
+    [
+        ("daemon", "concurrency = true", "a whole number from 1 to 1000"),
+        ("daemon", "concurrency = 1.0", "a whole number from 1 to 1000"),
+        ("daemon", "concurrency = '4'", "a whole number from 1 to 1000"),
+        ("daemon", "concurrency = 1001", "a whole number from 1 to 1000"),
+        ("daemon", "shutdown_grace = false", "a number from 0 to 3600"),
+        ("daemon", "shutdown_grace = nan", "a number from 0 to 3600"),
+        ("daemon", "shutdown_grace = inf", "a number from 0 to 3600"),
+        ("daemon", "shutdown_grace = -0.1", "a number from 0 to 3600"),
+        ("daemon", "poll_seconds = 0", "a number from 0.1 to 30"),
+        ("storage", "synchronous = 'off'", '"full" or "normal"'),
+        ("storage", "synchronous = 1", '"full" or "normal"'),
+        ("triggers", "lease_seconds = 4.9", "a number from 5 to 86400"),
+        ("triggers", "payload_max_bytes = 16777217", "a whole number from 1024 to 16777216"),
+        ("retry", "max_attempts = 0", "a whole number from 1 to 1000"),
+        ("command", "environment = 'PATH'", "a list of names of environment variables"),
+        ("command", "environment = ['A=B']", "a list of names of environment variables"),
+        ("command", "environment = [1]", "a list of names of environment variables"),
+        ("log", "level = ['info']", '"debug" or "info" or "warning" or "error"'),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused_with_what_is(mistakes, table, line, allowed):
+    [mistake] = mistakes(f"[{table}]\n{line}\n")
+
+    assert mistake.startswith(f"{table}.{line.split(' = ')[0]} is ")
+    assert mistake.endswith(f"; allowed: {allowed}")
+
+
+@pytest.mark.parametrize("text", ["daemon = 3", "[[daemon]]\nconcurrency = 2"])
+def test_a_table_must_be_a_table(mistakes, text):
+    [mistake] = mistakes(text)
+
+    assert mistake.startswith("daemon is ")
+    assert mistake.endswith("; allowed: a table")
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "[retry]\nbase_seconds = 60\ncap_seconds = 30",
+            "retry.cap_seconds is 30; allowed: at least retry.base_seconds (60)",
+        ),
+        (
+            "[command]\noutput_max_bytes = 2048\n[records]\nresponse_max_bytes = 1024",
+            "command.output_max_bytes is 2048; allowed: at most records.response_max_bytes (1024)",
+        ),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(mistakes, text, mistake):
+    assert mistakes(text) == [mistake]
+
+
+def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
+    digits = "0x" + "f" * 10_000
+    found = mistakes(f'"line\\nbreak" = 1\n[daemon]\nconcurrency = {digits}\npoll_seconds = "{"x" * 999}"\n')
+
+    assert found[0].startswith("daemon.concurrency is a number of thousands of digits; ")
+    assert len(found) == 3
+    assert max(map(len, found)) < 200
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path):
+    path = tmp_path / "nowhere.toml"
+    with pytest.raises(ConfigInvalid) as refused:
+        Config.load(path)
+
+    assert str(refused.value) == f"{path}: cannot be read: No such file or directory"
+    assert refused.value.exit_code == 78
+
+
+def test_a_directory_is_one_clear_line(tmp_path):
+    with pytest.raises(ConfigInvalid, match=r"cannot be read: Is a directory$"):
+        Config.load(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_of_somebody_else_is_one_clear_line(tmp_path):
+    path = tmp_path / "craftcore.toml"
+    path.touch(mode=0o000)
+    with pytest.raises(ConfigInvalid, match=r"cannot be read: Permission denied$"):
+        Config.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "mistake"),
+    [
+        (b"[daemon\n", "is not TOML"),
+        (b"a = 1\na = 2\n", "is not TOML"),
+        (b"a = " + b"[" * 100_000, "is not TOML"),
+        (b"a = " + b"9" * 10_000, "is not TOML"),
+        (b"[log]\nlevel = '\xff'\n", "is not UTF-8 text, at byte 15"),
+        (b"#" * (1 << 20) + b"\n", "over 1048576 bytes"),
+    ],
+    ids=["broken", "twice", "deep", "huge number", "encoding", "too large"],
+)
+def test_a_file_that_is_no_toml_is_one_clear_line(tmp_path, content, mistake):
+    path = tmp_path / "craftcore.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigInvalid) as refused:
+        Config.load(path)
+
+    [line] = str(refused.value).split("\n")
+    assert line.startswith(f"{path}: {mistake}")
+
+
+def test_reading_settings_loads_the_standard_library_only():
+    """A reading command starts light. The package's own `__init__` is not what is measured here."""
+    script = """
+import sys, types
+package = types.ModuleType("craftcore")
+package.__path__ = [sys.argv[1]]
+sys.modules["craftcore"] = package
+import craftcore.config
+roots = {name.partition(".")[0] for name in sys.modules}
+print(sorted(roots & {"anyio", "apsw", "asyncio", "msgspec", "rich", "structlog"}))
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT / "craftcore")], capture_output=True, text=True, check=True
+    )
+
+    assert loaded.stdout == "[]\n"

@@ -1,0 +1,82 @@
+"""The documents are true: every command and setting they name exists, every one that exists is named, examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import craftcore
+from craftcore.cli.root import root
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DOCS = {path.name: path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
+
+
+def commands(group: click.Command, path: str = "craftcore") -> dict[str, click.Command]:
+    """Every command one can type, by its whole name."""
+    if not isinstance(group, click.Group):
+        return {path: group}
+    found: dict[str, click.Command] = {}
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        found.update(commands(command, f"{path} {name}"))
+    return found
+
+
+COMMANDS = commands(root)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_reference_and_explains_itself(name):
+    assert re.search(rf"`{name}( |`)", DOCS["reference.md"]), f"{name} is missing from docs/reference.md"
+    command = COMMANDS[name]
+    assert command.help, name
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts[0]}"
+
+
+def test_no_document_names_a_command_that_does_not_exist():
+    words = {name.split()[1] for name in COMMANDS}
+    for document, text in DOCS.items():
+        for word in re.findall(r"(?:`|^)craftcore (?:--\S+ \S+ )*([a-z]+)", text, re.M):
+            assert word in words, f"{document} names `craftcore {word}`"
+
+
+def test_every_public_name_is_in_the_reference():
+    for name in craftcore.__all__:
+        assert re.search(rf"`[^`]*\b{name}\b", DOCS["reference.md"]), name
+
+
+def test_the_example_on_the_first_screen_runs(tmp_path):
+    [example] = [block for block in blocks(README, "python") if block.startswith("# hello.py")]
+    assert len([line for line in example.splitlines() if line]) <= 15
+    (tmp_path / "hello.py").write_text(example)
+    ran = subprocess.run([sys.executable, "hello.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert [line for line in ran.stdout.splitlines() if line.startswith("Hello")] == ["Hello Ada", "Hello Grace"]
+
+
+def test_every_link_leads_somewhere():
+    for document, text in DOCS.items():
+        folder = ROOT if document == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (folder / target).exists(), f"{document} links to {target}"
+
+
+def test_the_two_commands_set_up_everything_and_differ_only_at_the_end():
+    [demo] = re.findall(r"<!-- demo-command -->\n```sh\n(.*?)\n```", README)
+    [test] = re.findall(r"<!-- test-command -->\n```sh\n(.*?)\n```", README)
+    assert demo.removesuffix("craftcore demo") == test.removesuffix("pytest")

@@ -1,0 +1,290 @@
+"""The producer: any other process emits, synchronously, and what it was told is on disk."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from craftcore import Producer, TriggerSpec
+from craftcore.config import Config, StorageSettings, TriggerSettings
+from craftcore.errors import (
+    DatabaseInvalid,
+    DuplicateTrigger,
+    InvalidInput,
+    PayloadTooLarge,
+    StorageBusy,
+    StorageError,
+    UnknownWorkflow,
+)
+from craftcore.storage.ring import bell_path
+from tests.virtual import a_trigger
+
+ONE_KEY = """
+import sys
+from craftcore.producer import Producer
+
+print("ready", flush=True)
+sys.stdin.readline()
+with Producer(sys.argv[1]) as producer:
+    emitted = producer.emit("greet", {"n": 1}, dedup_key="the-key")
+print(emitted.id, emitted.created, flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+def rows(producer: Producer, sql: str) -> list[dict[str, object]]:
+    with producer._core.reading() as reader:
+        return reader.all(sql)
+
+
+def declare(producer: Producer, *workflows: str) -> None:
+    """As a daemon that ran these did."""
+    with producer._core.transaction() as tx:
+        for name in workflows:
+            tx.run("INSERT INTO workflows (name, epoch) VALUES (:name, 1)", name=name)
+
+
+def test_what_was_emitted_is_there_for_the_next_process(path):
+    with Producer(path) as producer:
+        emitted = producer.emit("greet", {"name": "Ada"}, description="say hello")
+
+    with Producer(path) as other:
+        [row] = rows(other, "SELECT id, workflow, payload_json, description, status FROM triggers")
+    assert row == {
+        "id": emitted.id,
+        "workflow": "greet",
+        "payload_json": '{"name":"Ada"}',
+        "description": "say hello",
+        "status": "PENDING",
+    }
+
+
+def test_every_argument_of_emit_reaches_the_row(path):
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    with Producer(path) as producer:
+        producer.emit(
+            "greet",
+            source="MEMORY",
+            dedup_key="k",
+            dedup_scope="ever",
+            session_id="s",
+            at=at,
+            expires_at=at.timestamp() + 60,
+            priority=7,
+            description="d",
+            supersedes="session",
+            on_duplicate="error",
+            max_attempts=3,
+        )
+        [row] = rows(producer, "SELECT * FROM triggers")
+
+    assert (row["source"], row["dedup_key"], row["dedup_scope"], row["session_id"]) == ("MEMORY", "k", "ever", "s")
+    assert (row["fire_at"], row["expires_at"]) == (at.timestamp(), at.timestamp() + 60)
+    assert (row["priority"], row["description"], row["max_attempts"]) == (7, "d", 3)
+    assert row["payload_json"] == "{}"
+
+
+def test_a_missing_file_is_made_for_its_owner_only(tmp_path):
+    path = tmp_path / "new" / "deep" / "agent.db"
+
+    with Producer(path) as producer:
+        producer.emit("greet")
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path):
+    path.write_text("dear diary, " * 100)
+
+    with pytest.raises(DatabaseInvalid):
+        Producer(path)
+
+    assert path.read_text() == "dear diary, " * 100
+
+
+def test_after_close_it_opens_again_when_it_is_used(path):
+    producer = Producer(path)
+    producer.emit("greet")
+    producer.close()
+    producer.close()
+
+    producer.emit("greet")
+
+    assert len(rows(producer, "SELECT id FROM triggers")) == 2
+    producer.close()
+
+
+# Many
+
+
+def test_many_are_emitted_in_the_order_given(path):
+    with Producer(path) as producer:
+        emitted = producer.emit_many(a_trigger(payload={"n": n}) for n in range(100))
+
+        stored = rows(producer, "SELECT id, payload_json FROM triggers ORDER BY seq")
+
+    assert [row["id"] for row in stored] == [one.id for one in emitted]
+    assert [json.loads(str(row["payload_json"]))["n"] for row in stored] == list(range(100))
+    assert [one.id for one in emitted] == sorted(one.id for one in emitted)
+
+
+@pytest.mark.parametrize(
+    ("last", "refusal"),
+    [
+        (TriggerSpec(workflow="greet", payload={"a": float("nan")}), InvalidInput),
+        (TriggerSpec(workflow="greet", dedup_key="taken", on_duplicate="error"), DuplicateTrigger),
+        (TriggerSpec(workflow="great"), UnknownWorkflow),
+    ],
+    ids=["bad payload", "duplicate", "unknown workflow"],
+)
+def test_of_many_either_all_are_accepted_or_none(path, last, refusal):
+    with Producer(path) as producer:
+        declare(producer, "greet")
+        producer.emit("greet", dedup_key="taken")
+
+        with pytest.raises(refusal):
+            producer.emit_many([a_trigger(), a_trigger(), last])
+
+        assert len(rows(producer, "SELECT id FROM triggers")) == 1
+
+
+def test_none_at_all_is_no_error(path):
+    with Producer(path) as producer:
+        assert producer.emit_many([]) == []
+
+
+# Refusals
+
+
+def test_before_the_first_daemon_any_workflow_may_be_named(path):
+    with Producer(path) as producer:
+        assert producer.emit("whatever").created
+
+
+def test_a_name_the_last_daemon_did_not_declare_is_refused_with_the_one_that_was_meant(path):
+    with Producer(path) as producer:
+        declare(producer, "greet", "water.plants")
+
+        with pytest.raises(UnknownWorkflow, match="no workflow is named great; did you mean greet"):
+            producer.emit("great")
+        with pytest.raises(UnknownWorkflow, match=r"declared are greet, water\.plants"):
+            producer.emit("xyzzy")
+
+        assert producer.emit("greet").created
+        assert producer.emit(None, source="MEMORY").created
+        assert len(rows(producer, "SELECT id FROM triggers")) == 2
+
+
+def test_the_configured_limits_hold_for_a_producer_too(path):
+    config = Config(triggers=TriggerSettings(payload_max_bytes=1024))
+
+    with Producer(path, config=config) as producer:
+        with pytest.raises(PayloadTooLarge):
+            producer.emit("greet", {"a": "x" * 1024})
+
+        assert rows(producer, "SELECT id FROM triggers") == []
+
+
+def test_a_lock_that_nobody_lets_go_is_told_as_busy_and_nothing_was_written(path):
+    config = Config(storage=StorageSettings(busy_timeout=0.05))
+    with Producer(path) as holder, Producer(path, config=config) as producer:
+        with holder._core.transaction():
+            with pytest.raises(StorageBusy, match="nothing was written"):
+                producer.emit("greet")
+
+        assert rows(producer, "SELECT id FROM triggers") == []
+        assert producer.emit("greet").created
+
+
+# The bell
+
+
+def test_whoever_listens_is_rung_after_the_commit(path):
+    with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(bell_path(path))
+        bell.setblocking(False)
+        emitted = producer.emit("greet")
+
+        assert bell.recv(64) is not None
+        assert [row["id"] for row in rows(producer, "SELECT id FROM triggers")] == [emitted.id]
+        with pytest.raises(InvalidInput):
+            producer.emit("not a name")
+        with pytest.raises(BlockingIOError):
+            bell.recv(64)
+
+
+# One key, many hands
+
+
+def test_fifty_threads_with_a_producer_each_emit_one_key_and_it_is_one_row(path):
+    def emit(_):
+        with Producer(path) as producer:
+            return producer.emit("greet", dedup_key="the-key")
+
+    with ThreadPoolExecutor(50) as pool:
+        emitted = list(pool.map(emit, range(50)))
+
+    assert sum(one.created for one in emitted) == 1
+    assert len({one.id for one in emitted}) == 1
+    with Producer(path) as producer:
+        assert len(rows(producer, "SELECT id FROM triggers")) == 1
+
+
+def test_one_producer_may_be_shared_by_fifty_threads(path):
+    with Producer(path) as producer, ThreadPoolExecutor(50) as pool:
+        emitted = list(pool.map(lambda n: producer.emit("greet", {"n": n}, dedup_key=f"k{n % 10}"), range(200)))
+
+        stored = rows(producer, "SELECT id FROM triggers")
+
+    assert sum(one.created for one in emitted) == len(stored) == 10
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["an existing file", "a file that is not there yet"])
+def test_fifty_processes_emit_one_key_at_once_and_it_is_one_row(path, exists):
+    if exists:
+        Producer(path).close()
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_KEY, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(50)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    said = [racer.communicate(timeout=60) for racer in racers]
+
+    assert [err for _, err in said if err] == []
+    answers = [out.split() for out, _ in said]
+    assert sorted(created for _, created in answers) == ["False"] * 49 + ["True"]
+    assert len({trigger_id for trigger_id, _ in answers}) == 1
+    with Producer(path) as producer:
+        assert len(rows(producer, "SELECT id FROM triggers")) == 1
+
+
+def test_an_error_of_storage_is_one_of_ours(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StorageError):
+        Producer(tmp_path / "file" / "agent.db")

@@ -1,0 +1,318 @@
+"""What is accepted comes back as it was given; everything else is refused before a row is written."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.errors import InvalidInput, PayloadTooLarge
+from craftcore.triggers.acceptance import accept, moment, payload_text
+from craftcore.triggers.model import TriggerSource, TriggerSpec
+from tests.virtual import NEW_YEAR, a_trigger
+
+LIMIT = 262_144
+HUGE = 10**5000
+"""An integer that Python refuses to print."""
+
+
+class Unplaced(tzinfo):
+    """A zone that does not say where it is: a datetime with it is as naive as one without."""
+
+    def utcoffset(self, _):
+        return None
+
+    def dst(self, _):
+        return None
+
+    def tzname(self, _):
+        return None
+
+
+def nested(levels: int) -> dict[str, object]:
+    """An object of that many levels, lists and objects in turn."""
+    inner: object = 1
+    for level in range(levels - 1):
+        inner = [inner] if level % 2 else {"a": inner}
+    return {"a": inner}
+
+
+def circular() -> dict[str, object]:
+    payload: dict[str, object] = {}
+    payload["me"] = payload
+    return payload
+
+
+def accepted(**changes):
+    return accept(a_trigger(**changes), NEW_YEAR, "minted", payload_max_bytes=LIMIT)
+
+
+REFUSED = {
+    "an unknown source": ({"source": "CRON"}, "source 'CRON' is unknown; it must be one of MESSAGE, "),
+    "a source in lower case": ({"source": "message"}, "source 'message' is unknown"),
+    "no source": ({"source": None}, "source None is unknown"),
+    "a source that is not text": ({"source": ["MESSAGE"]}, "source ['MESSAGE'] is unknown"),
+    "an IMMEDIATE without workflow and session": ({"workflow": None}, "needs the name of a workflow"),
+    "a naive at": ({"at": datetime(2026, 1, 1)}, "at 2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
+    "an at in no place": ({"at": datetime(2026, 1, 1, tzinfo=Unplaced())}, "has no time zone"),
+    "a naive expires_at": ({"expires_at": datetime(2026, 1, 1)}, "expires_at 2026-01-01T00:00:00 has"),  # noqa: DTZ001
+    "at is NaN": ({"at": math.nan}, "at nan is not a moment"),
+    "at is infinite": ({"at": math.inf}, "at inf is not a moment"),
+    "at is minus infinite": ({"at": -math.inf}, "at -inf is not a moment"),
+    "at before 1970": ({"at": -1}, "at -1 is not a moment between the years 1970 and 9999"),
+    "at in the year 1": ({"at": datetime(1, 1, 1, tzinfo=UTC)}, "is not a moment between"),
+    "at in the year 10000 of UTC": ({"at": datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))}, "not a moment"),
+    "at is text": ({"at": "tomorrow"}, "at 'tomorrow' must be an aware datetime or epoch seconds"),
+    "at is a boolean": ({"at": True}, "at True must be"),
+    "at is huge": ({"at": HUGE}, "at of thousands of digits is not a moment"),
+    "expires_at is NaN": ({"expires_at": math.nan}, "expires_at nan is not a moment"),
+    "at and delay": ({"at": NEW_YEAR, "delay": 1}, "at and delay exclude each other"),
+    "delay is negative": ({"delay": -1}, "delay -1 must be seconds from now"),
+    "delay is NaN": ({"delay": math.nan}, "delay nan must be"),
+    "delay is infinite": ({"delay": math.inf}, "delay inf must be"),
+    "delay is text": ({"delay": "5"}, "delay '5' must be"),
+    "delay is huge": ({"delay": HUGE}, "delay of thousands of digits must be"),
+    "delay goes beyond the calendar": ({"delay": 253_402_300_799.0}, "is not a moment"),
+    "delay is the longest timedelta": ({"delay": timedelta.max}, "must be seconds from now"),
+    "delay is a negative timedelta": ({"delay": timedelta(seconds=-1)}, "must be seconds from now"),
+    "a negative priority": ({"priority": -1}, "priority -1 must be a whole number from 0 to 99"),
+    "priority 100": ({"priority": 100}, "priority 100 must be"),
+    "a fractional priority": ({"priority": 1.5}, "priority 1.5 must be"),
+    "a boolean priority": ({"priority": True}, "priority True must be"),
+    "a huge priority": ({"priority": HUGE}, "priority of thousands of digits must be"),
+    "no attempts": ({"max_attempts": 0}, "max_attempts 0 must be a whole number from 1 to 1000"),
+    "1001 attempts": ({"max_attempts": 1001}, "max_attempts 1001 must be"),
+    "boolean attempts": ({"max_attempts": True}, "max_attempts True must be"),
+    "an unknown scope": ({"dedup_key": "k", "dedup_scope": "today"}, "dedup_scope 'today' must be one of ever, active"),
+    "an unknown on_duplicate": ({"on_duplicate": "merge"}, "on_duplicate 'merge' must be one of keep, replace, error"),
+    "an unknown supersedes": ({"supersedes": "task", "session_id": "s"}, "supersedes 'task' must be one of session"),
+    "supersedes without a session": ({"supersedes": "session"}, "supersedes='session' needs a session_id"),
+    "a description that is not text": ({"description": b"hi"}, "description must be text, not bytes"),
+    "a description of 4,001 characters": ({"description": "x" * 4001}, "description must be text of at most 4,000"),
+    "a lone surrogate in the description": ({"description": "hi \ud800"}, "description holds a lone surrogate"),
+    "a payload that is a list": ({"payload": [1]}, "payload must be a JSON object, not list"),
+    "a payload that is text": ({"payload": "{}"}, "payload must be a JSON object, not str"),
+    "no payload": ({"payload": None}, "payload must be a JSON object, not NoneType"),
+    "NaN in the payload": ({"payload": {"a": math.nan}}, "payload is not JSON: Out of range float"),
+    "infinity deep in the payload": ({"payload": {"a": [{"b": -math.inf}]}}, "payload is not JSON: Out of range float"),
+    "a key that is a number": ({"payload": {"a": {1: 2}}}, "key 1 at payload.a is not text"),
+    "a key that is None": ({"payload": {None: 2}}, "key None at payload is not text"),
+    "bytes": ({"payload": {"a": {"b": [0, b"x"]}}}, "bytes at payload.a.b[1] is not a JSON value"),
+    "a datetime": ({"payload": {"when": datetime(2026, 1, 1, tzinfo=UTC)}}, "datetime at payload.when is not"),
+    "a set": ({"payload": {"a": {1}}}, "set at payload.a is not a JSON value"),
+    "an object": ({"payload": {"a": object()}}, "object at payload.a is not a JSON value"),
+    "a complex number": ({"payload": {"a": 1j}}, "complex at payload.a is not a JSON value"),
+    "a lone surrogate in a value": ({"payload": {"a": ["\ud83d"]}}, "payload holds a lone surrogate"),
+    "a lone surrogate in a key": ({"payload": {"\udc00": 1}}, "payload holds a lone surrogate"),
+    "two halves that Python does not join": ({"payload": {"a": "\ud83d\ude00"}}, "payload holds a lone surrogate"),
+    "33 levels": ({"payload": nested(33)}, "payload is not JSON: deeper than 32 levels at payload.a"),
+    "a payload that holds itself": ({"payload": circular()}, "deeper than 32 levels"),
+    "10,001 keys": ({"payload": {str(n): n for n in range(10_001)}}, "more than 10,000 keys"),
+    "10,001 keys in all": ({"payload": {"a": [{str(n): n} for n in range(10_000)]}}, "more than 10,000 keys"),
+    "an integer of 5,000 digits": ({"payload": {"a": HUGE}}, "payload is not JSON: Exceeds the limit"),
+}
+
+
+@pytest.mark.parametrize(("changes", "refusal"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_accepted_is_refused_in_one_sentence_and_leaves_no_row(core, changes, refusal):
+    with pytest.raises(InvalidInput) as refused:
+        core.do(core.triggers.emit, a_trigger(**changes))
+
+    assert refusal in refused.value.message
+    assert "\n" not in refused.value.message
+    assert len(refused.value.message) < 400
+    assert core.rows("SELECT id FROM triggers") == []
+
+
+NAMED = ["workflow", "session_id", "task_id", "dedup_key", "id"]
+FORBIDDEN = ["", " ", "a b", "a/b", "a\\b", "a'b", 'a"b', "a\nb", "a\n", "\ta", "a\x00b", "a\x7fb", "é", "名", "a😀"]
+FORBIDDEN += ["a,b", "a;b", "a=b", "a#b", "a%b", "a?b", "a&b", "a*b", "a(b", "a<b", "a[b", "a{b", "a|b", "a~b", "a$b"]
+FORBIDDEN += ["\ud800", "a" * 201]
+
+
+@pytest.mark.parametrize("field", NAMED)
+@pytest.mark.parametrize("name", [*FORBIDDEN, b"a", 7, HUGE], ids=lambda name: ascii(name)[:20] if name != HUGE else "")
+def test_names_keys_and_ids_that_could_not_travel_as_a_header_are_refused(field, name):
+    with pytest.raises(InvalidInput, match=f"^{field} .*1 to 200 characters"):
+        accepted(**{field: name})
+
+
+@pytest.mark.parametrize("field", NAMED)
+@pytest.mark.parametrize("name", ["a", "A-Z.a_z:0@9+", "x" * 200])
+def test_names_keys_and_ids_out_of_the_allowed_characters_pass(field, name):
+    assert getattr(accepted(**{field: name}), field) == name
+
+
+def test_without_an_id_the_minted_one_is_taken():
+    assert accepted().id == "minted"
+    assert not accepted().id_given
+    assert accepted(id="mine").id_given
+
+
+@pytest.mark.parametrize("at", [NEW_YEAR + 60, datetime(2026, 1, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))])
+def test_at_is_a_moment_whichever_way_it_is_said(at):
+    assert accepted(at=at).fire_at == NEW_YEAR + 60
+
+
+@pytest.mark.parametrize("delay", [60, 60.0, timedelta(minutes=1)])
+def test_delay_counts_from_now(delay):
+    assert accepted(delay=delay).fire_at == NEW_YEAR + 60
+
+
+def test_without_a_time_it_is_due_now():
+    assert accepted().fire_at == NEW_YEAR
+
+
+def test_the_first_and_the_last_moment_of_the_calendar_pass():
+    assert moment("at", 0) == 0.0
+    assert moment("at", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)) == 253_402_300_799.0
+
+
+def test_the_bounds_of_priority_attempts_and_description_pass():
+    assert [accepted(priority=bound).priority for bound in (0, 99)] == [0, 99]
+    assert [accepted(max_attempts=bound).max_attempts for bound in (1, 1000)] == [1, 1000]
+    assert accepted(description="é" * 4000).description == "é" * 4000
+
+
+def test_32_levels_and_10_000_keys_pass():
+    assert payload_text(nested(32), LIMIT)
+    assert payload_text({str(n): n for n in range(10_000)}, LIMIT)
+    assert payload_text({"a": [{str(n): n} for n in range(9_999)]}, LIMIT)
+
+
+@pytest.mark.parametrize("filler", ["x", "é", "😀"])
+def test_a_payload_may_be_exactly_as_large_as_the_limit(filler):
+    payload = {"a": filler * 100}
+    size = len(json.dumps(payload, separators=(",", ":")))
+
+    assert len(payload_text(payload, size)) == size
+    with pytest.raises(PayloadTooLarge, match=f"payload has {size:,} bytes; the limit is {size - 1:,}"):
+        payload_text(payload, size - 1)
+
+
+def test_the_configured_limit_is_the_one_that_holds(core):
+    fits = {"a": "x" * (core.config.triggers.payload_max_bytes - len('{"a":""}'))}
+
+    emitted = core.do(core.triggers.emit, a_trigger(payload=fits))
+
+    assert emitted.created
+    with pytest.raises(PayloadTooLarge, match="Store the body elsewhere"):
+        core.do(core.triggers.emit, a_trigger(payload={"a": fits["a"] + "x"}))
+
+
+ROUND_TRIPS = {
+    "nothing": {},
+    "null": {"a": None, "b": [None, {"c": None}]},
+    "unicode": {"é": "日本語", "عربى": "ﷺ", "combining": "e\u0301", "last": "\U0010ffff"},
+    "emoji and other pairs": {"a": "😀", "👨‍👩‍👧": "𝄞", "flag": "🇩🇪"},
+    "controls": {"a": "\x00\x01\n\r\t\x7f\x80\u2028", "\x00": 1},
+    "what looks like an escape": {"a": "\\ud800", "\\": '"'},
+    "what looks like ours": {"status": "DONE", "__proto__": {}, "$ref": "a'; DROP TABLE triggers; --"},
+    "numbers": {"a": [0, -0.0, 0.1, 1e-320, 1.7976931348623157e308, 2**53 + 1, -(2**63), 10**100]},
+    "booleans beside numbers": {"a": [True, 1, False, 0]},
+    "empty keys and containers": {"": {"": [[], {}, ""]}},
+    "key order": {"b": 1, "a": {"d": 1, "c": 2}},
+    "deep": nested(32),
+    "large": {str(n): "é" * 10 for n in range(3_000)},
+}
+
+
+@pytest.mark.parametrize("payload", ROUND_TRIPS.values(), ids=ROUND_TRIPS)
+def test_a_payload_comes_back_from_the_file_as_it_was_given(core, payload):
+    emitted = core.do(core.triggers.emit, a_trigger(payload=payload))
+
+    stored = json.loads(core.do(core.triggers.get, emitted.id).payload_json)
+    assert json.dumps(stored, sort_keys=True) == json.dumps(payload, sort_keys=True)
+
+
+def test_every_field_given_stands_in_the_row(core, clock):
+    spec = TriggerSpec(
+        workflow="greet",
+        payload={"name": "Ada"},
+        source=TriggerSource.MEMORY,
+        at=NEW_YEAR + 60,
+        expires_at=NEW_YEAR + 120,
+        priority=42,
+        session_id="session-1",
+        task_id="task-1",
+        dedup_key="memory:1",
+        description="say “hello” \x00 and\nmore 😀",
+        max_attempts=7,
+        id="my-id",
+    )
+
+    core.do(core.triggers.emit, spec)
+
+    stored = core.do(core.triggers.get, "my-id")
+    assert stored.workflow == "greet"
+    assert stored.payload_json == '{"name":"Ada"}'
+    assert (stored.source, stored.priority, stored.max_attempts) == ("MEMORY", 42, 7)
+    assert (stored.fire_at, stored.due_at, stored.expires_at) == (NEW_YEAR + 60, NEW_YEAR + 60, NEW_YEAR + 120)
+    assert (stored.session_id, stored.task_id, stored.lane) == ("session-1", "task-1", "session-1")
+    assert (stored.dedup_key, stored.dedup_scope) == ("memory:1", "active")
+    assert stored.description == spec.description
+    assert (stored.status, stored.attempts, stored.starts, stored.crash_count) == ("PENDING", 0, 0, 0)
+    assert (stored.created_at, stored.updated_at, stored.settled_at) == (clock.now(), clock.now(), None)
+
+
+@pytest.mark.parametrize(
+    ("given", "lane"),
+    [({"session_id": "s", "task_id": "t"}, "s"), ({"task_id": "t"}, "t"), ({}, None)],
+)
+def test_the_lane_is_the_session_else_the_task_else_none(given, lane):
+    assert accepted(**given).lane == lane
+
+
+CHARACTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | CHARACTERS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(CHARACTERS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(CHARACTERS, JSON, max_size=6))
+def test_any_json_object_that_is_accepted_reads_back_equal(payload):
+    text = payload_text(payload, LIMIT)
+
+    assert json.loads(text) == payload
+    assert payload_text(json.loads(text), LIMIT) == text
+    assert text.isascii()
+
+
+@given(st.text(max_size=300), st.sampled_from([*NAMED, "source", "description", "dedup_scope", "supersedes", "at"]))
+def test_any_text_in_any_field_is_accepted_or_refused_but_never_an_accident(text, field):
+    try:
+        row = accepted(**{field: text})
+    except InvalidInput:
+        return
+    assert field == "dedup_scope" or getattr(row, field) == text
+
+
+@given(st.dictionaries(st.text() | st.integers(), st.text() | st.binary() | st.floats(), max_size=4))
+def test_any_mapping_is_accepted_or_refused_but_never_an_accident(payload):
+    try:
+        text = payload_text(payload, LIMIT)
+    except InvalidInput:
+        return
+    assert json.loads(text) == payload
+
+
+@given(st.integers() | st.floats() | st.datetimes(timezones=st.just(UTC)) | st.datetimes())
+def test_any_moment_is_accepted_as_a_finite_time_or_refused(at):
+    try:
+        fire_at = accepted(at=at).fire_at
+    except InvalidInput:
+        return
+    assert math.isfinite(fire_at)
+    assert datetime.fromtimestamp(fire_at, UTC).year >= 1970
+
+
+def test_a_payload_of_the_deepest_recursion_is_refused_without_breaking_the_interpreter():
+    with pytest.raises(InvalidInput, match="deeper than 32"):
+        payload_text(nested(sys.getrecursionlimit() * 2), LIMIT)

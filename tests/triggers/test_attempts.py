@@ -1,0 +1,415 @@
+"""An attempt: its start is fenced, its outcome is told once, and only what failed costs one of the attempts."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.errors import LeaseLost, StateRefused
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.claims import Started
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import (
+    Cancelled,
+    Corrupt,
+    Failed,
+    Released,
+    Rerouted,
+    Settlement,
+    Snoozed,
+    Succeeded,
+    is_poison,
+    must_run_alone,
+)
+from tests.triggers.life import BROKEN, HOPELESS, ack, claim_all, claim_one, emit, look, run_one, start, start_one
+from tests.virtual import NEW_YEAR
+
+
+def snapshot(core):
+    """Every column of every trigger."""
+    return core.rows("SELECT * FROM triggers ORDER BY seq")
+
+
+# Start
+
+
+def test_a_start_counts_the_attempt_and_says_when(core, clock):
+    emitted = emit(core)
+    claim = claim_one(core)
+    clock.advance(seconds=3)
+
+    started = start(core, claim)
+
+    stored = look(core, emitted.id)
+    assert (started.attempts, started.starts) == (stored.attempts, stored.starts) == (1, 1)
+    assert (stored.status, stored.started_at, stored.started_alone) == (TriggerStatus.CLAIMED, NEW_YEAR + 3, 0)
+    assert stored.is_started
+
+
+def test_a_second_start_of_the_same_claim_is_refused(core):
+    emit(core)
+    claim = claim_one(core)
+    start(core, claim)
+    before = snapshot(core)
+
+    with pytest.raises(LeaseLost):
+        start(core, claim)
+
+    assert snapshot(core) == before
+
+
+def test_a_claim_that_was_reclaimed_cannot_be_started(core):
+    emit(core)
+    late = claim_one(core, epoch=1)
+    core.do(core.claims.reclaim, 2)
+    before = snapshot(core)
+
+    with pytest.raises(LeaseLost, match="nothing was written"):
+        start(core, late)
+
+    assert snapshot(core) == before
+    assert start_one(core, epoch=2).attempts == 1
+
+
+def test_a_claim_that_was_cancelled_cannot_be_started(core):
+    emitted = emit(core)
+    claim = claim_one(core)
+    core.do(core.triggers.cancel, emitted.id)
+
+    with pytest.raises(LeaseLost):
+        start(core, claim)
+
+    assert look(core, emitted.id).reason == "cancelled"
+
+
+def test_what_expires_before_its_start_settles_as_stale_and_never_runs(core, clock):
+    emitted = emit(core, expires_at=NEW_YEAR + 10)
+    claim = claim_one(core)
+    clock.advance(seconds=10)
+
+    with pytest.raises(StateRefused, match="expired before it could start"):
+        start(core, claim)
+
+    stored = look(core, emitted.id)
+    assert (stored.status, stored.reason, stored.attempts) == (TriggerStatus.DONE, "stale", 0)
+    assert stored.settled_at == NEW_YEAR + 10
+    assert claim_all(core) == []
+
+
+def test_a_moment_before_it_expires_it_still_runs(core, clock):
+    emit(core, expires_at=NEW_YEAR + 10)
+    clock.advance(seconds=9.999)
+
+    assert start_one(core).attempts == 1
+
+
+def test_one_refused_start_of_many_costs_the_others_nothing(core, clock):
+    ids = [emit(core).id for _ in range(40)]
+    stale = emit(core, expires_at=NEW_YEAR + 1).id
+    claims = claim_all(core)
+    core.do(core.triggers.cancel, ids[3])
+    clock.advance(seconds=1)
+
+    answers = core.do(core.claims.start_all, claims)
+
+    assert [type(answer) for answer in answers] == [
+        *([Started] * 3),
+        LeaseLost,
+        *([Started] * 36),
+        StateRefused,
+    ]
+    assert [answer.claim.id for answer in answers if isinstance(answer, Started)] == [*ids[:3], *ids[4:]]
+    assert look(core, stale).reason == "stale"
+
+
+# The outcome: where each leads
+
+FAR = NEW_YEAR + 5_000
+OUTCOMES = [
+    (Succeeded(), TriggerStatus.DONE, "succeeded", None, 1),
+    (Cancelled(), TriggerStatus.DONE, "cancelled", "WORKFLOW_ABORTED", 1),
+    (HOPELESS, TriggerStatus.FAILED, "VALIDATION_ERROR", "VALIDATION_ERROR", 1),
+    (Corrupt(message="not JSON"), TriggerStatus.DEAD, "corrupt row", None, 1),
+    (BROKEN, TriggerStatus.PENDING, "AGENT_ERROR", "AGENT_ERROR", 1),
+    (Snoozed(until=FAR), TriggerStatus.PENDING, "snoozed", None, 0),
+    (Released(reason="shutdown"), TriggerStatus.PENDING, "shutdown", None, 0),
+    (Rerouted(session_id="s"), TriggerStatus.PENDING, "waits for session s", None, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "reason", "code", "attempts"), OUTCOMES, ids=[type(line[0]).__name__ for line in OUTCOMES]
+)
+def test_each_outcome_has_its_place_and_its_reason(core, clock, outcome, status, reason, code, attempts):
+    emitted = emit(core)
+    running = start_one(core)
+    clock.advance(seconds=1)
+
+    move = ack(core, running, outcome)
+
+    stored = look(core, emitted.id)
+    assert (move.status, move.reason) == (stored.status, stored.reason) == (status, reason)
+    assert (stored.error_code, stored.attempts, stored.starts) == (code, attempts, 1)
+    assert (stored.lease_token, stored.lease_until, stored.claimed_epoch) == (None, None, None)
+    assert stored.settled_at == (NEW_YEAR + 1 if status.is_settled else None)
+    assert stored.started_at == (NEW_YEAR if status.is_settled else None)
+    assert stored.updated_at == NEW_YEAR + 1
+
+
+def test_the_message_of_the_failure_stands_in_the_row(core):
+    emitted = emit(core)
+    hostile = "'; DROP TABLE triggers; -- \x00 \n “é” 😀"
+
+    run_one(core, Failed(code="AGENT_ERROR", message=hostile, retryable=False))
+
+    assert look(core, emitted.id).error_message == hostile
+
+
+def test_a_success_after_a_failure_leaves_no_error_behind(core, clock):
+    emitted = emit(core)
+    run_one(core, BROKEN)
+    clock.advance(hours=1)
+
+    run_one(core)
+
+    stored = look(core, emitted.id)
+    assert (stored.status, stored.attempts) == (TriggerStatus.DONE, 2)
+    assert (stored.error_code, stored.error_message) == (None, None)
+
+
+# Told once
+
+
+def test_a_second_ack_is_refused_and_changes_nothing(core, clock):
+    emit(core)
+    running = start_one(core)
+    ack(core, running, Succeeded())
+    before = snapshot(core)
+    clock.advance(seconds=5)
+
+    with pytest.raises(LeaseLost, match="nothing was written"):
+        ack(core, running, HOPELESS)
+
+    assert snapshot(core) == before
+
+
+@pytest.mark.parametrize("outcome", [line[0] for line in OUTCOMES], ids=[type(line[0]).__name__ for line in OUTCOMES])
+def test_a_late_consumer_cannot_settle_what_a_later_epoch_runs(core, outcome):
+    """It was reclaimed and claimed again, and the first consumer comes back with its outcome."""
+    emit(core)
+    late = start_one(core, epoch=1)
+    core.do(core.claims.reclaim, 2)
+    current = start_one(core, epoch=2)
+    before = snapshot(core)
+
+    with pytest.raises(LeaseLost):
+        ack(core, late, outcome)
+
+    assert snapshot(core) == before
+    assert ack(core, current, Succeeded()).status is TriggerStatus.DONE
+
+
+def test_a_consumer_whose_trigger_waits_again_cannot_settle_it(core):
+    emit(core)
+    late = start_one(core)
+    core.do(core.claims.reclaim, 2)
+    before = snapshot(core)
+
+    with pytest.raises(LeaseLost):
+        ack(core, late, Succeeded())
+
+    assert snapshot(core) == before
+
+
+def test_one_lost_lease_of_many_costs_the_others_nothing(core):
+    for _ in range(40):
+        emit(core)
+    running = [start(core, claim) for claim in claim_all(core)]
+    ack(core, running[7], Succeeded())
+
+    moves = core.do(core.claims.ack_all, [(claim, Succeeded()) for claim in running], lambda _: RetryPolicy())
+
+    assert isinstance(moves.pop(7), LeaseLost)
+    assert all(isinstance(move, Settlement) for move in moves)
+    assert {row["status"] for row in snapshot(core)} == {"DONE"}
+
+
+# Retry
+
+
+def test_a_failed_trigger_comes_back_when_its_backoff_ends_and_not_before(core, clock):
+    emitted = emit(core)
+
+    move = run_one(core, BROKEN)
+
+    assert move.not_before is not None
+    assert move.not_before == NEW_YEAR + RetryPolicy().backoff(emitted.id, 1)
+    assert look(core, emitted.id).due_at == look(core, emitted.id).not_before == move.not_before
+    assert claim_all(core) == []
+    clock.advance(seconds=move.not_before - NEW_YEAR + 0.001)
+    assert start_one(core).attempts == 2
+
+
+def waits_of(core, clock, *, failures, policy, outcome=BROKEN):
+    """Fail so often in a row; the wait after each."""
+    waits = []
+    for _ in range(failures):
+        move = run_one(core, outcome, policy)
+        waits.append(move.not_before - clock.now())
+        clock.advance(seconds=waits[-1])
+    return waits
+
+
+def test_four_failures_in_a_row_wait_longer_each_time(core, clock):
+    emit(core)
+
+    waits = waits_of(core, clock, failures=4, policy=RetryPolicy())
+
+    assert waits == sorted(set(waits))
+    assert waits[3] > 4 * waits[0]
+
+
+def test_no_wait_is_longer_than_the_cap(core, clock):
+    emit(core)
+
+    waits = waits_of(core, clock, failures=8, policy=RetryPolicy(max_attempts=99, base=10, cap=15))
+
+    assert max(waits) <= 15
+
+
+@pytest.mark.parametrize(("asked", "wait"), [(500.0, 500.0), (0.5, None), (None, None)])
+def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one(core, clock, asked, wait):
+    emitted = emit(core)
+    slow_down = Failed(code="RATE_LIMIT", message="slow down", retryable=True, retry_after=asked)
+
+    [waited] = waits_of(core, clock, failures=1, policy=RetryPolicy(), outcome=slow_down)
+
+    assert waited == pytest.approx(wait or RetryPolicy().backoff(emitted.id, 1), abs=1e-6)
+
+
+def test_after_the_last_attempt_it_is_a_dead_letter_that_never_fires_again(core, clock):
+    emitted = emit(core)
+    waits_of(core, clock, failures=4, policy=RetryPolicy())
+
+    last = run_one(core, BROKEN)
+    clock.advance(hours=24 * 365)
+    core.do(core.claims.reclaim, 2)
+
+    stored = look(core, emitted.id)
+    assert (last.status, last.reason) == (TriggerStatus.DEAD, "attempts spent")
+    assert (stored.status, stored.attempts) == (TriggerStatus.DEAD, 5)
+    assert (stored.error_code, stored.error_message) == ("AGENT_ERROR", "it broke")
+    assert claim_all(core, epoch=2) == []
+
+
+def test_a_trigger_may_say_itself_how_often_it_is_tried(core, clock):
+    emit(core, max_attempts=2, priority=1)
+    waits_of(core, clock, failures=1, policy=RetryPolicy(max_attempts=9))
+
+    assert run_one(core, BROKEN, RetryPolicy(max_attempts=9)).status is TriggerStatus.DEAD
+
+
+def test_with_one_attempt_the_first_failure_is_the_last(core):
+    emit(core)
+
+    assert run_one(core, BROKEN, RetryPolicy(max_attempts=1)).status is TriggerStatus.DEAD
+
+
+# What gives the attempt back
+
+
+@pytest.mark.parametrize("outcome", [Snoozed(until=NEW_YEAR), Released(reason="shutdown"), Rerouted(session_id="s")])
+def test_what_ends_without_an_outcome_may_happen_for_ever_and_spends_nothing(core, outcome):
+    emitted = emit(core)
+
+    for _ in range(10):
+        run_one(core, outcome)
+
+    stored = look(core, emitted.id)
+    assert (stored.attempts, stored.starts) == (0, 10)
+    assert run_one(core, BROKEN, RetryPolicy(max_attempts=2)).status is TriggerStatus.PENDING
+
+
+def test_a_snoozed_trigger_is_due_when_it_asked_to_be(core, clock):
+    emit(core)
+    run_one(core, Snoozed(until=FAR))
+    clock.advance(seconds=4_999)
+
+    too_early = claim_all(core)
+    clock.advance(seconds=1)
+
+    assert too_early == []
+    assert claim_one(core).attempts == 0
+
+
+def test_a_rerouted_trigger_waits_in_the_lane_of_its_session(core):
+    emitted = emit(core)
+
+    run_one(core, Rerouted(session_id="s"))
+
+    assert claim_all(core, busy_lanes=["s"]) == []
+    assert (claim_one(core).lane, look(core, emitted.id).session_id) == ("s", None)
+
+
+def test_a_router_may_put_a_running_trigger_into_a_session(core):
+    emitted = emit(core)
+    running = start_one(core)
+
+    core.do(core.claims.join_lane, running, "s")
+
+    assert (look(core, emitted.id).session_id, look(core, emitted.id).lane) == (None, "s")
+
+
+def test_a_router_whose_trigger_was_reclaimed_cannot_move_it(core):
+    emitted = emit(core)
+    late = start_one(core)
+    core.do(core.claims.reclaim, 2)
+
+    with pytest.raises(LeaseLost):
+        core.do(core.claims.join_lane, late, "s")
+
+    assert look(core, emitted.id).lane is None
+
+
+def test_claims_that_were_not_started_can_be_handed_back_and_a_lost_one_is_let_be(core):
+    first, second = emit(core, priority=1), emit(core)
+    claims = claim_all(core)
+    core.do(core.triggers.cancel, first.id)
+
+    released = core.do(core.claims.release_unstarted, claims)
+
+    assert released == 1
+    assert look(core, first.id).status is TriggerStatus.DONE
+    assert (look(core, second.id).status, look(core, second.id).reason) == (TriggerStatus.PENDING, "released")
+    assert look(core, second.id).attempts == 0
+
+
+def test_an_epoch_that_ends_in_order_gives_back_everything_it_held_and_every_attempt(core):
+    started, unstarted, settled = emit(core, priority=1), emit(core, priority=2), emit(core, priority=0)
+    run_claim = claim_all(core)
+    ack(core, start(core, run_claim[0]), Succeeded())
+    start(core, run_claim[1])
+
+    released = core.do(core.claims.release_epoch, 1)
+
+    assert released == 2
+    assert [look(core, one.id).status for one in (started, unstarted)] == [TriggerStatus.PENDING] * 2
+    assert [look(core, one.id).attempts for one in (started, unstarted)] == [0, 0]
+    assert look(core, settled.id).status is TriggerStatus.DONE
+
+
+# Poison
+
+
+@pytest.mark.parametrize(
+    ("crash_count", "started_alone", "poison"),
+    [(1, False, False), (2, False, False), (9, False, False), (1, True, False), (2, True, False), (3, True, True)],
+)
+def test_only_the_third_crash_and_only_alone_is_a_proof(crash_count, started_alone, poison):
+    assert is_poison(crash_count, started_alone) is poison
+
+
+@pytest.mark.parametrize(("crash_count", "alone"), [(0, False), (1, False), (2, True), (3, True)])
+def test_what_was_in_two_crashes_runs_alone(core, crash_count, alone):
+    emit(core)
+
+    assert must_run_alone(claim_one(core)._replace(crash_count=crash_count)) is alone

@@ -1,0 +1,212 @@
+"""The claim stays flat: every statement of a claim's life seeks, and rows that are not taken are not visited.
+
+The table of these tests holds 100,000 triggers due soon and 100,000 settled ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.executions.recorder import Recorder, Routed
+from craftcore.storage.transaction import Transaction
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.claims import Started
+from craftcore.triggers.model import TriggerSpec
+from craftcore.triggers.settlement import Outcome, Released, Succeeded
+from tests.triggers.life import BROKEN
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+
+MANY = 100_000
+
+WALKS = ("SCAN triggers", "SCAN executions", "SCAN events")
+OVER_ALL_CLAIMS = "SCAN triggers USING INDEX triggers_claimed"
+"""What the boot does: that index holds what is claimed and nothing else."""
+
+FILL = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :many)
+INSERT INTO triggers (
+    id, source, workflow, fire_at, due_at, priority, lane, session_id, payload_json,
+    status, reason, dedup_key, dedup_scope, created_at, updated_at, settled_at
+)
+SELECT :prefix || n, 'IMMEDIATE', 'greet', :fire_at + n * 1e-3, :fire_at + n * 1e-3, 5 + n % 5, :lane, :lane, '{}',
+       :status, :reason, :prefix || n, 'ever', :now, :now, :settled_at
+  FROM numbers
+"""
+
+
+def fill(tx, prefix, *, fire_at, lane=None, settled=False, many=MANY):
+    tx.run(
+        FILL,
+        many=many,
+        prefix=prefix,
+        fire_at=fire_at,
+        lane=lane,
+        status="DONE" if settled else "PENDING",
+        reason="succeeded" if settled else None,
+        settled_at=NEW_YEAR if settled else None,
+        now=NEW_YEAR,
+    )
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory) -> Iterator[VirtualCore]:
+    core = VirtualCore(tmp_path_factory.mktemp("crowded") / "agent.db", VirtualClock())
+    with core.transaction() as tx:
+        fill(tx, "soon-", fire_at=NEW_YEAR + 10)
+        fill(tx, "done-", fire_at=NEW_YEAR - 1e6, settled=True)
+    yield core
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory) -> Iterator[VirtualCore]:
+    core = VirtualCore(tmp_path_factory.mktemp("empty") / "agent.db", VirtualClock())
+    yield core
+    core.close()
+
+
+@contextmanager
+def undone(core: VirtualCore) -> Iterator[Transaction]:
+    """A transaction of which nothing stays."""
+    connection = core.database.connect()
+    connection.execute("BEGIN IMMEDIATE")
+    yield Transaction(connection, core.clock.now())
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def connection_of(tx: Transaction) -> apsw.Connection:
+    return tx._connection
+
+
+def steps_of(tx: Transaction, work: Callable[[], object]) -> int:
+    """How many steps SQLite's machine takes for it, rows visited included."""
+    steps = 0
+
+    def count(event):
+        nonlocal steps
+        steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    connection_of(tx).trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
+    work()
+    connection_of(tx).trace_v2(0, None)
+    return steps
+
+
+def whole_life(core: VirtualCore, tx: Transaction) -> None:
+    """Every rule that the engine runs on its way, and every one that finds a row by id or key."""
+    triggers, leases, recorder = core.triggers, core.claims, Recorder()
+    specs = [
+        a_trigger(dedup_key="key", session_id="s"),
+        a_trigger(id="mine"),
+        a_trigger(task_id="t", priority=1),
+        a_trigger(session_id="s", source="MESSAGE", supersedes="session"),
+        a_trigger(dedup_key="soon-7"),
+        a_trigger(dedup_key="soon-8", on_duplicate="replace"),
+    ]
+    triggers.emit_all(tx, [triggers.accept(spec) for spec in specs])
+    claims = leases.claim(tx, epoch=1, limit=10, busy_lanes=["x", "y"]).claims
+    leases.extend_leases(tx, 1)
+    leases.cancel_requests(tx, 1)
+    leases.reclaim_strays(tx, 1, {(claim.seq, claim.lease_token) for claim in claims[1:]})
+    answers = leases.start_all(tx, claims)
+    started = [answer.claim for answer in answers if isinstance(answer, Started)]
+    records = recorder.open_all(tx, 1, [(claim, Routed("greet", "explicit workflow")) for claim in started])
+    outcomes: list[Outcome] = [Succeeded(), BROKEN, Released(reason="shutdown"), Succeeded()]
+    leases.ack_all(tx, list(zip(started, outcomes, strict=False)), lambda _: RetryPolicy())
+    recorder.close_all(tx, list(zip(records, outcomes, strict=False)))
+    leases.claim(tx, epoch=1, limit=1, before_rank=NEW_YEAR + 1e6)
+    leases.release_epoch(tx, 1)
+    leases.claim(tx, epoch=1, limit=1)
+    leases.reclaim(tx, 2)
+    triggers.cancel(tx, "soon-9")
+
+
+def test_every_statement_of_a_claims_life_seeks_and_none_walks_through_the_table(crowded):
+    statements: dict[str, Any] = {}
+
+    def note(_cursor, sql, bindings):
+        statements.setdefault(sql, bindings)
+        return True
+
+    with undone(crowded) as tx:
+        connection_of(tx).exec_trace = note
+        whole_life(crowded, tx)
+        connection_of(tx).exec_trace = None
+
+        plans = {
+            sql: [row[3] for row in connection_of(tx).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+            for sql, bindings in statements.items()
+        }
+
+    assert len(plans) > 15
+    lines = {(line, sql) for sql, plan in plans.items() for line in plan}
+    walks = {(line, sql) for line, sql in lines if line.startswith(WALKS) and line != OVER_ALL_CLAIMS}
+    sorts = {(line, sql) for line, sql in lines if "TEMP B-TREE" in line and "triggers" in sql}
+    assert walks == set()
+    assert sorts == set()
+
+
+def test_this_test_would_see_a_walk(crowded):
+    with undone(crowded) as tx:
+        plan = [row[3] for row in tx.tuples("EXPLAIN QUERY PLAN SELECT id FROM triggers WHERE reason = 'x'")]
+
+    assert plan == ["SCAN triggers"]
+
+
+def claiming(core: VirtualCore, tx: Transaction, **how: Any) -> int:
+    """Steps of a claim for which ten triggers are due, after a first one that prepared the statements."""
+    due = [TriggerSpec(workflow="greet", priority=priority, at=NEW_YEAR - 1) for priority in [5, 6, 7, 8, 9] * 2]
+    core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in due])
+    arguments = {"epoch": 1, "limit": 100, **how}
+    return steps_of(tx, lambda: core.claims.claim(tx, **arguments))
+
+
+def test_a_hundred_thousand_triggers_due_soon_and_as_many_settled_add_nothing_to_a_claim(crowded, empty):
+    with undone(empty) as tx:
+        alone = claiming(empty, tx)
+    with undone(crowded) as tx:
+        beside_many = claiming(crowded, tx)
+
+    assert beside_many <= alone + 1_000
+
+
+def test_an_idle_look_visits_no_row_that_is_not_due(crowded):
+    with undone(crowded) as tx:
+        steps = steps_of(tx, lambda: crowded.claims.claim(tx, epoch=1, limit=100))
+
+    assert steps < 1_000
+
+
+def test_what_is_due_beyond_the_limit_is_not_visited(crowded, empty):
+    """A hundred thousand due triggers without a lane: a claim of ten costs what it costs among twenty."""
+    with undone(empty) as tx:
+        fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=20)
+        few = claiming(empty, tx, limit=10)
+    with undone(crowded) as tx:
+        tx.run("UPDATE triggers SET fire_at = fire_at - 1e5, due_at = due_at - 1e5 WHERE status = 'PENDING'")
+        many = claiming(crowded, tx, limit=10)
+
+    assert many <= few + 1_000
+
+
+def test_a_lane_that_is_not_busy_is_visited_no_further_than_its_share_of_the_window(empty):
+    """A session with a hundred thousand due messages: one is claimed, and the look ends after a few of the rest."""
+    with undone(empty) as tx:
+        fill(tx, "crowd-", fire_at=NEW_YEAR - 1e5, lane="crowd")
+        steps = claiming(empty, tx, limit=10)
+
+    assert steps < 5_000
+
+
+def test_the_boot_finds_its_orphans_without_visiting_the_rest(crowded):
+    with undone(crowded) as tx:
+        crowded.claims.claim(tx, epoch=1, limit=0)
+        steps = steps_of(tx, lambda: crowded.claims.reclaim(tx, 2))
+
+    assert steps < 100

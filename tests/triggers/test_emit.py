@@ -1,0 +1,330 @@
+"""Emit: one durable row for what was meant once, and no duplicate is ever hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.core import Core
+from craftcore.errors import DuplicateTrigger, InvalidInput, LeaseLost
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Succeeded
+from tests.triggers.life import BROKEN, HOPELESS, ack, claim_one, emit, look, run_one, start, start_one
+from tests.virtual import NEW_YEAR, a_trigger
+
+
+def emit_batch(core, *specs):
+    """Many in one commit, as a writer that groups callers does it."""
+    rows = [core.triggers.accept(spec) for spec in specs]
+    return core.do(core.triggers.emit_all, rows)
+
+
+def test_an_emitted_trigger_is_on_disk_for_any_other_reader(core):
+    emitted = emit(core, payload={"name": "Ada"})
+
+    other = Core(core.database.path, core.config)
+    with other.reading() as reader:
+        rows = reader.all("SELECT id, status, payload_json FROM triggers")
+    assert rows == [{"id": emitted.id, "status": "PENDING", "payload_json": '{"name":"Ada"}'}]
+    assert (emitted.created, emitted.status, emitted.due_at) == (True, TriggerStatus.PENDING, NEW_YEAR)
+
+
+def test_what_is_rolled_back_was_never_emitted(core):
+    def emit_and_stumble(tx):
+        core.triggers.emit(tx, a_trigger())
+        return 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        core.do(emit_and_stumble)
+
+    assert core.rows("SELECT id FROM triggers") == []
+
+
+def test_triggers_without_a_key_never_collide(core):
+    emitted = [emit(core, payload={"same": True}) for _ in range(3)]
+
+    assert len({one.id for one in emitted}) == 3
+    assert all(one.created for one in emitted)
+
+
+def test_the_second_emit_of_a_key_makes_no_row_and_names_the_first(core):
+    first = emit(core, dedup_key="k", payload={"n": 1})
+
+    second = emit(core, dedup_key="k", payload={"n": 1})
+
+    assert (second.id, second.created, second.status) == (first.id, False, TriggerStatus.PENDING)
+    assert not second.payload_differs
+    assert len(core.rows("SELECT id FROM triggers")) == 1
+
+
+@pytest.mark.parametrize("scope", ["ever", "active"])
+def test_another_payload_under_the_same_key_is_said_and_the_first_stands(core, scope):
+    first = emit(core, dedup_key="k", dedup_scope=scope, payload={"n": 1})
+
+    second = emit(core, dedup_key="k", dedup_scope=scope, payload={"n": 2})
+
+    assert (second.id, second.created, second.payload_differs) == (first.id, False, True)
+    assert look(core, first.id).payload_json == '{"n":1}'
+
+
+def test_the_order_of_keys_in_a_payload_is_no_difference(core):
+    emit(core, dedup_key="k", payload={"a": 1, "b": 2})
+
+    assert not emit(core, dedup_key="k", payload={"b": 2, "a": 1}).payload_differs
+
+
+@pytest.mark.parametrize(
+    ("outcome", "settled"), [(None, TriggerStatus.DONE), (HOPELESS, TriggerStatus.FAILED)], ids=["done", "failed"]
+)
+def test_a_key_for_ever_blocks_after_the_first_is_settled_and_an_active_one_does_not(core, outcome, settled):
+    ever = emit(core, dedup_key="once", dedup_scope="ever")
+    run_one(core, outcome)
+    emit(core, dedup_key="again", dedup_scope="active")
+    run_one(core, outcome)
+
+    once, again = (emit(core, dedup_key=key) for key in ("once", "again"))
+
+    assert (once.id, once.created, once.status) == (ever.id, False, settled)
+    assert again.created
+
+
+def test_an_active_key_blocks_while_the_first_is_claimed_and_while_it_runs(core):
+    emit(core, dedup_key="k", dedup_scope="active")
+    claim = claim_one(core)
+    while_claimed = emit(core, dedup_key="k", dedup_scope="active")
+    start(core, claim)
+
+    while_running = emit(core, dedup_key="k", dedup_scope="active")
+
+    assert not while_claimed.created
+    assert (while_running.created, while_running.status) == (False, TriggerStatus.CLAIMED)
+
+
+def test_the_scope_of_the_row_that_stands_decides_not_the_one_asked_for(core):
+    first = emit(core, dedup_key="k", dedup_scope="ever")
+    run_one(core)
+
+    assert emit(core, dedup_key="k", dedup_scope="active").id == first.id
+
+
+def test_the_same_id_emitted_twice_is_one_row(core):
+    """The outcome of the first emit was unknown to its caller, who emits the same spec again."""
+    first = emit(core, id="mine", payload={"n": 1})
+
+    again = emit(core, id="mine", payload={"n": 1})
+    run_one(core)
+    settled = emit(core, id="mine", payload={"n": 2})
+
+    assert (first.created, again.created) == (True, False)
+    assert (settled.id, settled.status, settled.payload_differs) == ("mine", TriggerStatus.DONE, True)
+    assert len(core.rows("SELECT id FROM triggers")) == 1
+
+
+def test_the_id_is_looked_up_before_the_key(core):
+    emit(core, id="a", dedup_key="k")
+    emit(core, id="b")
+
+    assert emit(core, id="b", dedup_key="k").id == "b"
+    assert emit(core, id="c", dedup_key="k").id == "a"
+
+
+# on_duplicate = error
+
+
+@pytest.mark.parametrize("held", [{"dedup_key": "k"}, {"id": "mine"}], ids=["key", "id"])
+def test_who_asked_for_an_error_gets_it_with_the_id_of_the_one_that_stands(core, held):
+    first = emit(core, payload={"n": 1}, **held)
+
+    with pytest.raises(DuplicateTrigger) as refused:
+        emit(core, payload={"n": 2}, on_duplicate="error", **held)
+
+    assert refused.value.details["id"] == first.id
+    assert "nothing was written" in refused.value.message
+    assert look(core, first.id).payload_json == '{"n":1}'
+    assert len(core.rows("SELECT id FROM triggers")) == 1
+
+
+def test_asking_for_an_error_changes_nothing_where_there_is_no_duplicate(core):
+    assert emit(core, dedup_key="k", on_duplicate="error").created
+
+
+# on_duplicate = replace
+
+
+def test_a_waiting_trigger_takes_the_new_payload_time_and_priority(core, clock):
+    first = emit(core, dedup_key="k", payload={"n": 1}, description="old", delay=60)
+    clock.advance(seconds=1)
+
+    second = emit(core, dedup_key="k", on_duplicate="replace", payload={"n": 2}, delay=600, priority=3, expires_at=2e9)
+
+    stored = look(core, first.id)
+    assert (second.id, second.created, second.payload_differs) == (first.id, False, False)
+    assert second.due_at == stored.due_at == NEW_YEAR + 601
+    assert (stored.payload_json, stored.priority, stored.description, stored.expires_at) == ('{"n":2}', 3, None, 2e9)
+    assert (stored.created_at, stored.updated_at) == (NEW_YEAR, NEW_YEAR + 1)
+
+
+def test_a_replaced_trigger_forgets_its_backoff(core):
+    emit(core, dedup_key="k")
+    run_one(core, BROKEN)
+
+    replaced = emit(core, dedup_key="k", on_duplicate="replace")
+
+    assert replaced.due_at == look(core, replaced.id).due_at == NEW_YEAR
+
+
+def test_replacing_what_was_claimed_but_not_started_takes_the_claim_away(core):
+    """It sits in an engine's heap with the old payload: its start must be refused."""
+    emit(core, dedup_key="k", payload={"n": 1})
+    old = claim_one(core)
+
+    replaced = emit(core, dedup_key="k", on_duplicate="replace", payload={"n": 2})
+
+    assert replaced.status is TriggerStatus.PENDING
+    with pytest.raises(LeaseLost):
+        start(core, old)
+    assert start_one(core).payload_json == '{"n":2}'
+
+
+def test_what_was_started_is_not_replaced_and_that_is_said(core):
+    emit(core, dedup_key="k", payload={"n": 1})
+    running = start_one(core)
+
+    refused = emit(core, dedup_key="k", on_duplicate="replace", payload={"n": 2})
+
+    assert (refused.id, refused.created, refused.payload_differs) == (running.id, False, True)
+    assert refused.status is TriggerStatus.CLAIMED
+    assert look(core, running.id).payload_json == '{"n":1}'
+    assert ack(core, running, BROKEN).status is TriggerStatus.PENDING
+
+
+def test_what_is_settled_is_not_replaced(core):
+    first = emit(core, dedup_key="k", payload={"n": 1})
+    run_one(core)
+
+    refused = emit(core, dedup_key="k", on_duplicate="replace", payload={"n": 2})
+
+    assert (refused.id, refused.status, refused.payload_differs) == (first.id, TriggerStatus.DONE, True)
+    assert look(core, first.id).status is TriggerStatus.DONE
+
+
+# Many in one commit
+
+
+def test_a_batch_gets_an_answer_each_in_the_order_given(core):
+    standing = emit(core, dedup_key="k")
+
+    a, b, c, d = emit_batch(
+        core,
+        a_trigger(id="a"),
+        a_trigger(dedup_key="k"),
+        a_trigger(dedup_key="k", on_duplicate="error"),
+        a_trigger(),
+    )
+
+    assert (a.id, a.created) == ("a", True)
+    assert (b.id, b.created) == (standing.id, False)
+    assert isinstance(c, DuplicateTrigger)
+    assert d.created
+    assert {row["id"] for row in core.rows("SELECT id FROM triggers")} == {standing.id, "a", d.id}
+
+
+def test_two_of_a_key_in_one_batch_are_one_row(core):
+    first, second = emit_batch(core, a_trigger(dedup_key="k"), a_trigger(dedup_key="k"))
+
+    assert first.created
+    assert (second.id, second.created) == (first.id, False)
+
+
+def test_a_batch_is_stored_in_the_order_given_whatever_its_triggers_carry(core):
+    """Equal in time and priority, the order of a session's messages is the order in which they were emitted."""
+    specs = [
+        a_trigger(id="1"),
+        a_trigger(payload={"n": 2}),
+        a_trigger(dedup_key="3"),
+        a_trigger(payload={"n": 4}),
+        a_trigger(session_id="s", supersedes="session"),
+        a_trigger(payload={"n": 6}),
+    ]
+
+    answers = [one_answer([answer]) for answer in emit_batch(core, *specs)]
+
+    stored = [row["id"] for row in core.rows("SELECT id FROM triggers ORDER BY seq")]
+    assert stored == [answer.id for answer in answers]
+
+
+# Supersede
+
+
+def test_a_newer_trigger_of_a_session_settles_the_older_one_and_they_are_linked(core, clock):
+    older = emit(core, source="MESSAGE", session_id="s")
+    clock.advance(seconds=1)
+
+    newer = emit(core, source="MESSAGE", session_id="s", supersedes="session")
+
+    settled = look(core, older.id)
+    assert (settled.status, settled.reason, settled.superseded_by) == (TriggerStatus.DONE, "superseded", newer.id)
+    assert settled.settled_at == clock.now()
+    assert claim_one(core).id == newer.id
+
+
+def test_only_the_same_source_of_the_same_session_is_superseded(core):
+    kept = [
+        emit(core, source="MESSAGE", session_id="other"),
+        emit(core, source="MEMORY", session_id="s"),
+        emit(core, source="MESSAGE"),
+    ]
+
+    emit(core, source="MESSAGE", session_id="s", supersedes="session")
+
+    assert [look(core, one.id).status for one in kept] == [TriggerStatus.PENDING] * 3
+
+
+def test_what_is_claimed_but_not_started_is_superseded_and_its_start_refused(core):
+    emit(core, source="MESSAGE", session_id="s")
+    old = claim_one(core)
+
+    emit(core, source="MESSAGE", session_id="s", supersedes="session")
+
+    with pytest.raises(LeaseLost):
+        start(core, old)
+    assert look(core, old.id).reason == "superseded"
+
+
+def test_what_was_started_is_not_superseded_and_settles_as_usual(core):
+    emit(core, source="MESSAGE", session_id="s")
+    running = start_one(core)
+
+    emit(core, source="MESSAGE", session_id="s", supersedes="session")
+
+    assert look(core, running.id).superseded_by is None
+    assert ack(core, running, Succeeded()).reason == "succeeded"
+
+
+def test_superseding_reaches_back_within_its_own_batch(core):
+    older, newer = emit_batch(core, a_trigger(session_id="s"), a_trigger(session_id="s", supersedes="session"))
+
+    assert look(core, older.id).superseded_by == newer.id
+
+
+def test_a_superseded_trigger_is_not_revived_by_a_restart(core):
+    older = emit(core, session_id="s")
+    newer = emit(core, session_id="s", supersedes="session")
+
+    core.do(core.claims.reclaim, 2)
+
+    assert look(core, older.id).status is TriggerStatus.DONE
+    assert claim_one(core, epoch=2).id == newer.id
+
+
+def test_a_duplicate_supersedes_nothing(core):
+    older = emit(core, session_id="s", dedup_key="k")
+
+    emit(core, session_id="s", dedup_key="k", supersedes="session")
+
+    assert look(core, older.id).status is TriggerStatus.PENDING
+
+
+def test_superseding_without_a_session_is_refused(core):
+    with pytest.raises(InvalidInput, match="needs a session_id"):
+        emit(core, supersedes="session")

@@ -1,0 +1,66 @@
+"""There is one way in: emit writes the row, and what runs was claimed from the table.
+
+Read off the sources, as `test_layers.py` does: a second way in could not be added by accident.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "craftcore"
+MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+
+INSERTS = re.compile(r"\b(INSERT(\s+OR\s+\w+)?|REPLACE)\s+INTO\s+[\"\[`]?triggers\b", re.IGNORECASE)
+
+
+def inserts_triggers(source: str) -> bool:
+    """Whether a text of the module makes rows of `triggers`."""
+    texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return any(isinstance(text, str) and INSERTS.search(text) for text in texts)
+
+
+def puts_into_the_queue(source: str) -> bool:
+    """Whether the module pushes onto a queue of triggers, whatever it calls it."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr in {"push", "heappush"} for call in calls)
+
+
+def test_only_the_store_inserts_triggers():
+    assert [name for name, source in MODULES.items() if inserts_triggers(source)] == ["triggers/store.py"]
+
+
+def test_only_emit_asks_the_store_to_insert():
+    asking = {name: source.count(".insert_all(") for name, source in MODULES.items() if ".insert_all(" in source}
+
+    assert list(asking) == ["triggers/service.py"]
+    emit_all = MODULES["triggers/service.py"].split("def emit_all", 1)[1].split("\n    def ", 1)[0]
+    assert emit_all.count(".insert_all(") == asking["triggers/service.py"]
+
+
+def test_only_the_feeder_puts_into_the_queue():
+    pushing = {name for name, source in MODULES.items() if puts_into_the_queue(source)}
+
+    assert pushing == {"engine/feeder.py", "engine/queue.py"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'SQL = "INSERT INTO triggers (id) VALUES (1)"',
+        'SQL = """\n  insert or ignore\n  into triggers (id)"""',
+        "SQL = 'REPLACE INTO \"triggers\" VALUES (1)'",
+        'f"INSERT INTO triggers ({columns})"',
+    ],
+)
+def test_a_second_way_in_would_be_seen(source):
+    assert inserts_triggers(source)
+
+
+def test_a_second_hand_on_the_queue_would_be_seen():
+    assert puts_into_the_queue("self._queue.push(claim)")
+    assert puts_into_the_queue("heapq.heappush(queue._heap, claim)")
+    assert not puts_into_the_queue("self._queue.pop()")

@@ -1,0 +1,278 @@
+"""The operator's hands: cancel, requeue, discard. Each says no, and why, where the state does not allow it."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.errors import LeaseLost, NotFound, StateRefused
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Released, Rerouted, Snoozed, Succeeded
+from tests.triggers.life import (
+    BROKEN,
+    HOPELESS,
+    ack,
+    claim_all,
+    claim_one,
+    emit,
+    look,
+    run_one,
+    start,
+    start_one,
+)
+from tests.virtual import NEW_YEAR
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def cancel(core, trigger_id, **how):
+    return core.do(core.triggers.cancel, trigger_id, **how)
+
+
+def requeue(core, trigger_id):
+    return core.do(core.triggers.requeue, trigger_id)
+
+
+# Cancel
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_what_waits_is_cancelled_at_once_with_the_reason_given(core, clock, delay):
+    emitted = emit(core, delay=delay)
+    clock.advance(seconds=1)
+
+    cancelled = cancel(core, emitted.id, reason="not needed any more")
+
+    assert (cancelled.status, cancelled.reason) == (TriggerStatus.DONE, "not needed any more")
+    assert (cancelled.error_code, cancelled.settled_at) == ("WORKFLOW_ABORTED", NEW_YEAR + 1)
+    clock.advance(hours=1)
+    assert claim_all(core) == []
+
+
+def test_what_sits_in_the_heap_is_cancelled_at_once_and_its_start_refused(core):
+    emitted = emit(core)
+    claim = claim_one(core)
+
+    cancelled = cancel(core, emitted.id)
+
+    assert cancelled.status is TriggerStatus.DONE
+    with pytest.raises(LeaseLost):
+        start(core, claim)
+
+
+def test_what_runs_is_asked_to_stop_and_the_engine_hears_it(core):
+    emitted = emit(core)
+    running = start_one(core, epoch=3)
+
+    asked = cancel(core, emitted.id)
+
+    assert (asked.status, asked.cancel_requested_at) == (TriggerStatus.CLAIMED, NEW_YEAR)
+    assert core.do(core.claims.cancel_requests, 3) == [running.seq]
+    assert core.do(core.claims.cancel_requests, 4) == []
+
+
+def test_asking_twice_is_harmless(core):
+    emitted = emit(core)
+    running = start_one(core)
+    cancel(core, emitted.id)
+
+    cancel(core, emitted.id)
+
+    assert core.do(core.claims.cancel_requests, 1) == [running.seq]
+
+
+def test_what_succeeds_before_the_cancellation_reaches_it_has_succeeded(core):
+    emitted = emit(core)
+    running = start_one(core)
+    cancel(core, emitted.id)
+
+    move = ack(core, running, Succeeded())
+
+    assert (move.status, look(core, emitted.id).reason) == (TriggerStatus.DONE, "succeeded")
+
+
+@pytest.mark.parametrize("outcome", [BROKEN, Snoozed(until=NEW_YEAR), Released(reason="x"), Rerouted(session_id="s")])
+def test_what_would_come_back_but_was_to_be_cancelled_does_not_come_back(core, outcome):
+    """It fails, or hands itself back, before the cancellation reaches its code."""
+    wanted, unwanted = emit(core), emit(core)
+    running = [start(core, claim) for claim in claim_all(core)]
+    cancel(core, unwanted.id)
+
+    moves = core.do(core.claims.ack_all, [(claim, outcome) for claim in running], lambda _: RetryPolicy())
+
+    stored = look(core, unwanted.id)
+    assert [move.status for move in moves] == [TriggerStatus.PENDING, TriggerStatus.DONE]
+    assert look(core, wanted.id).status is TriggerStatus.PENDING
+    assert (stored.status, stored.reason, stored.error_code) == (TriggerStatus.DONE, "cancelled", "WORKFLOW_ABORTED")
+
+
+def test_a_claim_that_nobody_holds_and_nobody_wants_is_settled_by_the_sweep(core):
+    emitted = emit(core)
+    start_one(core)
+    cancel(core, emitted.id)
+
+    core.do(core.claims.reclaim_strays, 1, set())
+
+    assert look(core, emitted.id).reason == "cancelled"
+    assert claim_all(core) == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [(Succeeded(), "is DONE (succeeded)"), (HOPELESS, "is FAILED (VALIDATION_ERROR)"), (BROKEN, "is DEAD (attempts")],
+    ids=["done", "failed", "dead"],
+)
+def test_what_is_settled_cannot_be_cancelled(core, outcome, said):
+    emitted = emit(core)
+    run_one(core, outcome, ONCE)
+    before = look(core, emitted.id)
+
+    with pytest.raises(StateRefused) as refused:
+        cancel(core, emitted.id)
+
+    assert said in refused.value.message
+    assert look(core, emitted.id) == before
+
+
+def test_everything_live_is_cancelled_at_once_and_what_is_settled_stays_as_it_was(core):
+    done = emit(core)
+    run_one(core)
+    dead = emit(core)
+    run_one(core, BROKEN, ONCE)
+    running, claimed, waiting, later = (emit(core, priority=n) for n in (1, 2, 3, 4))
+    claims = claim_all(core, limit=2)
+    start(core, claims[0])
+
+    cancelled = core.do(core.triggers.cancel_all, "wiped")
+
+    assert cancelled == 4
+    assert [look(core, one.id).reason for one in (claimed, waiting, later)] == ["wiped"] * 3
+    assert look(core, running.id).cancel_requested_at is not None
+    assert [look(core, one.id).reason for one in (done, dead)] == ["succeeded", "attempts spent"]
+    assert claim_all(core) == []
+
+
+# Requeue
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [(BROKEN, TriggerStatus.DEAD), (HOPELESS, TriggerStatus.FAILED)],
+    ids=["dead", "failed"],
+)
+def test_a_dead_or_failed_trigger_gets_another_life_with_all_its_attempts_due_now(core, clock, outcome, status):
+    emitted = emit(core, expires_at=NEW_YEAR + 60)
+    run_one(core, outcome, ONCE)
+    assert look(core, emitted.id).status is status
+    clock.advance(hours=1)
+
+    requeued = requeue(core, emitted.id)
+
+    assert (requeued.status, requeued.reason) == (TriggerStatus.PENDING, "requeued")
+    assert (requeued.attempts, requeued.crash_count, requeued.starts) == (0, 0, 1)
+    assert (requeued.due_at, requeued.expires_at, requeued.settled_at) == (clock.now(), None, None)
+    assert (requeued.error_code, requeued.error_message) == (None, None)
+    assert start_one(core).starts == 2
+
+
+def test_a_poisoned_trigger_that_is_requeued_starts_with_a_clean_slate(core):
+    emitted = emit(core)
+    for epoch in (1, 2, 3):
+        start_one(core, epoch=epoch, alone=True)
+        core.do(core.claims.reclaim, epoch + 1)
+    assert look(core, emitted.id).reason == "poison"
+
+    requeued = requeue(core, emitted.id)
+
+    assert (requeued.crash_count, requeued.started_alone) == (0, 0)
+
+
+def test_an_old_wish_to_cancel_does_not_follow_a_trigger_into_its_next_life(core):
+    emitted = emit(core)
+    running = start_one(core)
+    cancel(core, emitted.id)
+    ack(core, running, HOPELESS)
+
+    requeue(core, emitted.id)
+    start_one(core)
+
+    assert core.do(core.claims.cancel_requests, 1) == []
+
+
+@pytest.mark.parametrize("state", ["pending", "claimed", "running", "done"])
+def test_what_is_neither_dead_nor_failed_cannot_be_requeued(core, state):
+    emitted = emit(core)
+    if state != "pending":
+        claim = claim_one(core)
+        if state != "claimed":
+            running = start(core, claim)
+            if state == "done":
+                ack(core, running, Succeeded())
+    before = look(core, emitted.id)
+
+    with pytest.raises(StateRefused, match="only DEAD and FAILED ones can be requeued"):
+        requeue(core, emitted.id)
+
+    assert look(core, emitted.id) == before
+
+
+def test_a_dead_trigger_whose_key_a_live_one_holds_is_not_requeued_and_that_one_is_named(core):
+    dead = emit(core, dedup_key="k", dedup_scope="active")
+    run_one(core, BROKEN, ONCE)
+    live = emit(core, dedup_key="k", dedup_scope="active")
+
+    with pytest.raises(StateRefused) as refused:
+        requeue(core, dead.id)
+
+    assert live.id in refused.value.message
+    assert look(core, dead.id).status is TriggerStatus.DEAD
+
+
+def test_it_is_requeued_once_the_live_one_is_settled(core):
+    dead = emit(core, dedup_key="k", dedup_scope="active")
+    run_one(core, BROKEN, ONCE)
+    emit(core, dedup_key="k", dedup_scope="active")
+    run_one(core)
+
+    assert requeue(core, dead.id).status is TriggerStatus.PENDING
+
+
+def test_a_dead_trigger_with_a_key_for_ever_is_requeued_under_it(core):
+    dead = emit(core, dedup_key="k")
+    run_one(core, BROKEN, ONCE)
+
+    assert requeue(core, dead.id).status is TriggerStatus.PENDING
+    assert emit(core, dedup_key="k").id == dead.id
+
+
+# The dead letter
+
+
+def test_dead_letters_are_listed_last_buried_first_until_they_are_discarded(core, clock):
+    buried = []
+    for _ in range(3):
+        buried.append(emit(core).id)
+        run_one(core, BROKEN, ONCE)
+        clock.advance(seconds=1)
+
+    discarded = core.do(core.triggers.discard, buried[1], "looked at, not worth it")
+
+    assert (discarded.status, discarded.reason) == (TriggerStatus.FAILED, "looked at, not worth it")
+    assert discarded.error_code == "AGENT_ERROR"
+    listed = core.rows("SELECT id FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC")
+    assert [row["id"] for row in listed] == [buried[2], buried[0]]
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), HOPELESS], ids=["done", "failed"])
+def test_only_a_dead_letter_can_be_discarded(core, outcome):
+    emitted = emit(core)
+    run_one(core, outcome)
+
+    with pytest.raises(StateRefused, match="only a DEAD one can be discarded"):
+        core.do(core.triggers.discard, emitted.id)
+
+
+@pytest.mark.parametrize("move", ["get", "cancel", "requeue", "discard"])
+def test_an_unknown_id_is_said_to_be_unknown(core, move):
+    with pytest.raises(NotFound, match="no trigger nowhere"):
+        core.do(getattr(core.triggers, move), "nowhere")

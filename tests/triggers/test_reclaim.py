@@ -1,0 +1,252 @@
+"""Reclaim: what a dead process held comes back, once, and only proof makes a trigger guilty of the death."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.claims import Reclaimed
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Succeeded, must_run_alone
+from tests.triggers.life import BROKEN, ack, claim_all, claim_one, emit, look, run_one, start, start_one
+from tests.virtual import NEW_YEAR
+
+
+def crash_while_running(core, *, epoch, alone=False):
+    """Everything due is started, and then the process dies; the next epoch boots."""
+    for claim in claim_all(core, epoch=epoch):
+        start(core, claim, alone=alone)
+    return core.do(core.claims.reclaim, epoch + 1)
+
+
+def test_every_claim_of_an_earlier_epoch_comes_back_at_boot_whatever_its_lease_says(core):
+    started, unstarted = emit(core, priority=1), emit(core, priority=2)
+    claims = claim_all(core, epoch=1)
+    start(core, claims[0])
+
+    reclaimed = core.do(core.claims.reclaim, 2)
+
+    assert reclaimed == Reclaimed(unstarted=1, crashed=1, poisoned=[])
+    assert [look(core, one.id).status for one in (started, unstarted)] == [TriggerStatus.PENDING] * 2
+    assert look(core, started.id).reason == "interrupted by a crash"
+    assert look(core, unstarted.id).reason == "reclaimed before its start"
+    assert look(core, started.id).lease_token is None
+    assert len(claim_all(core, epoch=2)) == 2
+
+
+def test_what_sat_unstarted_in_the_heap_has_lost_no_attempt_and_was_in_no_crash(core):
+    emitted = emit(core)
+    claim_one(core)
+
+    core.do(core.claims.reclaim, 2)
+
+    stored = look(core, emitted.id)
+    assert (stored.attempts, stored.starts, stored.crash_count) == (0, 0, 0)
+
+
+def test_what_is_settled_or_waits_is_left_alone_by_a_boot(core):
+    done = emit(core)
+    run_one(core)
+    waiting, backoff = emit(core, delay=60), emit(core, priority=1)
+    run_one(core, BROKEN)
+    before = core.rows("SELECT * FROM triggers ORDER BY seq")
+
+    reclaimed = core.do(core.claims.reclaim, 2)
+
+    assert reclaimed == Reclaimed(unstarted=0, crashed=0, poisoned=[])
+    assert core.rows("SELECT * FROM triggers ORDER BY seq") == before
+    assert {done.id, waiting.id, backoff.id} == {row["id"] for row in before}
+
+
+def test_a_second_boot_finds_nothing_more_to_reclaim(core):
+    emit(core)
+    crash_while_running(core, epoch=1)
+
+    assert core.do(core.claims.reclaim, 3) == Reclaimed(unstarted=0, crashed=0, poisoned=[])
+
+
+def test_the_live_daemon_never_reclaims_what_it_holds_however_old_its_lease(core, clock):
+    """The machine was suspended for a day."""
+    emit(core)
+    running = start_one(core)
+    clock.advance(hours=24)
+
+    reclaimed = core.do(core.claims.reclaim_strays, 1, {(running.seq, running.lease_token)})
+
+    assert reclaimed == 0
+    assert ack(core, running, Succeeded()).status is TriggerStatus.DONE
+
+
+def test_a_claim_whose_token_nobody_holds_comes_back_in_a_running_sweep(core):
+    """The answer to the claim got lost, or it is a late answer with an older token."""
+    held, lost, stale = emit(core, priority=1), emit(core, priority=2), emit(core, priority=3)
+    claims = claim_all(core)
+
+    reclaimed = core.do(
+        core.claims.reclaim_strays, 1, {(claims[0].seq, claims[0].lease_token), (claims[2].seq, "another token")}
+    )
+
+    assert reclaimed == 2
+    assert look(core, held.id).status is TriggerStatus.CLAIMED
+    assert [look(core, one.id).status for one in (lost, stale)] == [TriggerStatus.PENDING] * 2
+    assert look(core, lost.id).reason == "reclaimed: nobody held its lease"
+
+
+def test_a_sweep_leaves_claims_of_other_epochs_to_the_boot(core):
+    emitted = emit(core)
+    claim_one(core, epoch=1)
+
+    assert core.do(core.claims.reclaim_strays, 2, set()) == 0
+    assert look(core, emitted.id).status is TriggerStatus.CLAIMED
+
+
+def test_a_stray_that_was_started_gets_its_attempt_back(core):
+    """Nobody was at fault: the answer to its start never reached the engine."""
+    emitted = emit(core)
+    start_one(core)
+
+    core.do(core.claims.reclaim_strays, 1, set())
+
+    stored = look(core, emitted.id)
+    assert (stored.attempts, stored.starts, stored.crash_count) == (0, 1, 0)
+
+
+def test_after_boot_everything_that_waits_runs_once_and_when_it_is_due(core, clock):
+    due = [emit(core, priority=priority).id for priority in (1, 2)]
+    later = [emit(core, delay=60 * n).id for n in (1, 2, 3)]
+    backoff = emit(core, priority=0).id
+    ack(core, start(core, claim_all(core, limit=1)[0]), BROKEN)
+
+    crash_while_running(core, epoch=1)
+    at_boot = [claim.id for claim in claim_all(core, epoch=2)]
+    clock.advance(minutes=1)
+    after = {claim.id for claim in claim_all(core, epoch=2)}
+
+    assert at_boot == due
+    assert after == {later[0], backoff}
+
+
+# Crashes and attempts
+
+
+def test_attempts_that_ended_with_the_process_are_not_spent(core, clock):
+    emitted = emit(core)
+    for epoch in (1, 2):
+        crash_while_running(core, epoch=epoch)
+
+    move = run_one(core, BROKEN, RetryPolicy(max_attempts=2))
+
+    stored = look(core, emitted.id)
+    assert move.status is TriggerStatus.PENDING
+    assert (stored.attempts, stored.crash_count, stored.starts) == (3, 2, 3)
+    assert move.not_before == pytest.approx(clock.now() + RetryPolicy().backoff(emitted.id, 1))
+
+
+def test_what_kills_the_process_each_time_runs_alone_the_third_time_and_is_then_dead(core):
+    killer = emit(core)
+    crash_while_running(core, epoch=1)
+    crash_while_running(core, epoch=2)
+    third = claim_one(core, epoch=3)
+    start(core, third, alone=True)
+
+    reclaimed = core.do(core.claims.reclaim, 4)
+
+    stored = look(core, killer.id)
+    assert must_run_alone(third)
+    assert reclaimed == Reclaimed(unstarted=0, crashed=0, poisoned=[killer.id])
+    assert (stored.status, stored.reason, stored.error_code) == (TriggerStatus.DEAD, "poison", "POISON")
+    assert stored.error_message is not None
+    assert "the process died 3 times while this ran" in stored.error_message
+    assert stored.crash_count == 3
+    assert claim_all(core, epoch=4) == []
+
+
+def test_the_innocent_beside_the_killer_survive(core):
+    killer = emit(core)
+    innocent = [emit(core) for _ in range(15)]
+    crash_while_running(core, epoch=1)
+    crash_while_running(core, epoch=2)
+    claims = {claim.id: claim for claim in claim_all(core, epoch=3)}
+    for one in innocent:
+        ack(core, start(core, claims[one.id], alone=True), Succeeded())
+    start(core, claims[killer.id], alone=True)
+
+    reclaimed = core.do(core.claims.reclaim, 4)
+
+    assert reclaimed.poisoned == [killer.id]
+    assert {look(core, one.id).status for one in innocent} == {TriggerStatus.DONE}
+
+
+def test_crashes_beside_others_never_bury_anything(core):
+    emitted = emit(core)
+
+    for epoch in range(1, 10):
+        crash_while_running(core, epoch=epoch)
+
+    assert look(core, emitted.id).status is TriggerStatus.PENDING
+    assert look(core, emitted.id).crash_count == 9
+
+
+def test_two_crashes_while_alone_are_no_proof_yet(core):
+    emitted = emit(core)
+
+    for epoch in (1, 2):
+        crash_while_running(core, epoch=epoch, alone=True)
+
+    assert look(core, emitted.id).status is TriggerStatus.PENDING
+
+
+def test_a_restart_of_the_machine_blames_nobody_and_costs_no_attempt(core):
+    """Six power cuts hit the same long job; then it fails for the first time."""
+    emitted = emit(core)
+    for epoch in range(1, 7):
+        start_one(core, epoch=epoch, alone=True)
+        reclaimed = core.do(core.claims.reclaim, epoch + 1, machine_restarted=True)
+        assert reclaimed == Reclaimed(unstarted=0, crashed=1, poisoned=[])
+
+    move = ack(core, start_one(core, epoch=7), BROKEN, RetryPolicy(max_attempts=2))
+
+    stored = look(core, emitted.id)
+    assert (stored.crash_count, stored.attempts, stored.starts) == (0, 1, 7)
+    assert move.status is TriggerStatus.PENDING
+
+
+# Cancelled work does not come back
+
+
+@pytest.mark.parametrize("machine_restarted", [False, True])
+def test_what_was_to_be_cancelled_when_the_process_died_does_not_run_again(core, clock, machine_restarted):
+    emitted = emit(core)
+    start_one(core)
+    core.do(core.triggers.cancel, emitted.id)
+    clock.advance(seconds=1)
+
+    core.do(core.claims.reclaim, 2, machine_restarted=machine_restarted)
+
+    stored = look(core, emitted.id)
+    assert (stored.status, stored.reason) == (TriggerStatus.DONE, "cancelled")
+    assert (stored.error_code, stored.settled_at) == ("WORKFLOW_ABORTED", NEW_YEAR + 1)
+    assert claim_all(core, epoch=2) == []
+
+
+def test_wiped_work_does_not_resurrect_after_a_restart(core):
+    running, unstarted, waiting = emit(core, priority=1), emit(core, priority=2), emit(core, delay=60)
+    claims = claim_all(core)
+    start(core, claims[0])
+
+    cancelled = core.do(core.triggers.cancel_all)
+    core.do(core.claims.reclaim, 2)
+
+    assert cancelled == 3
+    assert {look(core, one.id).status for one in (running, unstarted, waiting)} == {TriggerStatus.DONE}
+
+
+def test_wiped_work_does_not_resurrect_after_a_shutdown_in_order(core):
+    emitted = emit(core)
+    start_one(core)
+    core.do(core.triggers.cancel_all)
+
+    core.do(core.claims.release_epoch, 1)
+
+    assert look(core, emitted.id).status is TriggerStatus.DONE
+    assert claim_all(core, epoch=2) == []
