@@ -6,6 +6,7 @@ The tree:
     ├── InvalidInput          refused before anything was written           exit 64
     │   ├── PayloadTooLarge   the payload is over its limit
     │   ├── UnknownWorkflow   no workflow of that name is declared
+    │   ├── ScheduleInvalid   an expression, zone or option of a schedule cannot be used
     │   ├── FilterInvalid     a list cannot be narrowed by that value     exit 12
     │   └── DuplicateTrigger  the dedup key is taken, and the caller asked to be told
     ├── ConfigInvalid         the configuration or the app cannot be used   exit 78
@@ -67,6 +68,7 @@ class ErrorCode(StrEnum):
     LEASE_LOST = "LEASE_LOST"
     POISON = "POISON"
     STORAGE_FULL = "STORAGE_FULL"
+    SCHEDULE_INVALID = "SCHEDULE_INVALID"
 
     @property
     def category(self) -> str:
@@ -101,6 +103,7 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.LEASE_LOST: _Facts("internal", "no"),
     ErrorCode.POISON: _Facts("internal", "no"),
     ErrorCode.STORAGE_FULL: _Facts("internal", "yes"),
+    ErrorCode.SCHEDULE_INVALID: _Facts("validation", "no"),
 }
 
 
@@ -136,6 +139,12 @@ class UnknownWorkflow(InvalidInput):
 
 class DuplicateTrigger(InvalidInput):
     """The id or dedup key is held by `details["id"]`, and the spec said `on_duplicate="error"`."""
+
+
+class ScheduleInvalid(InvalidInput):
+    """A schedule's expression, time zone or option cannot be used; the message names what can. Nothing was written."""
+
+    code = ErrorCode.SCHEDULE_INVALID
 
 
 class FilterInvalid(InvalidInput):

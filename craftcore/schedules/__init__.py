@@ -1,0 +1,1 @@
+"""WHEN, AGAIN: schedules, and the occurrences they owe an account of."""
