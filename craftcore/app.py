@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
@@ -41,6 +42,7 @@ class App:
         self.router = router
         self.workflows: dict[str, Workflow] = {}
         self.by_source: dict[str, str] = {}
+        self.schedules: dict[str, ScheduleSpec] = {}
         self.default_retry = RetryPolicy()
         self._engine: Engine | None = None
 
@@ -102,6 +104,59 @@ class App:
         self.workflows[name] = workflow
         self.by_source.update((source, name) for source in workflow.sources)
         return workflow
+
+    def schedule(
+        self,
+        id: str,
+        when: str,
+        *,
+        workflow: str,
+        payload: Mapping[str, Any] | None = None,
+        timezone: str | None = None,
+        catch_up: CatchUp | str = CatchUp.LATEST,
+        catch_up_window: float | timedelta = DAY,
+        catch_up_max: int = 20,
+        catch_up_spacing: float | timedelta = 5.0,
+        overlap: Overlap | str = Overlap.BUFFER_ONE,
+        jitter: float | timedelta = 0.0,
+        expires_after: float | timedelta | None = None,
+        start: datetime | float | None = None,
+        until: datetime | float | None = None,
+        max_runs: int | None = None,
+        session_id: str | None = None,
+        priority: int | None = None,
+        description: str | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        """Declare a schedule. The arguments are those of ScheduleSpec.
+
+        Taken over when the app starts, by id: the same declaration changes nothing, whenever that was; a changed one
+        takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice, and
+        when the app starts for what cannot be used.
+        """
+        if id in self.schedules:
+            raise ConfigInvalid(f"schedule {id} is declared twice")
+        self.schedules[id] = ScheduleSpec(
+            id=id,
+            when=when,
+            workflow=workflow,
+            payload={} if payload is None else payload,
+            timezone=timezone,
+            catch_up=catch_up,
+            catch_up_window=catch_up_window,
+            catch_up_max=catch_up_max,
+            catch_up_spacing=catch_up_spacing,
+            overlap=overlap,
+            jitter=jitter,
+            expires_after=expires_after,
+            start=start,
+            until=until,
+            max_runs=max_runs,
+            session_id=session_id,
+            priority=priority,
+            description=description,
+            max_attempts=max_attempts,
+        )
 
     def policy_of(self, workflow: str | None) -> RetryPolicy:
         """The retry policy of a workflow, the default where it declares none or is unknown."""

@@ -6,9 +6,11 @@ seeded simulation decides what time it is and which ids come next.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
 YEAR_10000 = 253_402_300_800.0
 """No moment is as late as this: no calendar of ours could print it."""
@@ -22,6 +24,9 @@ class Clock(Protocol):
 
     def boot_time(self) -> float:
         """Seconds since the machine started, suspend included; never set back."""
+
+    def zone(self) -> str:
+        """The IANA name of the machine's time zone."""
 
     def new_id(self) -> str:
         """A UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
@@ -39,8 +44,20 @@ class SystemClock:
     def boot_time(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def zone(self) -> str:
+        return _machine_zone(os.environ.get("TZ", ""))
+
     def new_id(self) -> str:
         return self._ids.next(time.time())
+
+
+def _machine_zone(tz: str) -> str:
+    """$TZ, else where /etc/localtime leads; UTC for what has no IANA name: a POSIX rule, a zone file of one's own."""
+    name = tz.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
+    try:
+        return ZoneInfo(name).key
+    except (ValueError, OSError):
+        return "UTC"
 
 
 class Uuid7:

@@ -98,9 +98,17 @@ class LogSettings:
     format: Literal["auto", "json", "text"] = "auto"
 
 
+SCHEDULE_KEYS = (
+    *("id", "when", "workflow", "payload", "command", "timezone", "catch_up", "catch_up_window", "catch_up_max"),
+    *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
+    *("description", "max_attempts"),
+)
+"""What a `[[schedule]]` may say. Its values are judged where schedules are declared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting, table by table."""
+    """Every setting, table by table, and the schedules as they were written."""
 
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -109,6 +117,7 @@ class Config:
     records: RecordSettings = field(default_factory=RecordSettings)
     command: CommandSettings = field(default_factory=CommandSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    schedule: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def load(cls, path: Path | None) -> Config:
@@ -121,8 +130,10 @@ class Config:
         document = _read(path)
         mistakes: list[str] = []
         kinds = get_type_hints(cls)
-        config = cls(**{name: _table(name, kind, document.get(name, {}), mistakes) for name, kind in kinds.items()})
-        mistakes.extend(_unknown("", document, kinds))
+        del kinds["schedule"]
+        tables = {name: _table(name, kind, document.get(name, {}), mistakes) for name, kind in kinds.items()}
+        config = cls(**tables, schedule=_schedules(document.get("schedule", []), mistakes))
+        mistakes.extend(_unknown("", document, {**kinds, "schedule": None}))
         if not mistakes:  # how two values relate is worth a word only once each is allowed
             mistakes.extend(_broken_relations(config))
         if mistakes:
@@ -161,6 +172,27 @@ def _table(name: str, kind: type[Any], given: object, mistakes: list[str]) -> An
     return kind(**values)
 
 
+def _schedules(given: object, mistakes: list[str]) -> tuple[dict[str, Any], ...]:
+    """The `[[schedule]]` tables with nothing in them that is not one of their keys."""
+    if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
+        mistakes.append("schedule must be written as [[schedule]], once for each")
+        return ()
+    for number, table in enumerate(given, 1):
+        where = f"schedule {_shown(table.get('id', number))}"
+        mistakes.extend(f"{where}: {line}" for line in _unknown("", table, dict.fromkeys(SCHEDULE_KEYS)))
+        for key in ("id", "when"):
+            if not isinstance(table.get(key), str):
+                mistakes.append(f"{where}: {key} is missing, or no text")
+        if ("workflow" in table) == ("command" in table):
+            mistakes.append(f"{where}: give it a workflow or a command, one of them")
+        command = table.get("command", [""])
+        if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+            mistakes.append(f"{where}: command is {_shown(command)}; allowed: a list of words, the program first")
+        if "command" in table and "payload" in table:
+            mistakes.append(f"{where}: a command makes its own payload; give one of them")
+    return tuple(given)
+
+
 def _allowed(rule: Any, value: Any) -> Any:
     """The value as its setting keeps it. Raises ValueError that says what is allowed."""
     if get_origin(rule) is Literal:
@@ -184,7 +216,7 @@ def _unknown(table: str, given: dict[str, Any], known: dict[str, Any]) -> Iterat
     for name in given:
         if name in known:
             continue
-        homes = [home for home, kind in get_type_hints(Config).items() if name in get_type_hints(kind)]
+        homes = [home for home, kind in get_type_hints(Config).items() if name in getattr(kind, "__annotations__", ())]
         if homes:
             hint = f"it belongs in [{homes[0]}]"
         elif near := get_close_matches(name.lower(), known, n=1):

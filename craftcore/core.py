@@ -9,6 +9,8 @@ from pathlib import Path
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.errors import NotFound
+from craftcore.schedules.service import ScheduleService
+from craftcore.schedules.ticks import TickService
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Reader, Transaction
@@ -33,6 +35,9 @@ class Core:
             lease_seconds=config.triggers.lease_seconds,
             priority_weight=config.triggers.priority_weight,
         )
+
+        self.schedules = ScheduleService(self.clock, self.triggers)
+        self.ticks = TickService(self.triggers)
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, an older one is refused."""

@@ -25,6 +25,8 @@ class CutPoint(StrEnum):
     WRITER_FLUSHING = "writer.flushing"  # every piece of a batch has run, nothing is on disk
     WRITER_FLUSHED = "writer.flushed"  # everything is on disk, nobody knows yet
     RECLAIM_COMMITTED = "reclaim.committed"
+    TICK_WRITTEN = "tick.written"  # a scheduler's look is done, nothing is on disk
+    TICK_COMMITTED = "tick.committed"  # it is on disk, the feeder knows of no trigger
 
 
 _armed: dict[CutPoint, Callable[[], None]] = {}

@@ -34,6 +34,9 @@ class VirtualClock:
     def boot_time(self) -> float:
         return self._boot_time
 
+    def zone(self) -> str:
+        return "UTC"
+
     def new_id(self) -> str:
         return self._ids.next(self._now)
 

@@ -21,6 +21,9 @@ from craftcore.actions.capture import Capture
 from craftcore.actions.process_group import GRACE_SECONDS, stop_group
 from craftcore.errors import CraftcoreError, ErrorCode, Fail
 
+COMMAND = "command.run"
+"""The name under which the daemon declares it."""
+
 EOF_SECONDS = 1.0
 """How long after a program's end its output is still read: something it left behind may hold the pipe for ever."""
 

@@ -58,7 +58,7 @@ class Session:
     @contextmanager
     def changing(self, core: Core) -> Iterator[Transaction]:
         """One transaction on a database that must exist, and a ring at the daemon's bell after it."""
-        from craftcore.storage.ring import ring
+        from craftcore.storage.ring import EVERYTHING, ring
 
         with core.reading():
             pass  # the door makes a missing file, and this is no command that makes one
@@ -67,7 +67,7 @@ class Session:
                 yield tx
         finally:
             core.close()
-        ring(core.database.path)
+        ring(core.database.path, EVERYTHING)
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

@@ -1,6 +1,7 @@
 """The doorbell: how a producer in another process wakes an idle daemon within milliseconds.
 
-A datagram socket beside the database, for its owner only. What a ring says is not read; who rang, the kernel says.
+A datagram socket beside the database, for its owner only. A ring is one byte, what has changed; who rang, the kernel
+says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 import anyio
 
 from craftcore.errors import CannotCreate
-from craftcore.storage.ring import address, bell_path
+from craftcore.storage.ring import TRIGGERS, address, bell_path
 
 DRAIN_MAX = 1024
 """Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""
@@ -44,12 +45,13 @@ class Doorbell:
             raise CannotCreate(f"cannot make the doorbell {path}: {error.strerror or error}", path=path) from error
         return cls(bell, path)
 
-    async def wait(self) -> None:
-        """Return once somebody rang. All rings queued by then are answered by this one return."""
+    async def wait(self) -> bool:
+        """Return once somebody rang. All rings queued by then are answered by this one return: True when one of them
+        says that more than triggers has changed."""
         while True:
             await anyio.wait_readable(self._socket)
-            if self._drain():
-                return
+            if said := self._drain():
+                return said != {TRIGGERS}
 
     def close(self) -> None:
         """Take the bell down. Whoever rings from now on is told that nobody listens."""
@@ -57,18 +59,18 @@ class Doorbell:
         with suppress(OSError):
             os.unlink(self._path)
 
-    def _drain(self) -> bool:
-        rang = False
+    def _drain(self) -> set[bytes]:
+        said: set[bytes] = set()
         for _ in range(DRAIN_MAX):
             try:
-                _, ancillary, _, _ = self._socket.recvmsg(1, _ANCILLARY_BYTES)
+                what, ancillary, _, _ = self._socket.recvmsg(1, _ANCILLARY_BYTES)
             except BlockingIOError:
                 break
             if may_ring(_sender_uid(ancillary), owner=os.getuid()):
-                rang = True
+                said.add(what)
             else:
                 self.ignored += 1
-        return rang
+        return said
 
 
 def may_ring(uid: int | None, *, owner: int) -> bool:

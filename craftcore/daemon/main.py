@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.actions.command import command_workflow
+from craftcore.actions.command import COMMAND, command_workflow
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.core import Core
@@ -36,7 +36,6 @@ from craftcore.triggers.store import TriggerStore
 
 log = structlog.get_logger(__name__)
 
-COMMAND = "command.run"
 STATUS_SECONDS = 3.0
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
@@ -145,12 +144,12 @@ class Daemon:
     async def _leave_when_idle(self, engine: Engine) -> None:
         while not (engine.is_idle and await self._nothing_to_claim(engine)):  # noqa: ASYNC110 - others emit unheard
             await anyio.sleep(IDLE_POLL_SECONDS)
-        if engine.feeder.held_reason is not None:
-            log.warning("daemon.idle", held=engine.feeder.held_reason)
+        if held := engine.feeder.held_reason or engine.feeder.safe_mode:
+            log.warning("daemon.idle", held=held)
         engine.stop()
 
     async def _nothing_to_claim(self, engine: Engine) -> bool:
-        if engine.feeder.paused or engine.feeder.held_reason is not None:
+        if engine.feeder.paused or engine.feeder.held_reason is not None or engine.feeder.safe_mode is not None:
             return True
         return await anyio.to_thread.run_sync(self._due) == 0 and engine.is_idle
 
@@ -163,6 +162,8 @@ class Daemon:
             due=await anyio.to_thread.run_sync(self._due) if listening else None,
             settled=engine.counts,
             held=engine.feeder.held_reason,
+            safe_mode=engine.feeder.safe_mode,
+            schedules_held=engine.scheduler.held and not engine.scheduler.paused,
             paused=engine.feeder.paused and not self._stopping,
             storage_full=engine.writer.full,
             lock_wait=None if waiting is None else time.monotonic() - waiting,

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +19,7 @@ from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
+from craftcore.daemon.declarations import declarations
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
@@ -26,6 +27,7 @@ from craftcore.engine import boot as booting
 from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
+from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import migrate
 from craftcore.storage.writer import Writer
 from craftcore.triggers.backoff import RetryPolicy
@@ -50,6 +52,7 @@ async def running(
     recorder = Recorder(
         response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
     )
+    declared = declarations(app, config, core.schedules)
     process = booting.Process(
         boot_id=core.clock.new_id(),
         machine_boot_id=_machine_boot_id(),
@@ -62,12 +65,15 @@ async def running(
         core.database.create()
         lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
         life.callback(lock.release)
-        boot = _boot(core, app, process, lock)
+        boot = _boot(core, app, process, lock, declared)
         bell = Doorbell.open(core.database.path)
         life.callback(bell.close)
         writer = await life.enter_async_context(Writer(core.database, on_fatal=lambda error: engine.fail(error)))
-        engine = Engine(app, core.triggers, core.claims, recorder, writer, core.clock, config, epoch=boot.epoch)
-        engine.feeder.paused = paused
+        engine = Engine(
+            app, core.triggers, core.claims, core.ticks, recorder, writer, core.clock, config, epoch=boot.epoch
+        )
+        if paused:
+            engine.pause()
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine)
@@ -75,13 +81,22 @@ async def running(
             yield engine
 
 
-def _boot(core: Core, app: App, process: booting.Process, lock: DaemonLock) -> booting.Boot:
-    """Migrate, take the next epoch and reclaim. A corrupt row is set aside first, where one is in the way."""
+def _boot(
+    core: Core,
+    app: App,
+    process: booting.Process,
+    lock: DaemonLock,
+    declared: Mapping[Origin, Sequence[ScheduleSpec]],
+) -> booting.Boot:
+    """Migrate; in one commit take the next epoch, reclaim, take over the declared schedules and fire those of a start.
+
+    A corrupt row is set aside first, where one is in the way.
+    """
     migrate.migrate(core.database, core.clock)
 
     def take_over() -> booting.Boot:
         with core.transaction() as tx:
-            return booting.boot(
+            boot = booting.boot(
                 tx,
                 core.claims,
                 process,
@@ -89,6 +104,11 @@ def _boot(core: Core, app: App, process: booting.Process, lock: DaemonLock) -> b
                 new_database_id=core.clock.new_id(),
                 last_seen=_last_seen(lock.previous),
             )
+            for origin, specs in declared.items():
+                core.schedules.declare(tx, origin, specs)
+            if not boot.holds_schedules:
+                core.ticks.startup(tx)
+            return boot
 
     try:
         boot = take_over()
@@ -108,6 +128,8 @@ def _boot(core: Core, app: App, process: booting.Process, lock: DaemonLock) -> b
         reclaimed=boot.reclaimed.crashed + boot.reclaimed.unstarted,
         interrupted=boot.reclaimed.crashed,
         poisoned=boot.reclaimed.poisoned,
+        held=boot.held,
+        safe_mode=boot.safe_mode,
     )
     return boot
 
@@ -126,8 +148,7 @@ async def _consuming(engine: Engine, bell: Doorbell) -> AsyncIterator[None]:
 
             async def listen() -> None:
                 while True:
-                    await bell.wait()
-                    engine.feeder.ring()
+                    engine.ring(schedules=await bell.wait())
 
             tasks.start_soon(run)
             tasks.start_soon(listen)

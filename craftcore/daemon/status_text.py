@@ -16,6 +16,8 @@ class Condition:
     due: int | None
     settled: Mapping[str, int]
     held: str | None = None
+    safe_mode: str | None = None
+    schedules_held: bool = False
     paused: bool = False
     storage_full: bool = False
     lock_wait: float | None = None
@@ -39,6 +41,10 @@ def _trouble(now: Condition) -> list[str]:
         trouble.append("waiting for another process that holds the write lock")
     if now.held is not None:
         trouble.append(f"held: {now.held}")
+    elif now.safe_mode is not None:
+        trouble.append(f"safe mode, scheduled work waits: {now.safe_mode}")
+    elif now.schedules_held:
+        trouble.append("schedules wait for the clock")
     if now.paused:
         trouble.append("paused, claiming nothing")
     return trouble

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from craftcore.executions.store import ExecutionStore
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
 from craftcore.triggers.claims import ClaimService, Reclaimed
+
+UNCLEAN_STARTS_MAX = 6
+UNCLEAN_STARTS_SECONDS = 600.0
+"""So many starts after a death, within so long, and scheduled and resumed work waits for a person."""
 
 DECLARE = Many("INSERT INTO workflows (name, epoch) VALUES {rows}", width=2)
 
@@ -24,13 +30,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What the boot found and did. `held`: why nothing is claimed until a person releases it."""
+    """What the boot found and did. `held`: why nothing is claimed until a person releases it; `safe_mode`: why
+    scheduled and resumed work is not; `holds_schedules`: for either reason, or because the clock is behind."""
 
     epoch: int
     database_id: str
     reclaimed: Reclaimed
     clean: bool
     held: str | None
+    safe_mode: str | None
+    holds_schedules: bool
 
 
 def boot(
@@ -47,16 +56,13 @@ def boot(
     `last_seen` is (database id, epoch) as the lock file remembers them: a database that is behind its lock file
     was restored behind our back, and time went backwards. Nothing of it runs until a person releases it.
     """
-    database_id = _fact(tx, "database_id") or new_database_id
-    tx.run("INSERT OR IGNORE INTO facts (name, value) VALUES ('database_id', :id)", id=database_id)
+    database_id = fact(tx, "database_id") or new_database_id
+    remember(tx, "database_id", database_id)
     last = tx.one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
     epoch = (last["epoch"] if last else 0) + 1
     if last_seen is not None and last_seen[0] == database_id and last_seen[1] >= epoch:
         epoch = last_seen[1] + 1
-        tx.run(
-            "INSERT OR REPLACE INTO facts (name, value) VALUES ('held', :reason)",
-            reason=f"the database is older than its lock file (epoch {last_seen[1]}): it was restored",
-        )
+        remember(tx, "held", f"the database is older than its lock file (epoch {last_seen[1]}): it was restored")
     tx.run(
         """
         INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)
@@ -70,6 +76,9 @@ def boot(
         version=process.version,
         now=tx.now,
     )
+    if (unclean := _unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
+        remember(tx, "safe_mode", f"{unclean} unclean starts within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes")
+    ClockTrust().boot(tx, epoch)
     machine_restarted = (
         last is not None
         and None not in (last["machine_boot_id"], process.machine_boot_id)
@@ -78,12 +87,15 @@ def boot(
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     tx.run("DELETE FROM workflows")
     tx.many(DECLARE, [(name, epoch) for name in workflows])
+    held, safe_mode = fact(tx, "held"), fact(tx, "safe_mode")
     return Boot(
         epoch=epoch,
         database_id=database_id,
         reclaimed=reclaimed,
         clean=last is None or last["ended_at"] is not None,
-        held=_fact(tx, "held"),
+        held=held,
+        safe_mode=safe_mode,
+        holds_schedules=bool(held or safe_mode or ClockTrust().is_held(tx, epoch)),
     )
 
 
@@ -91,16 +103,32 @@ def end(tx: Transaction, claims: ClaimService, epoch: int) -> None:
     """This epoch ends in order: its open records are closed, its claims handed back, and the row says so."""
     ExecutionStore().release_open(tx, epoch, "released at shutdown")
     claims.release_epoch(tx, epoch)
+    ClockTrust().seen(tx)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
 
 
 def release(tx: Transaction) -> str | None:
-    """Let a held engine go on; why it was held, None when it was not."""
-    reason = _fact(tx, "held")
-    tx.run("DELETE FROM facts WHERE name = 'held'")
-    return reason
+    """Let a held engine go on, and one in safe mode; why it was, None when it was neither."""
+    reasons = [reason for name in ("held", "safe_mode") if (reason := forget(tx, name)) is not None]
+    if reasons:
+        remember(tx, "released_epoch", str(tx.value("SELECT max(epoch) FROM epochs")))
+    return "; ".join(reasons) or None
 
 
-def _fact(tx: Transaction, name: str) -> str | None:
-    value: str | None = tx.value("SELECT value FROM facts WHERE name = :name", name=name)
-    return value
+def _unclean_starts(tx: Transaction) -> int:
+    """How many of the last starts found that the one before had died. A release begins the count anew."""
+    starts: int = tx.value(
+        """
+        SELECT count(*)
+          FROM (SELECT epoch, started_at, lag(epoch) OVER by_epoch AS earlier, lag(ended_at) OVER by_epoch AS ended
+                  FROM (SELECT * FROM epochs ORDER BY epoch DESC LIMIT 100)
+                WINDOW by_epoch AS (ORDER BY epoch))
+         WHERE earlier IS NOT NULL
+           AND ended IS NULL
+           AND epoch > :released
+           AND started_at > :since
+        """,
+        released=int(fact(tx, "released_epoch") or 0),
+        since=tx.now - UNCLEAN_STARTS_SECONDS,
+    )
+    return starts

@@ -20,8 +20,11 @@ from craftcore.engine.feeder import Feeder
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
+from craftcore.engine.scheduler import Scheduler
 from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.ticks import TickService
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
@@ -45,6 +48,7 @@ class Engine:
         app: App,
         triggers: TriggerService,
         claims: ClaimService,
+        ticks: TickService,
         recorder: Recorder,
         writer: Writer,
         clock: Clock,
@@ -76,6 +80,7 @@ class Engine:
             on_claimed=lambda: self.consumer.wake(),
             on_cancel_requests=self._cancel_running,
         )
+        self.scheduler = Scheduler(ticks, ClockTrust(), claims, writer, clock, epoch=epoch, on_fired=self.feeder.due)
         self.consumer = Consumer(
             app,
             claims,
@@ -151,7 +156,7 @@ class Engine:
     async def run(self) -> None:
         """Run until `stop`, then drain. Raises the StorageError that made the database unusable."""
         async with anyio.create_task_group() as tasks:
-            for task in (self.feeder.feed, self.consumer.consume, self.consumer.settle):
+            for task in (self.scheduler.schedule, self.feeder.feed, self.consumer.consume, self.consumer.settle):
                 tasks.start_soon(self._guard, task)
             for _ in range(self._concurrency):
                 tasks.start_soon(self._guard, self.consumer.work)
@@ -174,9 +179,19 @@ class Engine:
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
-        self.feeder.paused = True
+        self.pause()
         self.consumer.stopping = True
         self._stopping.set()
+
+    def pause(self) -> None:
+        """Claim nothing and fire nothing from now on."""
+        self.feeder.paused = self.scheduler.paused = True
+
+    def ring(self, *, schedules: bool) -> None:
+        """Somebody changed the table from outside: look at it, and at the schedules when they are said to be meant."""
+        self.feeder.ring()
+        if schedules:
+            self.scheduler.ring()
 
     def hurry(self) -> None:
         """Do not wait for the grace."""
@@ -196,8 +211,8 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is claimed, nothing runs, and the last look left nothing behind that may be claimed."""
-        return self.feeder.saw_all and not len(self._queue) and self.consumer.is_idle
+        """Nothing is claimed, nothing runs, and the last looks left nothing behind that may fire or be claimed."""
+        return self.scheduler.saw_all and self.feeder.saw_all and not len(self._queue) and self.consumer.is_idle
 
     async def settled(self) -> None:
         """Wait until another attempt is settled."""
@@ -245,8 +260,10 @@ class Engine:
             else:
                 self.feeder.ring()  # it is being started: its run is not here yet, and will be at the next look
 
-    def _refused(self, _: Claim) -> None:
+    def _refused(self, claim: Claim) -> None:
         self.feeder.ring()
+        if claim.schedule_id is not None:
+            self.scheduler.ring()
         self._settled_one.set()
 
     def _settled(self, run: Run, move: Settlement | Exception) -> None:
@@ -256,6 +273,8 @@ class Engine:
                 self.feeder.due(max(run.claim.fire_at, move.not_before or 0.0))
         if run.lane is not None:
             self.feeder.ring()
+        if run.claim.schedule_id is not None:
+            self.scheduler.ring()  # another occurrence may have waited for this one
         self._settled_one.set()
 
 

@@ -38,11 +38,12 @@ class Want(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one look at the table brought."""
+    """What one look at the table brought. `held`: why nothing may be claimed; `safe_mode`: why less may."""
 
     window: Window
     cancel_requests: list[int]
     held: str | None
+    safe_mode: str | None
 
 
 class Feeder:
@@ -79,6 +80,7 @@ class Feeder:
         self._heartbeat_at = 0.0
         self.paused = False
         self.held_reason: str | None = None
+        self.safe_mode: str | None = None
         self.looks = 0
         """How often the table was looked at."""
         self.saw_all = False
@@ -106,6 +108,7 @@ class Feeder:
             self.saw_all
             and not self.paused
             and self.held_reason is None
+            and self.safe_mode is None
             and row.is_plain
             and len(self._queue) + self._kept < self._claim_batch
             and row.due_at <= self._clock.now()
@@ -159,15 +162,17 @@ class Feeder:
             if want.held:
                 self._claims.extend_leases(tx, self._epoch)
             self._claims.reclaim_strays(tx, self._epoch, want.held)
-        held_reason = tx.value("SELECT value FROM facts WHERE name = 'held'")
+        facts = dict(tx.tuples("SELECT name, value FROM facts WHERE name IN ('held', 'safe_mode')"))
+        held, safe_mode = facts.get("held"), facts.get("safe_mode")
         window = self._claims.claim(
             tx,
             epoch=self._epoch,
-            limit=0 if held_reason else want.limit,
+            limit=0 if held else want.limit,
             busy_lanes=want.busy_lanes,
             before_rank=want.before_rank,
+            safe_mode=safe_mode is not None,
         )
-        return Look(window, self._claims.cancel_requests(tx, self._epoch), held_reason)
+        return Look(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
 
     def _take(self, want: Want, look: Look) -> list[Claim]:
         """Push what was claimed; what is returned must be handed back: a router took its lane in the meantime."""
@@ -182,6 +187,9 @@ class Feeder:
         if look.held != self.held_reason:
             self.held_reason = look.held
             log.warning("engine.held", reason=look.held or "released")
+        if look.safe_mode != self.safe_mode:
+            self.safe_mode = look.safe_mode
+            log.warning("engine.safe_mode", reason=look.safe_mode or "released")
         if window.claims:
             self._on_claimed()
         if look.cancel_requests:

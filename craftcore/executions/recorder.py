@@ -13,7 +13,7 @@ from craftcore.executions.model import EventType, Status, envelope, execution_id
 from craftcore.executions.store import Closing, EventRow, ExecutionStore, Opening
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
-from craftcore.triggers.overdue import overdue_seconds
+from craftcore.triggers.overdue import due_moment, overdue_seconds
 from craftcore.triggers.settlement import Cancelled, Corrupt, Failed, Outcome, Released, Rerouted, Snoozed, Succeeded
 
 
@@ -82,8 +82,9 @@ class Recorder:
     def _beginning(self, now: float, claim: Claim, routed: Routed | None) -> list[tuple[EventType, str]]:
         name = "null" if claim.workflow is None else f'"{claim.workflow}"'
         stream = [(EventType.INTENT_RECEIVED, f'{{"intent":{name},"timestamp":{now!r}}}')]
-        if (late := overdue_seconds(claim.due_at, now, self._overdue_after)) is not None:
-            stream.append((EventType.OVERDUE, f'{{"due_at":{claim.due_at!r},"overdue_seconds":{late!r}}}'))
+        due_at = due_moment(claim)
+        if (late := overdue_seconds(due_at, now, self._overdue_after)) is not None:
+            stream.append((EventType.OVERDUE, f'{{"due_at":{due_at!r},"overdue_seconds":{late!r}}}'))
         if routed is not None:
             stream.append((EventType.AGENT_ATTEMPT_START, _attempt_start(routed, claim)))
         return stream

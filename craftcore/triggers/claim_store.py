@@ -21,6 +21,9 @@ SELECT due_at + ?4, priority, seq, lane
  ORDER BY due_at, seq
 """
 
+CANDIDATES_IN_SAFE_MODE = CANDIDATES.replace(" ORDER BY", "   AND source NOT IN ('SCHEDULED', 'RESUME')\n ORDER BY")
+"""This one reads the rows, not the index alone: what a daemon that keeps dying can afford."""
+
 PRIORITIES = """
 WITH RECURSIVE used (priority) AS (
     SELECT min(priority) FROM triggers WHERE status = 'PENDING'
@@ -42,7 +45,7 @@ UPDATE triggers
  WHERE seq IN (SELECT value FROM json_each(?1))
    AND status = 'PENDING'
 RETURNING seq, id, lease_token, source, workflow, lane, session_id, task_id, priority, fire_at, due_at, expires_at,
-          description, payload_json, attempts, starts, crash_count, max_attempts
+          description, payload_json, attempts, starts, crash_count, max_attempts, schedule_id, nominal_at
 """
 
 START = Many(
@@ -104,7 +107,15 @@ class ClaimStore:
     """Leases on rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
 
     def due(
-        self, tx: Reader, now: float, *, weight: float, busy_lanes: Collection[str], limit: int, before: float | None
+        self,
+        tx: Reader,
+        now: float,
+        *,
+        weight: float,
+        busy_lanes: Collection[str],
+        limit: int,
+        before: float | None,
+        safe_mode: bool = False,
     ) -> tuple[list[int], bool]:
         """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane;
         and whether more may be due than was taken.
@@ -113,8 +124,9 @@ class ClaimStore:
         One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table.
         """
         busy = canonical(sorted(busy_lanes))
+        candidates = CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES
         lines = [
-            tx.tuples(CANDIDATES, (priority, now, busy, weight * priority))
+            tx.tuples(candidates, (priority, now, busy, weight * priority))
             for (priority,) in list(tx.tuples(PRIORITIES))
         ]
         taken: list[int] = []

@@ -72,10 +72,18 @@ class ClaimService:
         limit: int,
         busy_lanes: Collection[str] = (),
         before_rank: float | None = None,
+        safe_mode: bool = False,
     ) -> Window:
-        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane."""
+        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane; in safe mode no
+        scheduled and no resumed work."""
         seqs, more = self._claims.due(
-            tx, tx.now, weight=self._priority_weight, busy_lanes=busy_lanes, limit=limit, before=before_rank
+            tx,
+            tx.now,
+            weight=self._priority_weight,
+            busy_lanes=busy_lanes,
+            limit=limit,
+            before=before_rank,
+            safe_mode=safe_mode,
         )
         claims: list[Claim] = []
         if seqs:

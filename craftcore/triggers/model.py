@@ -150,6 +150,8 @@ class Claim(NamedTuple):
     starts: int
     crash_count: int
     max_attempts: int | None
+    schedule_id: str | None
+    nominal_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

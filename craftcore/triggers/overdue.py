@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from craftcore.triggers.model import Claim
+
+
+def due_moment(claim: Claim) -> float:
+    """When a trigger was due: that of a schedule by its occurrence, however it was paced or retried; others by
+    `due_at`, which a backoff moves on."""
+    return claim.due_at if claim.nominal_at is None else claim.fire_at
+
 
 def overdue_seconds(due_at: float, now: float, overdue_after: float) -> float | None:
     """How late a trigger is that starts now; None while that is not worth a word."""

@@ -58,6 +58,20 @@ class TriggerService:
             self._store.insert_all(tx, plain)
         return answers
 
+    def emit_scheduled(
+        self, tx: Transaction, spec: TriggerSpec, *, schedule_id: str, nominal_at: float, not_before: float | None
+    ) -> Emitted:
+        """Emit for an occurrence of a schedule. `not_before` paces it, and leaves when it was due as it is.
+
+        When its dedup key is held the answer says by whom, and nothing is written.
+        """
+        row = self.accept(spec)
+        if standing := self._standing(tx, row):
+            return one_answer([self._duplicate(tx, row, standing)])
+        self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
+        due_at = max(row.fire_at, not_before or row.fire_at)
+        return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=due_at)
+
     def emit_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, lease_seconds: float
     ) -> list[Claim | Exception]:

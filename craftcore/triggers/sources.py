@@ -8,6 +8,8 @@
 | IMMEDIATE      | 10       | none unless given                                | ever   |
 | SCHEDULED      | 20       | scheduled-once:{schedule_id}[:{generation}]      | ever   |
 |                | 30       | scheduled:{schedule_id}:{nominal UTC second}     | ever   |
+|                | 30       | scheduled-startup:{schedule_id}:{epoch seconds}  | ever   |
+|                | 30       | scheduled-now:{schedule_id}:{epoch seconds}      | ever   |
 | LIVING_UI      | 30       | living_ui:{project_id}:{job_kind}                | active |
 | PROACTIVE      | 50       | proactive:{frequency}:{slot}                     | ever   |
 | MEMORY         | 55       | memory:{slot}                                    | active |
@@ -74,6 +76,16 @@ def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
 def scheduled_key(schedule_id: str, nominal_at: float) -> str:
     """`scheduled:{schedule_id}:{nominal UTC second}`: the slot, not the moment it fired."""
     return f"scheduled:{schedule_id}:{int(nominal_at)}"
+
+
+def scheduled_startup_key(schedule_id: str, started_at: float) -> str:
+    """`scheduled-startup:{schedule_id}:{epoch seconds}`: once for each start of the daemon."""
+    return f"scheduled-startup:{schedule_id}:{started_at!r}"
+
+
+def scheduled_now_key(schedule_id: str, asked_at: float) -> str:
+    """`scheduled-now:{schedule_id}:{epoch seconds}`: what a person asked for at that moment."""
+    return f"scheduled-now:{schedule_id}:{asked_at!r}"
 
 
 def living_ui_key(project_id: str, job_kind: str) -> str:

@@ -41,6 +41,28 @@ class TriggerStore:
         tx.many(INSERT, [(*row[:_ACCEPTED], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)])
         return claims
 
+    def insert_scheduled(
+        self, tx: Transaction, row: NewTrigger, *, schedule_id: str, nominal_at: float, not_before: float | None
+    ) -> None:
+        """Insert one trigger of a schedule as PENDING. A statement of its own: no other emit pays for its columns."""
+        tx.run(
+            """
+            INSERT INTO triggers (
+                id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, expires_at, priority,
+                description, payload_json, max_attempts, created_at, updated_at, schedule_id, nominal_at, not_before,
+                due_at
+            ) VALUES (
+                :id, :source, :dedup_key, :dedup_scope, :session_id, :task_id, :workflow, :lane, :fire_at, :expires_at,
+                :priority, :description, :payload_json, :max_attempts, :created_at, :updated_at, :schedule_id,
+                :nominal_at, :not_before, max(:fire_at, coalesce(:not_before, :fire_at))
+            )
+            """,
+            **dict(zip(NewTrigger._fields[:_ACCEPTED], row[:_ACCEPTED], strict=True)),
+            schedule_id=schedule_id,
+            nominal_at=nominal_at,
+            not_before=not_before,
+        )
+
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """What `emit` must know of the trigger with this id; None when there is none."""
         return tx.one(
@@ -300,4 +322,6 @@ def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:
         starts=0,
         crash_count=0,
         max_attempts=row.max_attempts,
+        schedule_id=None,
+        nominal_at=None,
     )

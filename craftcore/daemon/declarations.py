@@ -1,0 +1,41 @@
+"""The schedules that code and configuration file declare, checked against each other and against the app."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.actions.command import COMMAND
+from craftcore.app import App
+from craftcore.config import Config
+from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.schedules.service import ScheduleService
+
+
+def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
+    """What is declared where. Raises ConfigInvalid with one line per mistake: an expression or option that cannot be
+    used, a workflow the app does not have, a payload that does not fit it, an id in both places."""
+    declared = {
+        Origin.CODE: list(app.schedules.values()),
+        Origin.FILE: [_spec(table) for table in config.schedule],
+    }
+    mistakes: list[str] = []
+    seen: set[str] = set()
+    for spec in (spec for specs in declared.values() for spec in specs):
+        try:
+            if spec.id in seen:
+                raise ConfigInvalid("is declared twice")
+            seen.add(spec.id)
+            app.check(schedules.check(spec))
+        except CraftcoreError as error:
+            mistakes.append(f"schedule {spec.id!s:.80}: {error.message}")
+    if mistakes:
+        raise ConfigInvalid("\n".join(mistakes))
+    return declared
+
+
+def _spec(table: dict[str, Any]) -> ScheduleSpec:
+    if "command" not in table:
+        return ScheduleSpec(**table)
+    named = {name: value for name, value in table.items() if name != "command"}
+    return ScheduleSpec(**named, workflow=COMMAND, payload={"argv": table["command"]})

@@ -1,0 +1,124 @@
+"""The scheduler: sleeps until the next occurrence, ticks, and tells the feeder what it fired.
+
+It looks again at least every 30 seconds, because a wall clock may be set and a machine suspended while it sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import anyio
+
+from craftcore.clock import Clock
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.insist import insist
+from craftcore.schedules.clock_trust import BACKWARD_MAX, ClockTrust, Moved, Reading, moved
+from craftcore.schedules.ticks import Ticked, TickService
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from craftcore.triggers.claims import ClaimService
+
+RECHECK_SECONDS = 30.0
+CLOCK_SEEN_SECONDS = 900.0
+"""How often the time is stored for the next boot: far less than what a clock may go back unnoticed."""
+
+
+class Seen(NamedTuple):
+    """What a look is told of the clocks. `latest`: the furthest the wall clock has been since this boot."""
+
+    change: Moved
+    latest: float
+    store: bool
+
+
+class Scheduler:
+    """Ticks for one engine. `on_fired` is told when the first of new triggers is due."""
+
+    def __init__(
+        self,
+        ticks: TickService,
+        trust: ClockTrust,
+        claims: ClaimService,
+        writer: Writer,
+        clock: Clock,
+        *,
+        epoch: int,
+        on_fired: Callable[[float], None],
+    ) -> None:
+        self._ticks = ticks
+        self._trust = trust
+        self._claims = claims
+        self._writer = writer
+        self._clock = clock
+        self._epoch = epoch
+        self._on_fired = on_fired
+        self._rung = anyio.Event()
+        self._before = self._read()
+        self._latest = self._before.wall
+        self._store_at = self._before.boot_time + CLOCK_SEEN_SECONDS
+        self.paused = False
+        self.held = False
+        """Schedules wait: for a person, or for the clock to be back where it was."""
+        self.looks = 0
+        """How often it looked."""
+        self.saw_all = False
+        """The last look accounted for all that had come, and no bell rang since."""
+
+    def ring(self) -> None:
+        """A schedule was changed, or what an occurrence waits for is settled: look."""
+        self.saw_all = False
+        self._rung.set()
+
+    async def schedule(self) -> None:
+        """Tick, sleep; until cancelled."""
+        while True:
+            self._rung = anyio.Event()
+            ticked: Ticked | None = None
+            if not self.paused:
+                seen = self._observe()
+                ticked = await insist(self._writer, self._claims, self._look, seen)
+                reach(CutPoint.TICK_COMMITTED)
+                if seen.latest - self._before.wall > BACKWARD_MAX:
+                    self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
+            self.held = ticked is None
+            self.looks += 1
+            if ticked is not None and ticked.due_at is not None:
+                self._on_fired(ticked.due_at)
+            more = ticked is not None and ticked.more
+            self.saw_all = not more and not self._rung.is_set()
+            if not more:
+                await self._sleep(None if ticked is None else ticked.next_at)
+
+    def _look(self, tx: Transaction, seen: Seen) -> Ticked | None:
+        """On the writer's thread. None when schedules are held."""
+        self._trust.note(tx, self._epoch, seen.change)
+        self._trust.hold_if_behind(tx, self._epoch, seen.latest)
+        if self._trust.is_held(tx, self._epoch) or fact(tx, "held") or fact(tx, "safe_mode"):
+            return None
+        ticked = self._ticks.tick(tx)
+        if ticked.fired or (seen.store and ticked.next_at is not None):
+            self._trust.seen(tx)
+        reach(CutPoint.TICK_WRITTEN)
+        return ticked
+
+    def _observe(self) -> Seen:
+        """Compare the clocks with what they showed at the last look."""
+        now = self._read()
+        change = moved(self._before, now)
+        self._before = now
+        self._latest = max(self._latest, now.wall)
+        store = now.boot_time >= self._store_at
+        if store:
+            self._store_at = now.boot_time + CLOCK_SEEN_SECONDS
+        return Seen(change, self._latest, store)
+
+    def _read(self) -> Reading:
+        return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
+
+    async def _sleep(self, next_at: float | None) -> None:
+        """Until the bell, the next occurrence or the next check."""
+        wait = RECHECK_SECONDS if next_at is None else min(RECHECK_SECONDS, next_at - self._clock.now())
+        with anyio.move_on_after(max(0.0, wait)):
+            await self._rung.wait()

@@ -1,0 +1,121 @@
+"""Whether the wall clock may move schedules.
+
+A clock that goes forward makes schedules late: catch-up is for that. One that goes back makes them wait, and what has
+fired does not fire again. More than three hours back nobody can tell which time is right: schedules are held, until the
+clock is back where it was, or a person says that it is right as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from craftcore.storage.facts import fact, forget, remember
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+log = structlog.get_logger(__name__)
+
+BACKWARD_MAX = 3 * 3600.0
+"""Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
+
+STEP_MIN = 5.0
+"""Seconds; a clock that is slewed or a loop that is late by less is no event."""
+
+EVENTS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The clocks of one moment: wall, since the machine started (suspend included), and of the loop (without it)."""
+
+    wall: float
+    boot_time: float
+    loop: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What happened between two readings. `step`: seconds the wall clock was set by; `asleep`: seconds of suspend."""
+
+    step: float
+    asleep: float
+
+    @property
+    def is_worth_noting(self) -> bool:
+        return abs(self.step) >= STEP_MIN or self.asleep >= STEP_MIN
+
+
+def moved(before: Reading, now: Reading) -> Moved:
+    """What the wall clock did beyond going on, and how long the machine was suspended."""
+    passed = now.boot_time - before.boot_time
+    return Moved(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
+
+
+class ClockTrust:
+    """The facts `clock_seen_at` and `clock_held`, and the rows of `clock_events`."""
+
+    def boot(self, tx: Transaction, epoch: int) -> None:
+        """Compare the clock with the last time that was stored."""
+        seen = fact(tx, "clock_seen_at")
+        if seen is not None:
+            self.hold_if_behind(tx, epoch, float(seen))
+        self.seen(tx)
+
+    def note(self, tx: Transaction, epoch: int, change: Moved) -> None:
+        """Record what the clock did, if it is worth noting."""
+        if abs(change.step) >= STEP_MIN:
+            self._record(tx, epoch, "forward" if change.step > 0 else "backward", abs(change.step))
+        if change.asleep >= STEP_MIN:
+            self._record(tx, epoch, "suspend", change.asleep)
+
+    def hold_if_behind(self, tx: Transaction, epoch: int, latest: float) -> None:
+        """Hold the schedules when the clock is too far behind the latest time it showed here."""
+        if latest - tx.now > BACKWARD_MAX and fact(tx, "clock_held") is None:
+            remember(tx, "clock_held", repr(latest))
+            self._record(tx, epoch, "held", latest - tx.now)
+
+    def is_held(self, tx: Transaction, epoch: int) -> bool:
+        """Whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
+        until = fact(tx, "clock_held")
+        if until is None:
+            return False
+        if tx.now < float(until):
+            return True
+        forget(tx, "clock_held")
+        self._record(tx, epoch, "caught up", tx.now - float(until))
+        return False
+
+    def seen(self, tx: Transaction) -> None:
+        """Store the time, for the next boot to compare with; not while it is in doubt."""
+        if fact(tx, "clock_held") is None:
+            remember(tx, "clock_seen_at", repr(tx.now))
+
+    def trust(self, tx: Transaction) -> float | None:
+        """A person says that the clock is right: schedules go on. The time they waited for; None when they did not."""
+        until = forget(tx, "clock_held")
+        remember(tx, "clock_seen_at", repr(tx.now))
+        if until is None:
+            return None
+        self._record(tx, None, "trusted", float(until) - tx.now)
+        return float(until)
+
+    def _record(self, tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
+        tx.run(
+            "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, :seconds, :epoch)",
+            now=tx.now,
+            kind=kind,
+            seconds=seconds,
+            epoch=epoch,
+        )
+        tx.run(
+            "DELETE FROM clock_events WHERE seq <= (SELECT max(seq) FROM clock_events) - :most",
+            most=EVENTS_MAX,
+        )
+        say = log.info if kind == "suspend" else log.warning
+        tx.after_commit(say, "clock." + kind.replace(" ", "_"), seconds=round(seconds, 3))
+
+
+def last_clock_event(tx: Reader) -> Row | None:
+    """The newest row of `clock_events`; None when the clock never did anything odd."""
+    return tx.one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")

@@ -1,0 +1,184 @@
+"""What becomes of one occurrence: it fires, it is buffered behind an earlier one, or it is skipped; with its line in
+the account, in the same commit."""
+
+from __future__ import annotations
+
+import json
+
+import structlog
+
+from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.tick import Skipped, jitter
+from craftcore.storage.transaction import Transaction
+from craftcore.triggers.model import Emitted, TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.sources import (
+    ONE_TIME_PRIORITY,
+    scheduled_key,
+    scheduled_now_key,
+    scheduled_once_key,
+    scheduled_startup_key,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class Firing:
+    """Fires occurrences through `emit`, and keeps the account."""
+
+    def __init__(self, triggers: TriggerService, store: ScheduleStore) -> None:
+        self._triggers = triggers
+        self._store = store
+
+    def place(
+        self,
+        tx: Transaction,
+        schedule: Schedule,
+        nominal_at: float,
+        cause: Cause,
+        *,
+        queues: bool = False,
+        not_before: float | None = None,
+    ) -> tuple[Outcome, Emitted | None]:
+        """Fire an occurrence, or do what its overlap policy says while an earlier one is not settled.
+
+        `queues`: more than one may wait behind another, because each of them was asked for.
+        """
+        blocker = None if schedule.overlap is Overlap.ALLOW else self._store.live_trigger(tx, schedule.id)
+        if blocker is None:
+            return self._fire(tx, schedule, nominal_at, cause, not_before)
+        queues = queues or schedule.is_one_time  # it always fires
+        if schedule.overlap is Overlap.SKIP and not schedule.is_one_time:
+            self._account(
+                tx, schedule, nominal_at, cause, Outcome.SKIPPED, f"overlap: trigger {blocker} is not settled"
+            )
+            return Outcome.SKIPPED, None
+        if not queues and self._store.buffered(tx, schedule.id):
+            self._account(
+                tx, schedule, nominal_at, cause, Outcome.SKIPPED, "overlap: an earlier one is waiting already"
+            )
+            return Outcome.SKIPPED, None
+        self._account(tx, schedule, nominal_at, cause, Outcome.BUFFERED, f"waits for trigger {blocker}")
+        return Outcome.BUFFERED, None
+
+    def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> Emitted | None:
+        """Fire what waited; None when it had fired before."""
+        emitted = self._emit(tx, schedule, line.nominal_at, line.cause, None)
+        if not emitted.created:
+            self._store.unbuffer(tx, line, Outcome.SKIPPED, of=_fired_before(emitted))
+            return None
+        self._store.unbuffer(tx, line, Outcome.FIRED, of=emitted.id)
+        return emitted
+
+    def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
+        """What waits for an earlier occurrence will not fire."""
+        for line in self._store.buffered(tx, schedule.id):
+            self._store.unbuffer(tx, line, Outcome.SKIPPED, of=reason)
+
+    def skip(self, tx: Transaction, schedule: Schedule, run: Skipped) -> None:
+        """Account for a run of occurrences that do not fire."""
+        self._store.insert(
+            tx,
+            Occurrence(
+                seq=0,
+                schedule_id=schedule.id,
+                generation=schedule.generation,
+                cause=Cause.TIME,
+                nominal_at=run.first_at,
+                last_at=run.last_at,
+                count=run.count,
+                outcome=Outcome.SKIPPED,
+                reason=run.reason,
+                trigger_id=None,
+                decided_at=tx.now,
+            ),
+        )
+        tx.after_commit(log.info, "schedule.skipped", schedule=schedule.id, count=run.count, reason=run.reason)
+
+    def _fire(
+        self,
+        tx: Transaction,
+        schedule: Schedule,
+        nominal_at: float,
+        cause: Cause,
+        not_before: float | None,
+    ) -> tuple[Outcome, Emitted | None]:
+        emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
+        if not emitted.created:
+            self._account(tx, schedule, nominal_at, cause, Outcome.SKIPPED, _fired_before(emitted))
+            return Outcome.SKIPPED, emitted
+        self._account(tx, schedule, nominal_at, cause, Outcome.FIRED, None, emitted.id)
+        return Outcome.FIRED, emitted
+
+    def _emit(
+        self,
+        tx: Transaction,
+        schedule: Schedule,
+        nominal_at: float,
+        cause: Cause,
+        not_before: float | None,
+    ) -> Emitted:
+        at = nominal_at
+        if cause is Cause.TIME or cause is Cause.BACKFILL:
+            at += jitter(schedule.id, nominal_at, schedule.jitter)
+        priority = ONE_TIME_PRIORITY if schedule.is_one_time else None
+        spec = TriggerSpec(
+            workflow=schedule.workflow,
+            payload=json.loads(schedule.payload_json),
+            source=TriggerSource.SCHEDULED,
+            at=at,
+            expires_at=None if schedule.expires_after is None else at + schedule.expires_after,
+            priority=priority if schedule.priority is None else schedule.priority,
+            session_id=schedule.session_id,
+            description=schedule.description,
+            max_attempts=schedule.max_attempts,
+            dedup_key=_key(schedule, nominal_at, cause),
+        )
+        return self._triggers.emit_scheduled(
+            tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
+        )
+
+    def _account(
+        self,
+        tx: Transaction,
+        schedule: Schedule,
+        nominal_at: float,
+        cause: Cause,
+        outcome: Outcome,
+        reason: str | None,
+        trigger_id: str | None = None,
+    ) -> None:
+        self._store.insert(
+            tx,
+            Occurrence(
+                seq=0,
+                schedule_id=schedule.id,
+                generation=schedule.generation,
+                cause=cause,
+                nominal_at=nominal_at,
+                last_at=nominal_at,
+                count=1,
+                outcome=outcome,
+                reason=reason,
+                trigger_id=trigger_id,
+                decided_at=tx.now,
+            ),
+        )
+        facts = {"trigger": trigger_id} if trigger_id else {"reason": reason}
+        tx.after_commit(log.info, f"schedule.{outcome}", schedule=schedule.id, nominal_at=nominal_at, **facts)
+
+
+def _key(schedule: Schedule, nominal_at: float, cause: Cause) -> str:
+    match cause:
+        case Cause.RUN_NOW:
+            return scheduled_now_key(schedule.id, nominal_at)
+        case Cause.STARTUP:
+            return scheduled_startup_key(schedule.id, nominal_at)
+    if schedule.is_one_time:
+        return scheduled_once_key(schedule.id, schedule.generation)
+    return scheduled_key(schedule.id, nominal_at)
+
+
+def _fired_before(emitted: Emitted) -> str:
+    return f"fired before, as trigger {emitted.id}"

@@ -1,0 +1,179 @@
+"""What a schedule is: what is declared, what the table holds, and the account of its occurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+
+DAY = 86_400.0
+
+
+class CatchUp(StrEnum):
+    """Which occurrences that were missed still fire: the latest, all (up to a limit), or none."""
+
+    LATEST = "latest"
+    ALL = "all"
+    NONE = "none"
+
+
+class Overlap(StrEnum):
+    """What an occurrence does while an earlier one is not settled: one waits for it, none does, or they overlap."""
+
+    BUFFER_ONE = "buffer_one"
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+class Origin(StrEnum):
+    """Who declares a schedule. Those of code and file are taken over at each start of the daemon."""
+
+    CODE = "code"
+    FILE = "file"
+    OPERATOR = "operator"
+
+
+class ScheduleStatus(StrEnum):
+    """ACTIVE -> PAUSED | DISABLED, and back; -> FINISHED; -> REMOVED."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    DISABLED = "DISABLED"
+    FINISHED = "FINISHED"
+    REMOVED = "REMOVED"
+
+
+class Cause(StrEnum):
+    """Why there was an occurrence."""
+
+    TIME = "time"
+    STARTUP = "startup"
+    RUN_NOW = "run-now"
+    BACKFILL = "backfill"
+
+
+class Outcome(StrEnum):
+    """What became of an occurrence. A buffered one fires, or is skipped, when the one before it is settled."""
+
+    FIRED = "fired"
+    BUFFERED = "buffered"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """What is declared. Checked as a whole by `accept`, before anything is written.
+
+    when              an expression: `at 3pm`, `in 10m`, `every 2h`, `every monday at 9am`, `0 7 * * *`, `on startup`, …
+    timezone          an IANA name; None: the machine's, as it is when the schedule is declared
+    catch_up          which missed occurrences still fire, if not older than `catch_up_window`: the latest, all of them
+                      (at most `catch_up_max`, `catch_up_spacing` apart), or none. A one-time schedule always fires
+    overlap           what an occurrence does while an earlier one is not settled
+    jitter            each fires up to so much later, always the same for the same occurrence
+    expires_after     a trigger not started within this time settles as stale; None: never
+    start, until      no occurrence before, none after; None: no such bound
+    max_runs          it is finished after so many; None: no limit
+    The others are those of TriggerSpec. Durations are seconds or timedelta; moments aware datetimes or epoch seconds.
+    """
+
+    id: str
+    when: str
+    workflow: str
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    timezone: str | None = None
+    catch_up: CatchUp | str = CatchUp.LATEST
+    catch_up_window: float | timedelta = DAY
+    catch_up_max: int = 20
+    catch_up_spacing: float | timedelta = 5.0
+    overlap: Overlap | str = Overlap.BUFFER_ONE
+    jitter: float | timedelta = 0.0
+    expires_after: float | timedelta | None = None
+    start: datetime | float | None = None
+    until: datetime | float | None = None
+    max_runs: int | None = None
+    session_id: str | None = None
+    priority: int | None = None
+    description: str | None = None
+    max_attempts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A spec that was accepted: checked, in the units of the table. `declared_hash` tells it from any other."""
+
+    id: str
+    declared_hash: str
+    expression: str
+    timezone: str
+    timezone_given: bool
+    workflow: str
+    payload_json: str
+    session_id: str | None
+    priority: int | None
+    description: str | None
+    max_attempts: int | None
+    catch_up: CatchUp
+    catch_up_window: float
+    catch_up_max: int
+    catch_up_spacing: float
+    overlap: Overlap
+    jitter: float
+    expires_after: float | None
+    start_at: float | None
+    until_at: float | None
+    max_runs: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Declared):
+    """The whole row, its timing as one value."""
+
+    origin: Origin
+    generation: int
+    status: ScheduleStatus
+    reason: str | None
+    timing: Timing
+    high_water_at: float
+    skip_to_at: float | None
+    next_at: float | None
+    runs: int
+    last_nominal_at: float | None
+    created_at: float
+    updated_at: float
+
+    @property
+    def kind(self) -> str:
+        match self.timing:
+            case Once():
+                return "once"
+            case Every():
+                return "every"
+            case Cron():
+                return "cron"
+            case Startup():
+                return "startup"
+
+    @property
+    def is_one_time(self) -> bool:
+        return isinstance(self.timing, Once)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """A line of the account: one occurrence, or `count` skipped ones from `nominal_at` to `last_at`."""
+
+    seq: int
+    schedule_id: str
+    generation: int
+    cause: Cause
+    nominal_at: float
+    last_at: float
+    count: int
+    outcome: Outcome
+    reason: str | None
+    trigger_id: str | None
+    decided_at: float

@@ -1,0 +1,416 @@
+"""What is declared, and what an operator may do to a schedule. Each method is a rule over a transaction it is given.
+
+Declaring is an upsert by id: the same declaration again changes nothing, so no restart and no second `schedule add`
+moves a moment. Nothing here fires the past, except what a person asks for by `run_now` and `backfill`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import structlog
+
+from craftcore.clock import Clock
+from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
+from craftcore.schedules.acceptance import accept, check_names
+from craftcore.schedules.expression import parse
+from craftcore.schedules.firing import Firing
+from craftcore.schedules.model import (
+    Cause,
+    Declared,
+    Origin,
+    Outcome,
+    Schedule,
+    ScheduleSpec,
+    ScheduleStatus,
+)
+from craftcore.schedules.occurrences import count, occurrences
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.tick import Skipped, skip, upcoming
+from craftcore.schedules.timing import Every, Once, Startup, Timing
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.triggers.model import Emitted, NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
+
+log = structlog.get_logger(__name__)
+
+BACKFILL_MAX = 1000
+"""Occurrences one backfill may fire."""
+
+Change = Literal["added", "changed", "enabled", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """What declaring a schedule came to."""
+
+    schedule: Schedule
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """What became of an occurrence that a person asked for. `trigger_id` None: it did not fire, or not yet."""
+
+    nominal_at: float
+    outcome: Outcome
+    trigger_id: str | None
+
+
+class ScheduleService:
+    """Declare, change and look after schedules. What has come due is `TickService`'s."""
+
+    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+        self._clock = clock
+        self._triggers = triggers
+        self._store = ScheduleStore()
+        self._firing = Firing(triggers, self._store)
+
+    # Declare
+
+    def accept(self, spec: ScheduleSpec) -> Declared:
+        """Check everything but the expression. Raises InvalidInput; nothing is written by this."""
+        return accept(spec, self._row(spec), local_zone=self._clock.zone())
+
+    def check(self, spec: ScheduleSpec) -> NewTrigger:
+        """Check everything about a spec that code or file declares; the trigger it would fire. Raises InvalidInput."""
+        declared = self.accept(spec)
+        self._parse(declared, self._clock.now(), past_allowed=True)
+        return self._row(spec)
+
+    def _row(self, spec: ScheduleSpec) -> NewTrigger:
+        check_names(spec)
+        return self._triggers.accept(
+            TriggerSpec(
+                workflow=spec.workflow,
+                payload=spec.payload,
+                source=TriggerSource.SCHEDULED,
+                session_id=spec.session_id,
+                priority=spec.priority,
+                description=spec.description,
+                max_attempts=spec.max_attempts,
+            )
+        )
+
+    def _parse(self, declared: Declared, now: float, *, past_allowed: bool) -> Timing:
+        return parse(
+            declared.expression,
+            now=now,
+            timezone=declared.timezone,
+            zone_given=declared.timezone_given,
+            past_allowed=past_allowed,
+        ).timing
+
+    def put(self, tx: Transaction, spec: ScheduleSpec, origin: Origin) -> Put:
+        """Declare a schedule, or change the one with this id.
+
+        A changed timing starts a new generation from now; anything else changes in place. Raises InvalidInput, or
+        StateRefused when an operator would change what code or file declare, or revive what has finished by saying
+        the same again.
+        """
+        declared = self.accept(spec)
+        before = self._store.get(tx, spec.id)
+        if before is None or before.status is ScheduleStatus.REMOVED:
+            return self._begin(tx, declared, origin, before, "added")
+        if origin is Origin.OPERATOR and before.origin is not origin:
+            raise StateRefused(
+                f"schedule {spec.id} is declared in {_place_of(before.origin)}: change it there, or choose another id"
+            )
+        if before.declared_hash == declared.declared_hash and before.origin is origin:
+            return self._again(tx, before)
+        if _timing_changed(before, declared):
+            self._firing.drop_buffered(tx, before, "its schedule was changed")
+            return self._begin(tx, declared, origin, before, "changed")
+        changed = replace(before, **_columns_of(declared), timezone=before.timezone, origin=origin, updated_at=tx.now)
+        match before.status:
+            case ScheduleStatus.ACTIVE:
+                changed = _going_on(changed)
+            case ScheduleStatus.DISABLED:
+                changed = self._wake(tx, changed)
+            case ScheduleStatus.FINISHED if not before.is_one_time:  # its end or its number of runs may have changed
+                changed = self._wake(tx, changed)
+            case ScheduleStatus.FINISHED if origin is Origin.OPERATOR:
+                raise _has_finished(before)
+        return self._write(tx, changed, "changed")
+
+    def declare(self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec]) -> list[Put]:
+        """All that this origin declares now: upsert each, and disable what it declares no longer.
+
+        Raises ConfigInvalid with one line per mistake; nothing is written then.
+        """
+        mistakes: list[str] = []
+        puts: list[Put] = []
+        for spec in specs:
+            try:
+                puts.append(self.put(tx, spec, origin))
+            except InvalidInput as error:
+                mistakes.append(f"schedule {spec.id!s:.80}: {error.message}")
+        if mistakes:
+            raise ConfigInvalid("\n".join(mistakes))
+        declared = {spec.id for spec in specs}
+        for schedule in self._store.of_origin(tx, origin):
+            if schedule.id not in declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
+                reason = f"no longer declared in {_place_of(origin)}"
+                self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
+                tx.after_commit(log.warning, "schedule.disabled", schedule=schedule.id, reason=reason)
+        for put in puts:
+            if put.change != "unchanged":
+                facts = {"expression": put.schedule.expression, "next_at": put.schedule.next_at}
+                tx.after_commit(log.info, f"schedule.{put.change}", schedule=put.schedule.id, **facts)
+        return puts
+
+    # The operator's hands
+
+    def get(self, tx: Reader, schedule_id: str) -> Schedule:
+        """Raises NotFound when there is none, or it was removed."""
+        schedule = self._store.get(tx, schedule_id)
+        if schedule is None or schedule.status is ScheduleStatus.REMOVED:
+            raise NotFound(f"no schedule {schedule_id}")
+        return schedule
+
+    def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
+        """Nothing of it fires until it is resumed; what has fired goes on. Raises NotFound or StateRefused."""
+        schedule = self.get(tx, schedule_id)
+        if schedule.status is ScheduleStatus.PAUSED:
+            return schedule
+        _require(schedule, ScheduleStatus.ACTIVE, verb="paused")
+        return self._stop(tx, schedule, ScheduleStatus.PAUSED, reason)
+
+    def resume(self, tx: Transaction, schedule_id: str) -> Schedule:
+        """Go on from now: what came meanwhile is accounted for as skipped. A one-time job whose moment came fires.
+
+        Raises NotFound or StateRefused.
+        """
+        schedule = self.get(tx, schedule_id)
+        if schedule.status is ScheduleStatus.ACTIVE:
+            return schedule
+        _require(schedule, ScheduleStatus.PAUSED, ScheduleStatus.DISABLED, verb="resumed")
+        return self._write(tx, self._wake(tx, schedule), "enabled").schedule
+
+    def remove(self, tx: Transaction, schedule_id: str) -> list[str]:
+        """Take it away; its triggers that have not started are cancelled, their ids returned. Its history stays.
+
+        Raises NotFound, or StateRefused for one that code or file would declare again.
+        """
+        schedule = self.get(tx, schedule_id)
+        declared = schedule.origin is not Origin.OPERATOR
+        if declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
+            raise StateRefused(
+                f"schedule {schedule_id} is declared in {_place_of(schedule.origin)}: remove it there, or pause it"
+            )
+        cancelled = self._store.unstarted_triggers(tx, schedule_id)
+        for trigger_id in cancelled:
+            self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
+        self._stop(tx, schedule, ScheduleStatus.REMOVED, "removed")
+        return cancelled
+
+    def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
+        """Fire it once more, now, whatever its time and status; its overlap policy holds. Raises NotFound."""
+        return self._placed(tx, self.get(tx, schedule_id), tx.now, Cause.RUN_NOW)
+
+    def skip_next(self, tx: Transaction, schedule_id: str) -> float:
+        """Let the next occurrence pass, and when asked again the one after it; its moment. Raises NotFound or
+        StateRefused."""
+        schedule = self.get(tx, schedule_id)
+        _require(schedule, ScheduleStatus.ACTIVE, verb="skipped")
+        moment = upcoming(schedule, after=max(schedule.high_water_at, schedule.skip_to_at or 0.0))
+        if moment is None:
+            raise StateRefused(f"schedule {schedule_id} ({schedule.expression}) has no occurrence left to skip")
+        self._write(tx, replace(schedule, skip_to_at=moment, updated_at=tx.now), "changed")
+        return moment
+
+    def backfill(self, tx: Transaction, schedule_id: str, since: float, until: float) -> list[Placed]:
+        """Fire the occurrences from `since` to `until`, both included, as if they had come now. What fired before
+        does not fire again. Raises NotFound, StateRefused or ScheduleInvalid."""
+        schedule = self.get(tx, schedule_id)
+        if isinstance(schedule.timing, Once | Startup):
+            raise StateRefused(f"schedule {schedule_id} ({schedule.expression}) does not recur; there is run-now")
+        if not since <= until <= tx.now:
+            raise ScheduleInvalid("a backfill goes from an earlier moment to a later one, and not beyond now")
+        after = math.ceil(since) - 1  # occurrences are whole seconds
+        wanted = count(schedule.timing, after, until)
+        if wanted > BACKFILL_MAX:
+            raise ScheduleInvalid(f"that would be {wanted:,} occurrences; at most {BACKFILL_MAX:,} at a time")
+        return [
+            self._placed(tx, schedule, moment, Cause.BACKFILL, tx.now + nth * schedule.catch_up_spacing)
+            for nth, moment in enumerate(occurrences(schedule.timing, after, until))
+        ]
+
+    def reanchor(self, tx: Transaction, schedule_ids: Sequence[str] = ()) -> list[Schedule]:
+        """Go on from now, for those accounted for beyond now by a clock that was wrong; all such when none is named.
+
+        Raises NotFound, or StateRefused for one that is not ahead of the clock.
+        """
+        ahead = {schedule.id: schedule for schedule in self._store.ahead(tx, tx.now)}
+        for schedule_id in schedule_ids:
+            if self.get(tx, schedule_id).id not in ahead:
+                raise StateRefused(f"schedule {schedule_id} is not ahead of the clock; nothing was changed")
+        return [
+            self._write(tx, _reanchored(schedule, tx.now), "changed").schedule
+            for schedule in ahead.values()
+            if not schedule_ids or schedule.id in schedule_ids
+        ]
+
+    # How a row changes
+
+    def _begin(
+        self, tx: Transaction, declared: Declared, origin: Origin, before: Schedule | None, change: Change
+    ) -> Put:
+        """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
+        timing = self._parse(declared, tx.now, past_allowed=origin is not Origin.OPERATOR)
+        mark = tx.now
+        if isinstance(timing, Once):
+            mark = min(tx.now, timing.at - 1)
+        elif declared.start_at is not None:
+            mark = max(tx.now, declared.start_at - 1)
+            timing = replace(timing, anchor_at=int(declared.start_at)) if isinstance(timing, Every) else timing
+        schedule = Schedule(
+            **_columns_of(declared),
+            origin=origin,
+            generation=0 if before is None else before.generation + 1,
+            status=ScheduleStatus.ACTIVE,
+            reason=None,
+            timing=timing,
+            high_water_at=mark,
+            skip_to_at=None,
+            next_at=None,
+            runs=0,
+            last_nominal_at=None,
+            created_at=tx.now if before is None else before.created_at,
+            updated_at=tx.now,
+        )
+        if isinstance(timing, Once) and timing.at < tx.now:
+            reason = "had passed when it was declared"
+            put = self._write(tx, replace(schedule, status=ScheduleStatus.FINISHED, reason=reason), change)
+            self._firing.skip(tx, schedule, Skipped(first_at=timing.at, last_at=timing.at, count=1, reason=reason))
+            return put
+        schedule = _going_on(schedule)
+        if origin is Origin.OPERATOR and schedule.status is not ScheduleStatus.ACTIVE:
+            raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
+        return self._write(tx, schedule, change)
+
+    def _again(self, tx: Transaction, before: Schedule) -> Put:
+        """The same declaration once more."""
+        if before.status is ScheduleStatus.DISABLED:
+            return self._write(tx, self._wake(tx, before), "enabled")
+        if before.status is ScheduleStatus.FINISHED and before.origin is Origin.OPERATOR:
+            raise _has_finished(before)
+        return Put(schedule=before, change="unchanged")
+
+    def _wake(self, tx: Transaction, schedule: Schedule) -> Schedule:
+        """ACTIVE again from now on, what came meanwhile accounted for."""
+        mark = schedule.high_water_at
+        if not schedule.is_one_time:
+            until = tx.now if schedule.until_at is None else min(tx.now, schedule.until_at)
+            if run := skip(schedule, mark, until, schedule.reason or schedule.status.lower()):
+                self._firing.skip(tx, schedule, run)
+            mark = max(mark, tx.now)
+        return _going_on(
+            replace(schedule, status=ScheduleStatus.ACTIVE, reason=None, high_water_at=mark, updated_at=tx.now)
+        )
+
+    def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
+        """Nothing of it fires any more, nor what waits for an earlier occurrence."""
+        self._firing.drop_buffered(tx, schedule, reason)
+        return self._write(
+            tx, replace(schedule, status=status, reason=reason, next_at=None, updated_at=tx.now), "changed"
+        ).schedule
+
+    def _write(self, tx: Transaction, schedule: Schedule, change: Change) -> Put:
+        self._store.put(tx, schedule)
+        return Put(schedule=schedule, change=change)
+
+    def _placed(
+        self, tx: Transaction, schedule: Schedule, nominal_at: float, cause: Cause, not_before: float | None = None
+    ) -> Placed:
+        outcome, emitted = self._firing.place(
+            tx, schedule, nominal_at, cause, queues=cause is Cause.BACKFILL, not_before=not_before
+        )
+        return Placed(nominal_at=nominal_at, outcome=outcome, trigger_id=_id_of(emitted))
+
+
+def spec_of(schedule: Schedule) -> ScheduleSpec:
+    """The declaration of a schedule, to be changed and put again."""
+    return ScheduleSpec(
+        id=schedule.id,
+        when=schedule.expression,
+        workflow=schedule.workflow,
+        payload=json.loads(schedule.payload_json),
+        timezone=schedule.timezone if schedule.timezone_given else None,
+        catch_up=schedule.catch_up,
+        catch_up_window=schedule.catch_up_window,
+        catch_up_max=schedule.catch_up_max,
+        catch_up_spacing=schedule.catch_up_spacing,
+        overlap=schedule.overlap,
+        jitter=schedule.jitter,
+        expires_after=schedule.expires_after,
+        start=schedule.start_at,
+        until=schedule.until_at,
+        max_runs=schedule.max_runs,
+        session_id=schedule.session_id,
+        priority=schedule.priority,
+        description=schedule.description,
+        max_attempts=schedule.max_attempts,
+    )
+
+
+def _has_finished(schedule: Schedule) -> StateRefused:
+    return StateRefused(
+        f"schedule {schedule.id} has finished ({schedule.reason}); remove it to use its id again, or see run-now"
+    )
+
+
+def _columns_of(declared: Declared) -> dict[str, Any]:
+    return {field.name: getattr(declared, field.name) for field in fields(Declared)}
+
+
+def _timing_changed(before: Schedule, declared: Declared) -> bool:
+    zones = (before.timezone_given, declared.timezone_given)
+    moved = zones[0] != zones[1] or (zones[0] and before.timezone != declared.timezone)
+    return moved or (before.expression, before.start_at) != (declared.expression, declared.start_at)
+
+
+def _going_on(schedule: Schedule) -> Schedule:
+    """With its next occurrence; FINISHED when there is none."""
+    next_at = upcoming(schedule, after=schedule.high_water_at)
+    spent = schedule.max_runs is not None and schedule.runs >= schedule.max_runs
+    if spent or (next_at is None and not isinstance(schedule.timing, Startup)):
+        reason = f"all its {schedule.max_runs} runs are spent" if spent else "its end comes before its next occurrence"
+        return replace(schedule, status=ScheduleStatus.FINISHED, reason=reason, next_at=None)
+    return replace(schedule, next_at=next_at)
+
+
+def _reanchored(schedule: Schedule, now: float) -> Schedule:
+    """From now on, in a generation of its own; an interval keeps its phase."""
+    timing = schedule.timing
+    if isinstance(timing, Every) and timing.anchor_at > now:
+        steps = math.ceil((timing.anchor_at - now) / timing.step_seconds)
+        timing = replace(timing, anchor_at=timing.anchor_at - steps * timing.step_seconds)
+    moved = replace(
+        schedule,
+        timing=timing,
+        generation=schedule.generation + 1,
+        high_water_at=now,
+        skip_to_at=None,
+        reason="reanchored",
+        updated_at=now,
+    )
+    return _going_on(moved)
+
+
+def _require(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
+    if schedule.status not in allowed:
+        why = f" ({schedule.reason})" if schedule.reason else ""
+        raise StateRefused(f"schedule {schedule.id} is {schedule.status}{why} and cannot be {verb}")
+
+
+def _place_of(origin: Origin) -> str:
+    return {Origin.CODE: "code", Origin.FILE: "the configuration file", Origin.OPERATOR: "the command line"}[origin]
+
+
+def _id_of(emitted: Emitted | None) -> str | None:
+    return None if emitted is None else emitted.id

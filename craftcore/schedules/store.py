@@ -1,0 +1,342 @@
+"""The only SQL of schedules and of the account of their occurrences."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from craftcore.schedules.model import (
+    CatchUp,
+    Cause,
+    Occurrence,
+    Origin,
+    Outcome,
+    Overlap,
+    Schedule,
+    ScheduleStatus,
+)
+from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+UPSERT = """
+INSERT INTO schedules (
+    id, origin, declared_hash, generation, status, reason, expression, timezone, timezone_given, kind, at, anchor_at,
+    step_seconds, cron, workflow, payload_json, session_id, priority, description, max_attempts, catch_up,
+    catch_up_window, catch_up_max, catch_up_spacing, overlap, jitter, expires_after, start_at, until_at, max_runs,
+    high_water_at, skip_to_at, next_at, runs, last_nominal_at, created_at, updated_at
+) VALUES (
+    :id, :origin, :declared_hash, :generation, :status, :reason, :expression, :timezone, :timezone_given, :kind, :at,
+    :anchor_at, :step_seconds, :cron, :workflow, :payload_json, :session_id, :priority, :description, :max_attempts,
+    :catch_up, :catch_up_window, :catch_up_max, :catch_up_spacing, :overlap, :jitter, :expires_after, :start_at,
+    :until_at, :max_runs, :high_water_at, :skip_to_at, :next_at, :runs, :last_nominal_at, :created_at, :updated_at
+)
+ON CONFLICT (id) DO UPDATE SET
+    origin           = excluded.origin,
+    declared_hash    = excluded.declared_hash,
+    generation       = excluded.generation,
+    status           = excluded.status,
+    reason           = excluded.reason,
+    expression       = excluded.expression,
+    timezone         = excluded.timezone,
+    timezone_given   = excluded.timezone_given,
+    kind             = excluded.kind,
+    at               = excluded.at,
+    anchor_at        = excluded.anchor_at,
+    step_seconds     = excluded.step_seconds,
+    cron             = excluded.cron,
+    workflow         = excluded.workflow,
+    payload_json     = excluded.payload_json,
+    session_id       = excluded.session_id,
+    priority         = excluded.priority,
+    description      = excluded.description,
+    max_attempts     = excluded.max_attempts,
+    catch_up         = excluded.catch_up,
+    catch_up_window  = excluded.catch_up_window,
+    catch_up_max     = excluded.catch_up_max,
+    catch_up_spacing = excluded.catch_up_spacing,
+    overlap          = excluded.overlap,
+    jitter           = excluded.jitter,
+    expires_after    = excluded.expires_after,
+    start_at         = excluded.start_at,
+    until_at         = excluded.until_at,
+    max_runs         = excluded.max_runs,
+    high_water_at    = excluded.high_water_at,
+    skip_to_at       = excluded.skip_to_at,
+    next_at          = excluded.next_at,
+    runs             = excluded.runs,
+    last_nominal_at  = excluded.last_nominal_at,
+    updated_at       = excluded.updated_at
+"""
+
+
+class ScheduleStore:
+    """Rows of `schedules` and `schedule_occurrences`. Holds nothing."""
+
+    # Schedules
+
+    def put(self, tx: Transaction, schedule: Schedule) -> None:
+        """Write the whole row, over the one with this id. Only declaring and changing do: a tick has `advance`."""
+        tx.run(UPSERT, **_columns(schedule))
+
+    def get(self, tx: Reader, schedule_id: str) -> Schedule | None:
+        """None when there is none, removed ones included."""
+        row = tx.one("SELECT * FROM schedules WHERE id = :id", id=schedule_id)
+        return schedule_of(row) if row else None
+
+    def due(self, tx: Reader, now: float, limit: int) -> list[Schedule]:
+        """Those whose next occurrence has come, the longest waiting first."""
+        rows = tx.all(
+            "SELECT * FROM schedules WHERE next_at IS NOT NULL AND next_at <= :now ORDER BY next_at, id LIMIT :limit",
+            now=now,
+            limit=limit,
+        )
+        return [schedule_of(row) for row in rows]
+
+    def next_at(self, tx: Reader) -> float | None:
+        """When the next occurrence of all is; None when none is awaited."""
+        moment: float | None = tx.value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
+        return moment
+
+    def all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule]:
+        """By id."""
+        rows = tx.all(
+            "SELECT * FROM schedules WHERE status <> 'REMOVED' OR :removed ORDER BY id LIMIT :limit",
+            removed=int(removed),
+            limit=limit,
+        )
+        return [schedule_of(row) for row in rows]
+
+    def of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
+        """Those that this origin declared and that are not removed."""
+        rows = tx.all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)
+        return [schedule_of(row) for row in rows]
+
+    def at_startup(self, tx: Reader) -> list[Schedule]:
+        """The active ones that fire when a daemon starts."""
+        rows = tx.all("SELECT * FROM schedules WHERE kind = 'startup' AND status = 'ACTIVE' ORDER BY id")
+        return [schedule_of(row) for row in rows]
+
+    def ahead(self, tx: Reader, now: float) -> list[Schedule]:
+        """Those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right again."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedules
+             WHERE status = 'ACTIVE'
+               AND kind <> 'once'
+               AND high_water_at > :now
+               AND (start_at IS NULL OR high_water_at >= start_at)
+             ORDER BY id
+            """,
+            now=now,
+        )
+        return [schedule_of(row) for row in rows]
+
+    def advance(self, tx: Transaction, before: Schedule, after: Schedule) -> bool:
+        """Move the high-water mark on, and what goes with it. False when it is not where `before` says: nothing is
+        written then."""
+        changed = tx.run(
+            """
+            UPDATE schedules
+               SET high_water_at   = :high_water_at,
+                   next_at         = :next_at,
+                   runs            = :runs,
+                   last_nominal_at = :last_nominal_at,
+                   status          = :status,
+                   reason          = :reason,
+                   updated_at      = :now
+             WHERE id = :id
+               AND generation = :generation
+               AND status = 'ACTIVE'
+               AND high_water_at = :before
+            """,
+            id=before.id,
+            generation=before.generation,
+            before=before.high_water_at,
+            high_water_at=after.high_water_at,
+            next_at=after.next_at,
+            runs=after.runs,
+            last_nominal_at=after.last_nominal_at,
+            status=after.status,
+            reason=after.reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def disable(self, tx: Transaction, schedule_id: str, reason: str) -> bool:
+        """Stop one that cannot go on, without reading what may be wrong in it. False when it is not active."""
+        changed = tx.run(
+            """
+            UPDATE schedules
+               SET status = 'DISABLED', reason = :reason, next_at = NULL, updated_at = :now
+             WHERE id = :id
+               AND status = 'ACTIVE'
+            """,
+            id=schedule_id,
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    # The account
+
+    def insert(self, tx: Transaction, line: Occurrence) -> bool:
+        """Add a line; its `seq` is assigned here. False when this occurrence fired or is buffered already."""
+        changed = tx.run(
+            """
+            INSERT INTO schedule_occurrences (
+                schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at
+            ) VALUES (
+                :schedule_id, :generation, :cause, :nominal_at, :last_at, :count, :outcome, :reason, :trigger_id,
+                :decided_at
+            )
+            ON CONFLICT (schedule_id, generation, cause, nominal_at) WHERE outcome <> 'skipped' DO NOTHING
+            """,
+            **{name: value for name, value in asdict(line).items() if name != "seq"},
+        )
+        return changed == 1
+
+    def unbuffer(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
+        """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""
+        changed = tx.run(
+            """
+            UPDATE schedule_occurrences
+               SET outcome    = :outcome,
+                   trigger_id = CASE WHEN :outcome = 'fired' THEN :of END,
+                   reason     = CASE WHEN :outcome = 'fired' THEN reason ELSE :of END,
+                   decided_at = :now
+             WHERE seq = :seq
+               AND outcome = 'buffered'
+            """,
+            seq=line.seq,
+            outcome=outcome,
+            of=of,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
+        """What waits for an earlier occurrence of this schedule, oldest first."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND outcome = 'buffered'
+             ORDER BY nominal_at
+            """,
+            id=schedule_id,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
+        """The oldest buffered occurrence of each schedule none of whose triggers is live any more."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences AS waiting
+             WHERE outcome = 'buffered'
+               AND nominal_at = (SELECT min(nominal_at)
+                                   FROM schedule_occurrences
+                                  WHERE schedule_id = waiting.schedule_id
+                                    AND outcome = 'buffered')
+               AND NOT EXISTS (SELECT 1
+                                 FROM triggers
+                                WHERE triggers.schedule_id = waiting.schedule_id
+                                  AND triggers.schedule_id IS NOT NULL
+                                  AND triggers.status IN ('PENDING', 'CLAIMED'))
+             LIMIT :limit
+            """,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
+        """The newest lines of the account, newest first."""
+        rows = tx.all(
+            "SELECT * FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq DESC LIMIT :limit",
+            id=schedule_id,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    # Its triggers
+
+    def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
+        """A trigger of this schedule that is not settled; None when there is none."""
+        found: str | None = tx.value(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found
+
+    def unstarted_triggers(self, tx: Reader, schedule_id: str) -> list[str]:
+        """The ids of its triggers that are accepted and have not started."""
+        rows = tx.all(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+            """,
+            id=schedule_id,
+        )
+        return [row["id"] for row in rows]
+
+
+_TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
+_NO_TIMING = dict.fromkeys(_TIMING)
+
+
+def schedule_of(row: Row) -> Schedule:
+    """The model of a full row."""
+    return Schedule(
+        **{
+            **{name: value for name, value in row.items() if name not in _TIMING},
+            "timing": _timing_of(row),
+            "timezone_given": bool(row["timezone_given"]),
+            "origin": Origin(row["origin"]),
+            "status": ScheduleStatus(row["status"]),
+            "catch_up": CatchUp(row["catch_up"]),
+            "overlap": Overlap(row["overlap"]),
+        }
+    )
+
+
+def occurrence_of(row: Row) -> Occurrence:
+    """The model of a line of the account."""
+    return Occurrence(**{**row, "cause": Cause(row["cause"]), "outcome": Outcome(row["outcome"])})
+
+
+def _timing_of(row: Row) -> Timing:
+    match row["kind"]:
+        case "once":
+            return Once(at=row["at"])
+        case "every":
+            return Every(anchor_at=row["anchor_at"], step_seconds=row["step_seconds"])
+        case "cron":
+            return Cron(expression=row["cron"], timezone=row["timezone"])
+        case _:
+            return Startup()
+
+
+def _columns(schedule: Schedule) -> dict[str, Any]:
+    columns: dict[str, Any] = {**asdict(schedule), **_NO_TIMING, "kind": schedule.kind}
+    del columns["timing"]
+    match schedule.timing:
+        case Once(at=at):
+            columns |= {"at": at}
+        case Every(anchor_at=anchor, step_seconds=step):
+            columns |= {"anchor_at": anchor, "step_seconds": step}
+        case Cron(expression=expression):
+            columns |= {"cron": expression}
+    return columns
