@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, Strategy
     from craftcore.errors import CraftcoreError, ErrorCode, Fail, Retry, Snooze
     from craftcore.producer import Producer
+    from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
 
 _HOMES = {
     "App": "craftcore.app",
+    "CatchUp": "craftcore.schedules.model",
     "CraftcoreError": "craftcore.errors",
     "DedupScope": "craftcore.triggers.model",
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.errors",
     "Fail": "craftcore.errors",
+    "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
     "Retry": "craftcore.errors",
     "RetryPolicy": "craftcore.triggers.backoff",
@@ -36,11 +39,13 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "CatchUp",
     "CraftcoreError",
     "DedupScope",
     "Emitted",
     "ErrorCode",
     "Fail",
+    "Overlap",
     "Producer",
     "Retry",
     "RetryPolicy",

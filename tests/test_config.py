@@ -56,6 +56,7 @@ def test_the_shipped_file_is_exactly_the_defaults():
 def test_the_shipped_file_shows_every_key_with_its_default():
     shown = tomllib.loads(SHIPPED.read_text())
     known = asdict(Config())
+    assert known.pop("schedule") == ()  # its keys are shown in a comment
 
     assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
 
@@ -65,6 +66,46 @@ def test_every_line_of_the_shipped_file_says_why():
 
     assert settings
     assert [line for line in settings if "#" not in line] == []
+
+
+def test_the_schedule_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands(load):
+    lines = SHIPPED.read_text().partition("# [[schedule]]")[2].splitlines()
+    shown = "\n".join(line.removeprefix("# ") for line in lines)
+
+    [schedule] = load(f"[[schedule]]\n{shown}").schedule
+
+    assert schedule["id"] == "backup"
+    assert schedule["command"] == ["restic", "backup", "/srv"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("schedule = 3", "schedule must be written as [[schedule]], once for each"),
+        ("[schedule]\nid = 'a'", "schedule must be written as [[schedule]], once for each"),
+        ("[[schedule]]\nwhen = 'every 1h'\nworkflow = 'w'", "schedule 1: id is missing, or no text"),
+        ("[[schedule]]\nid = 'a'\nwhen = 3\nworkflow = 'w'", "schedule 'a': when is missing, or no text"),
+        ("[[schedule]]\nid = 'a'\nwhen = 'x'", "schedule 'a': give it a workflow or a command, one of them"),
+        (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\nworkflow = 'w'\ncommand = ['ls']",
+            "schedule 'a': give it a workflow or a command, one of them",
+        ),
+        (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\ncommand = 'ls -l'",
+            "schedule 'a': command is 'ls -l'; allowed: a list of words, the program first",
+        ),
+        (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\ncommand = ['ls']\npayload = {}",
+            "schedule 'a': a command makes its own payload; give one of them",
+        ),
+        (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\nworkflow = 'w'\njiter = 3",
+            "schedule 'a': jiter is unknown; did you mean 'jitter'?",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_one_is_refused(mistakes, text, mistake):
+    assert mistakes(text) == [mistake]
 
 
 def test_a_file_overrides_only_what_it_names(load):

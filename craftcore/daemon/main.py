@@ -221,6 +221,8 @@ class Daemon:
 
 
 def changed_keys(old: Config, new: Config) -> list[str]:
-    """The settings that differ, as `table.key`."""
+    """The settings that differ, as `table.key`, and `schedule` when any of those does."""
     before, after = asdict(old), asdict(new)
-    return [f"{table}.{key}" for table in before for key in before[table] if before[table][key] != after[table][key]]
+    changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
+    tables = [(table, key) for table in before for key in before[table]]
+    return changed + [f"{table}.{key}" for table, key in tables if before[table][key] != after[table][key]]

@@ -27,7 +27,9 @@ from craftcore.engine import boot as booting
 from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
+from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
 from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.schedules.service import Put
 from craftcore.storage import migrate
 from craftcore.storage.writer import Writer
 from craftcore.triggers.backoff import RetryPolicy
@@ -94,6 +96,8 @@ def _boot(
     """
     migrate.migrate(core.database, core.clock)
 
+    puts: list[Put] = []
+
     def take_over() -> booting.Boot:
         with core.transaction() as tx:
             boot = booting.boot(
@@ -104,23 +108,25 @@ def _boot(
                 new_database_id=core.clock.new_id(),
                 last_seen=_last_seen(lock.previous),
             )
-            for origin, specs in declared.items():
-                core.schedules.declare(tx, origin, specs)
+            puts[:] = [put for origin, specs in declared.items() for put in core.schedules.declare(tx, origin, specs)]
             if not boot.holds_schedules:
                 core.ticks.startup(tx)
             return boot
 
     try:
         boot = take_over()
-    except (RowInvalid, UnicodeDecodeError):
+    except (RowInvalid, ValueError):  # text that is not UTF-8 is a ValueError, too
         with core.transaction() as tx:
-            if not (found := core.claims.set_aside_corrupt(tx)):
+            if not (found := core.claims.set_aside_corrupt(tx) + set_aside_corrupt_schedules(tx)):
                 raise
-        log.error("trigger.corrupt", wrong=found)
+        log.error("row.corrupt", wrong=found)
         boot = take_over()
     core.close()
     reach(CutPoint.RECLAIM_COMMITTED)
     lock.write(database_id=boot.database_id, epoch=boot.epoch)
+    for put in puts:
+        if put.change != "unchanged":
+            log.info(f"schedule.{put.change}", schedule=put.schedule.id, next_at=put.schedule.next_at)
     log.info(
         "engine.booted",
         epoch=boot.epoch,

@@ -211,7 +211,7 @@ class Consumer:
         self._loop.wake(self._work_came)
 
     async def _insist(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await insist(self._writer, self._claims, work, *args)
+        return await insist(self._writer, self._claims.set_aside_corrupt, work, *args)
 
     # Places and hand-over
 

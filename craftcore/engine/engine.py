@@ -80,7 +80,7 @@ class Engine:
             on_claimed=lambda: self.consumer.wake(),
             on_cancel_requests=self._cancel_running,
         )
-        self.scheduler = Scheduler(ticks, ClockTrust(), claims, writer, clock, epoch=epoch, on_fired=self.feeder.due)
+        self.scheduler = Scheduler(ticks, ClockTrust(), writer, clock, epoch=epoch, on_fired=self.feeder.due)
         self.consumer = Consumer(
             app,
             claims,

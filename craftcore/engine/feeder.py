@@ -135,10 +135,10 @@ class Feeder:
             self._rung = anyio.Event()
             self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
             want = self._want()
-            look: Look = await insist(self._writer, self._claims, self._look, want)
+            look: Look = await insist(self._writer, self._claims.set_aside_corrupt, self._look, want)
             reach(CutPoint.CLAIM_COMMITTED)
             if strangers := self._take(want, look):
-                await insist(self._writer, self._claims, self._claims.release_unstarted, strangers)
+                await insist(self._writer, self._claims.set_aside_corrupt, self._claims.release_unstarted, strangers)
             if want.limit > 0 and look.held is None:
                 self.room()  # the window may have emptied while the look was on its way, and nothing may start again
             await self._sleep()

@@ -9,8 +9,8 @@ import anyio
 import structlog
 
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from craftcore.triggers.claims import ClaimService
 
 log = structlog.get_logger(__name__)
 
@@ -18,7 +18,11 @@ FULL_DISK_SECONDS = 1.0
 """How often a full disk is tried again."""
 
 
-async def insist(writer: Writer, claims: ClaimService, work: Callable[..., Any], *args: Any) -> Any:
+SetAside = Callable[[Transaction], list[str]]
+"""Takes corrupt rows out of the way, and says what was wrong with each."""
+
+
+async def insist(writer: Writer, set_aside: SetAside, work: Callable[..., Any], *args: Any) -> Any:
     """Commit `work(tx, *args)`, on a full disk as often as it takes.
 
     A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it.
@@ -32,9 +36,7 @@ async def insist(writer: Writer, claims: ClaimService, work: Callable[..., Any],
                 log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason="the disk is full")
             said = True
             await anyio.sleep(FULL_DISK_SECONDS)
-        except (RowInvalid, UnicodeDecodeError):
-            if work == claims.set_aside_corrupt:
+        except (RowInvalid, ValueError):  # text that is not UTF-8 is a ValueError, too
+            if work == set_aside or not (found := await insist(writer, set_aside, set_aside)):
                 raise
-            if not (found := await insist(writer, claims, claims.set_aside_corrupt)):
-                raise
-            log.error("trigger.corrupt", wrong=found)
+            log.error("row.corrupt", wrong=found)

@@ -9,16 +9,20 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
+import structlog
 
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.insist import insist
 from craftcore.schedules.clock_trust import BACKWARD_MAX, ClockTrust, Moved, Reading, moved
+from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
+from craftcore.schedules.model import Outcome
 from craftcore.schedules.ticks import Ticked, TickService
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from craftcore.triggers.claims import ClaimService
+
+log = structlog.get_logger(__name__)
 
 RECHECK_SECONDS = 30.0
 CLOCK_SEEN_SECONDS = 900.0
@@ -40,7 +44,6 @@ class Scheduler:
         self,
         ticks: TickService,
         trust: ClockTrust,
-        claims: ClaimService,
         writer: Writer,
         clock: Clock,
         *,
@@ -49,7 +52,6 @@ class Scheduler:
     ) -> None:
         self._ticks = ticks
         self._trust = trust
-        self._claims = claims
         self._writer = writer
         self._clock = clock
         self._epoch = epoch
@@ -78,11 +80,11 @@ class Scheduler:
             ticked: Ticked | None = None
             if not self.paused:
                 seen = self._observe()
-                ticked = await insist(self._writer, self._claims, self._look, seen)
+                ticked = await insist(self._writer, set_aside_corrupt_schedules, self._look, seen)
                 reach(CutPoint.TICK_COMMITTED)
                 if seen.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
-            self.held = ticked is None
+                self._say(seen, ticked)
             self.looks += 1
             if ticked is not None and ticked.due_at is not None:
                 self._on_fired(ticked.due_at)
@@ -113,6 +115,23 @@ class Scheduler:
         if store:
             self._store_at = now.boot_time + CLOCK_SEEN_SECONDS
         return Seen(change, self._latest, store)
+
+    def _say(self, seen: Seen, ticked: Ticked | None) -> None:
+        """What a person should know: what the clocks did, what did not fire. What fired has a record."""
+        if seen.change.is_worth_noting:
+            log.warning("clock.moved", step=round(seen.change.step, 3), asleep=round(seen.change.asleep, 3))
+        if self.held is not (ticked is None):
+            self.held = ticked is None
+            log.warning("schedules.held" if self.held else "schedules.going_on")
+        if ticked is None:
+            return
+        for schedule_id, run in ticked.skipped:
+            log.info("schedule.skipped", schedule=schedule_id, count=run.count, reason=run.reason)
+        for placed in ticked.placed:
+            if placed.outcome is Outcome.SKIPPED:
+                log.info("schedule.skipped", schedule=placed.schedule_id, count=1, reason=placed.reason)
+        for schedule_id, reason in ticked.disabled:
+            log.error("schedule.disabled", schedule=schedule_id, reason=reason)
 
     def _read(self) -> Reading:
         return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())

@@ -68,8 +68,8 @@ def check_names(spec: ScheduleSpec) -> None:
     """Raise ScheduleInvalid for an id that could not be part of a dedup key, or no name of a workflow."""
     if type(spec.id) is not str or not ID.fullmatch(spec.id):
         raise ScheduleInvalid(f"id {spec.id!r:.80} must be 1 to 150 characters out of A-Z a-z 0-9 . _ : @ + -")
-    if spec.workflow is None:  # type: ignore[unreachable]  # whoever calls this without a type checker
-        raise ScheduleInvalid(f"schedule {spec.id} needs the name of a workflow")  # type: ignore[unreachable]
+    if not isinstance(spec.workflow, str):
+        raise ScheduleInvalid(f"schedule {spec.id} needs the name of a workflow")
 
 
 def _hashed(declared: Declared) -> Declared:
@@ -102,6 +102,6 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
 
 def _one_of(name: str, value: object, kind: type[E]) -> E:
     try:
-        return kind(value)  # type: ignore[call-overload,no-any-return]  # it refuses what is no text
+        return kind(str(value))
     except ValueError:
         raise ScheduleInvalid(f"{name} {value!r:.80} must be one of {', '.join(kind)}") from None

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import structlog
-
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Reader, Row, Transaction
-
-log = structlog.get_logger(__name__)
 
 BACKWARD_MAX = 3 * 3600.0
 """Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
@@ -87,8 +83,8 @@ class ClockTrust:
         return False
 
     def seen(self, tx: Transaction) -> None:
-        """Store the time, for the next boot to compare with; not while it is in doubt."""
-        if fact(tx, "clock_held") is None:
+        """Store the time, for the next boot to compare with; one that is behind what is stored is not the latest."""
+        if tx.now > float(fact(tx, "clock_seen_at") or 0.0):
             remember(tx, "clock_seen_at", repr(tx.now))
 
     def trust(self, tx: Transaction) -> float | None:
@@ -112,8 +108,6 @@ class ClockTrust:
             "DELETE FROM clock_events WHERE seq <= (SELECT max(seq) FROM clock_events) - :most",
             most=EVENTS_MAX,
         )
-        say = log.info if kind == "suspend" else log.warning
-        tx.after_commit(say, "clock." + kind.replace(" ", "_"), seconds=round(seconds, 3))
 
 
 def last_clock_event(tx: Reader) -> Row | None:

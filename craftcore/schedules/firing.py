@@ -4,8 +4,7 @@ the account, in the same commit."""
 from __future__ import annotations
 
 import json
-
-import structlog
+from dataclasses import dataclass
 
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
 from craftcore.schedules.store import ScheduleStore
@@ -21,7 +20,17 @@ from craftcore.triggers.sources import (
     scheduled_startup_key,
 )
 
-log = structlog.get_logger(__name__)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """What became of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why."""
+
+    schedule_id: str
+    nominal_at: float
+    outcome: Outcome
+    reason: str | None = None
+    trigger_id: str | None = None
+    due_at: float | None = None
 
 
 class Firing:
@@ -40,36 +49,30 @@ class Firing:
         *,
         queues: bool = False,
         not_before: float | None = None,
-    ) -> tuple[Outcome, Emitted | None]:
+    ) -> Placed:
         """Fire an occurrence, or do what its overlap policy says while an earlier one is not settled.
 
         `queues`: more than one may wait behind another, because each of them was asked for.
         """
         blocker = None if schedule.overlap is Overlap.ALLOW else self._store.live_trigger(tx, schedule.id)
         if blocker is None:
-            return self._fire(tx, schedule, nominal_at, cause, not_before)
+            emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
+            return self._account(tx, schedule, cause, _placed(schedule, nominal_at, emitted))
         queues = queues or schedule.is_one_time  # it always fires
         if schedule.overlap is Overlap.SKIP and not schedule.is_one_time:
-            self._account(
-                tx, schedule, nominal_at, cause, Outcome.SKIPPED, f"overlap: trigger {blocker} is not settled"
-            )
-            return Outcome.SKIPPED, None
-        if not queues and self._store.buffered(tx, schedule.id):
-            self._account(
-                tx, schedule, nominal_at, cause, Outcome.SKIPPED, "overlap: an earlier one is waiting already"
-            )
-            return Outcome.SKIPPED, None
-        self._account(tx, schedule, nominal_at, cause, Outcome.BUFFERED, f"waits for trigger {blocker}")
-        return Outcome.BUFFERED, None
+            outcome, reason = Outcome.SKIPPED, f"overlap: trigger {blocker} is not settled"
+        elif not queues and self._store.buffered(tx, schedule.id):
+            outcome, reason = Outcome.SKIPPED, "overlap: an earlier occurrence waits already"
+        else:
+            outcome, reason = Outcome.BUFFERED, f"waits for trigger {blocker}"
+        placed = Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=outcome, reason=reason)
+        return self._account(tx, schedule, cause, placed)
 
-    def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> Emitted | None:
-        """Fire what waited; None when it had fired before."""
-        emitted = self._emit(tx, schedule, line.nominal_at, line.cause, None)
-        if not emitted.created:
-            self._store.unbuffer(tx, line, Outcome.SKIPPED, of=_fired_before(emitted))
-            return None
-        self._store.unbuffer(tx, line, Outcome.FIRED, of=emitted.id)
-        return emitted
+    def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> Placed:
+        """Fire what waited; it is skipped when it had fired before."""
+        placed = _placed(schedule, line.nominal_at, self._emit(tx, schedule, line.nominal_at, line.cause, None))
+        self._store.unbuffer(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
+        return placed
 
     def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
         """What waits for an earlier occurrence will not fire."""
@@ -94,22 +97,6 @@ class Firing:
                 decided_at=tx.now,
             ),
         )
-        tx.after_commit(log.info, "schedule.skipped", schedule=schedule.id, count=run.count, reason=run.reason)
-
-    def _fire(
-        self,
-        tx: Transaction,
-        schedule: Schedule,
-        nominal_at: float,
-        cause: Cause,
-        not_before: float | None,
-    ) -> tuple[Outcome, Emitted | None]:
-        emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
-        if not emitted.created:
-            self._account(tx, schedule, nominal_at, cause, Outcome.SKIPPED, _fired_before(emitted))
-            return Outcome.SKIPPED, emitted
-        self._account(tx, schedule, nominal_at, cause, Outcome.FIRED, None, emitted.id)
-        return Outcome.FIRED, emitted
 
     def _emit(
         self,
@@ -139,16 +126,7 @@ class Firing:
             tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
         )
 
-    def _account(
-        self,
-        tx: Transaction,
-        schedule: Schedule,
-        nominal_at: float,
-        cause: Cause,
-        outcome: Outcome,
-        reason: str | None,
-        trigger_id: str | None = None,
-    ) -> None:
+    def _account(self, tx: Transaction, schedule: Schedule, cause: Cause, placed: Placed) -> Placed:
         self._store.insert(
             tx,
             Occurrence(
@@ -156,17 +134,16 @@ class Firing:
                 schedule_id=schedule.id,
                 generation=schedule.generation,
                 cause=cause,
-                nominal_at=nominal_at,
-                last_at=nominal_at,
+                nominal_at=placed.nominal_at,
+                last_at=placed.nominal_at,
                 count=1,
-                outcome=outcome,
-                reason=reason,
-                trigger_id=trigger_id,
+                outcome=placed.outcome,
+                reason=placed.reason,
+                trigger_id=placed.trigger_id,
                 decided_at=tx.now,
             ),
         )
-        facts = {"trigger": trigger_id} if trigger_id else {"reason": reason}
-        tx.after_commit(log.info, f"schedule.{outcome}", schedule=schedule.id, nominal_at=nominal_at, **facts)
+        return placed
 
 
 def _key(schedule: Schedule, nominal_at: float, cause: Cause) -> str:
@@ -180,5 +157,14 @@ def _key(schedule: Schedule, nominal_at: float, cause: Cause) -> str:
     return scheduled_key(schedule.id, nominal_at)
 
 
-def _fired_before(emitted: Emitted) -> str:
-    return f"fired before, as trigger {emitted.id}"
+def _placed(schedule: Schedule, nominal_at: float, emitted: Emitted) -> Placed:
+    if not emitted.created:
+        reason = f"fired before, as trigger {emitted.id}"
+        return Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
+    return Placed(
+        schedule_id=schedule.id,
+        nominal_at=nominal_at,
+        outcome=Outcome.FIRED,
+        trigger_id=emitted.id,
+        due_at=emitted.due_at,
+    )

@@ -6,24 +6,21 @@ moves a moment. Nothing here fires the past, except what a person asks for by `r
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
-
-import structlog
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
 from craftcore.schedules.acceptance import accept, check_names
+from craftcore.schedules.changes import MISSED, edited, fresh, going_on, reanchored, timing_changed
 from craftcore.schedules.expression import parse
-from craftcore.schedules.firing import Firing
+from craftcore.schedules.firing import Firing, Placed
 from craftcore.schedules.model import (
     Cause,
     Declared,
     Origin,
-    Outcome,
     Schedule,
     ScheduleSpec,
     ScheduleStatus,
@@ -31,17 +28,15 @@ from craftcore.schedules.model import (
 from craftcore.schedules.occurrences import count, occurrences
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick import Skipped, skip, upcoming
-from craftcore.schedules.timing import Every, Once, Startup, Timing
+from craftcore.schedules.timing import Once, Startup, Timing
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.triggers.model import Emitted, NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
-
-log = structlog.get_logger(__name__)
 
 BACKFILL_MAX = 1000
 """Occurrences one backfill may fire."""
 
-Change = Literal["added", "changed", "enabled", "unchanged"]
+Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +45,6 @@ class Put:
 
     schedule: Schedule
     change: Change
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """What became of an occurrence that a person asked for. `trigger_id` None: it did not fire, or not yet."""
-
-    nominal_at: float
-    outcome: Outcome
-    trigger_id: str | None
 
 
 class ScheduleService:
@@ -122,13 +108,13 @@ class ScheduleService:
             )
         if before.declared_hash == declared.declared_hash and before.origin is origin:
             return self._again(tx, before)
-        if _timing_changed(before, declared):
+        if timing_changed(before, declared):
             self._firing.drop_buffered(tx, before, "its schedule was changed")
             return self._begin(tx, declared, origin, before, "changed")
-        changed = replace(before, **_columns_of(declared), timezone=before.timezone, origin=origin, updated_at=tx.now)
+        changed = edited(before, declared, origin, tx.now)
         match before.status:
             case ScheduleStatus.ACTIVE:
-                changed = _going_on(changed)
+                changed = going_on(changed)
             case ScheduleStatus.DISABLED:
                 changed = self._wake(tx, changed)
             case ScheduleStatus.FINISHED if not before.is_one_time:  # its end or its number of runs may have changed
@@ -138,7 +124,7 @@ class ScheduleService:
         return self._write(tx, changed, "changed")
 
     def declare(self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec]) -> list[Put]:
-        """All that this origin declares now: upsert each, and disable what it declares no longer.
+        """All that this origin declares now: upsert each, and disable what it declares no longer; what became of each.
 
         Raises ConfigInvalid with one line per mistake; nothing is written then.
         """
@@ -155,12 +141,8 @@ class ScheduleService:
         for schedule in self._store.of_origin(tx, origin):
             if schedule.id not in declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
                 reason = f"no longer declared in {_place_of(origin)}"
-                self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
-                tx.after_commit(log.warning, "schedule.disabled", schedule=schedule.id, reason=reason)
-        for put in puts:
-            if put.change != "unchanged":
-                facts = {"expression": put.schedule.expression, "next_at": put.schedule.next_at}
-                tx.after_commit(log.info, f"schedule.{put.change}", schedule=put.schedule.id, **facts)
+                stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
+                puts.append(Put(schedule=stopped, change="disabled"))
         return puts
 
     # The operator's hands
@@ -210,7 +192,7 @@ class ScheduleService:
 
     def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
         """Fire it once more, now, whatever its time and status; its overlap policy holds. Raises NotFound."""
-        return self._placed(tx, self.get(tx, schedule_id), tx.now, Cause.RUN_NOW)
+        return self._firing.place(tx, self.get(tx, schedule_id), tx.now, Cause.RUN_NOW)
 
     def skip_next(self, tx: Transaction, schedule_id: str) -> float:
         """Let the next occurrence pass, and when asked again the one after it; its moment. Raises NotFound or
@@ -236,7 +218,9 @@ class ScheduleService:
         if wanted > BACKFILL_MAX:
             raise ScheduleInvalid(f"that would be {wanted:,} occurrences; at most {BACKFILL_MAX:,} at a time")
         return [
-            self._placed(tx, schedule, moment, Cause.BACKFILL, tx.now + nth * schedule.catch_up_spacing)
+            self._firing.place(
+                tx, schedule, moment, Cause.BACKFILL, queues=True, not_before=tx.now + nth * schedule.catch_up_spacing
+            )
             for nth, moment in enumerate(occurrences(schedule.timing, after, until))
         ]
 
@@ -250,7 +234,7 @@ class ScheduleService:
             if self.get(tx, schedule_id).id not in ahead:
                 raise StateRefused(f"schedule {schedule_id} is not ahead of the clock; nothing was changed")
         return [
-            self._write(tx, _reanchored(schedule, tx.now), "changed").schedule
+            self._write(tx, reanchored(schedule, tx.now), "changed").schedule
             for schedule in ahead.values()
             if not schedule_ids or schedule.id in schedule_ids
         ]
@@ -262,36 +246,14 @@ class ScheduleService:
     ) -> Put:
         """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
         timing = self._parse(declared, tx.now, past_allowed=origin is not Origin.OPERATOR)
-        mark = tx.now
-        if isinstance(timing, Once):
-            mark = min(tx.now, timing.at - 1)
-        elif declared.start_at is not None:
-            mark = max(tx.now, declared.start_at - 1)
-            timing = replace(timing, anchor_at=int(declared.start_at)) if isinstance(timing, Every) else timing
-        schedule = Schedule(
-            **_columns_of(declared),
-            origin=origin,
-            generation=0 if before is None else before.generation + 1,
-            status=ScheduleStatus.ACTIVE,
-            reason=None,
-            timing=timing,
-            high_water_at=mark,
-            skip_to_at=None,
-            next_at=None,
-            runs=0,
-            last_nominal_at=None,
-            created_at=tx.now if before is None else before.created_at,
-            updated_at=tx.now,
-        )
-        if isinstance(timing, Once) and timing.at < tx.now:
-            reason = "had passed when it was declared"
-            put = self._write(tx, replace(schedule, status=ScheduleStatus.FINISHED, reason=reason), change)
-            self._firing.skip(tx, schedule, Skipped(first_at=timing.at, last_at=timing.at, count=1, reason=reason))
-            return put
-        schedule = _going_on(schedule)
+        schedule = fresh(declared, timing, origin, before, tx.now)
         if origin is Origin.OPERATOR and schedule.status is not ScheduleStatus.ACTIVE:
             raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
-        return self._write(tx, schedule, change)
+        put = self._write(tx, schedule, change)
+        if schedule.reason == MISSED and isinstance(timing, Once):
+            missed = Skipped(first_at=timing.at, last_at=timing.at, count=1, reason=MISSED)
+            self._firing.skip(tx, schedule, missed)
+        return put
 
     def _again(self, tx: Transaction, before: Schedule) -> Put:
         """The same declaration once more."""
@@ -309,9 +271,7 @@ class ScheduleService:
             if run := skip(schedule, mark, until, schedule.reason or schedule.status.lower()):
                 self._firing.skip(tx, schedule, run)
             mark = max(mark, tx.now)
-        return _going_on(
-            replace(schedule, status=ScheduleStatus.ACTIVE, reason=None, high_water_at=mark, updated_at=tx.now)
-        )
+        return going_on(replace(schedule, high_water_at=mark, updated_at=tx.now))
 
     def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
         """Nothing of it fires any more, nor what waits for an earlier occurrence."""
@@ -324,82 +284,11 @@ class ScheduleService:
         self._store.put(tx, schedule)
         return Put(schedule=schedule, change=change)
 
-    def _placed(
-        self, tx: Transaction, schedule: Schedule, nominal_at: float, cause: Cause, not_before: float | None = None
-    ) -> Placed:
-        outcome, emitted = self._firing.place(
-            tx, schedule, nominal_at, cause, queues=cause is Cause.BACKFILL, not_before=not_before
-        )
-        return Placed(nominal_at=nominal_at, outcome=outcome, trigger_id=_id_of(emitted))
-
-
-def spec_of(schedule: Schedule) -> ScheduleSpec:
-    """The declaration of a schedule, to be changed and put again."""
-    return ScheduleSpec(
-        id=schedule.id,
-        when=schedule.expression,
-        workflow=schedule.workflow,
-        payload=json.loads(schedule.payload_json),
-        timezone=schedule.timezone if schedule.timezone_given else None,
-        catch_up=schedule.catch_up,
-        catch_up_window=schedule.catch_up_window,
-        catch_up_max=schedule.catch_up_max,
-        catch_up_spacing=schedule.catch_up_spacing,
-        overlap=schedule.overlap,
-        jitter=schedule.jitter,
-        expires_after=schedule.expires_after,
-        start=schedule.start_at,
-        until=schedule.until_at,
-        max_runs=schedule.max_runs,
-        session_id=schedule.session_id,
-        priority=schedule.priority,
-        description=schedule.description,
-        max_attempts=schedule.max_attempts,
-    )
-
 
 def _has_finished(schedule: Schedule) -> StateRefused:
     return StateRefused(
         f"schedule {schedule.id} has finished ({schedule.reason}); remove it to use its id again, or see run-now"
     )
-
-
-def _columns_of(declared: Declared) -> dict[str, Any]:
-    return {field.name: getattr(declared, field.name) for field in fields(Declared)}
-
-
-def _timing_changed(before: Schedule, declared: Declared) -> bool:
-    zones = (before.timezone_given, declared.timezone_given)
-    moved = zones[0] != zones[1] or (zones[0] and before.timezone != declared.timezone)
-    return moved or (before.expression, before.start_at) != (declared.expression, declared.start_at)
-
-
-def _going_on(schedule: Schedule) -> Schedule:
-    """With its next occurrence; FINISHED when there is none."""
-    next_at = upcoming(schedule, after=schedule.high_water_at)
-    spent = schedule.max_runs is not None and schedule.runs >= schedule.max_runs
-    if spent or (next_at is None and not isinstance(schedule.timing, Startup)):
-        reason = f"all its {schedule.max_runs} runs are spent" if spent else "its end comes before its next occurrence"
-        return replace(schedule, status=ScheduleStatus.FINISHED, reason=reason, next_at=None)
-    return replace(schedule, next_at=next_at)
-
-
-def _reanchored(schedule: Schedule, now: float) -> Schedule:
-    """From now on, in a generation of its own; an interval keeps its phase."""
-    timing = schedule.timing
-    if isinstance(timing, Every) and timing.anchor_at > now:
-        steps = math.ceil((timing.anchor_at - now) / timing.step_seconds)
-        timing = replace(timing, anchor_at=timing.anchor_at - steps * timing.step_seconds)
-    moved = replace(
-        schedule,
-        timing=timing,
-        generation=schedule.generation + 1,
-        high_water_at=now,
-        skip_to_at=None,
-        reason="reanchored",
-        updated_at=now,
-    )
-    return _going_on(moved)
 
 
 def _require(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
@@ -410,7 +299,3 @@ def _require(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
 
 def _place_of(origin: Origin) -> str:
     return {Origin.CODE: "code", Origin.FILE: "the configuration file", Origin.OPERATOR: "the command line"}[origin]
-
-
-def _id_of(emitted: Emitted | None) -> str | None:
-    return None if emitted is None else emitted.id

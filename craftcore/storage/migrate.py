@@ -1,4 +1,5 @@
-"""Migrations: numbered SQL files, each applied once in one transaction with its row in `schema_migrations`.
+"""Migrations: numbered SQL files, each applied once in one transaction with its row in `schema_migrations`; on a new
+file all in one, so that nobody ever meets half a schema.
 
 A changed old migration, or a database that knows migrations this program does not, is refused: nothing is guessed.
 """
@@ -84,36 +85,41 @@ def migrate(database: Database, clock: Clock, migrations: list[Migration] | None
     connection = database.connect()
     try:
         missing = pending(Reader(connection), migrations, database.path)
-        if missing and len(missing) < len(migrations):
+        if len(missing) == len(migrations):
+            return _apply(connection, clock, database.path, missing)
+        if missing:
             _keep_copy(connection, database.path, missing[0])
-        return [migration.name for migration in missing if _apply(connection, clock, database.path, migration)]
+        steps = (_apply(connection, clock, database.path, [migration]) for migration in missing)
+        return [name for applied in steps for name in applied]
     except apsw.Error as error:
         raise translate(error, database.path) from error
     finally:
         connection.close()
 
 
-def _apply(connection: apsw.Connection, clock: Clock, path: Path, migration: Migration) -> bool:
-    """Apply one migration; False when another process was quicker."""
+def _apply(connection: apsw.Connection, clock: Clock, path: Path, migrations: list[Migration]) -> list[str]:
+    """Apply these in one transaction; the names of those that no other process had applied already."""
     tx = begin(connection, clock, path)
+    applied: list[str] = []
     try:
         connection.execute(LEDGER)
-        if tx.one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
-            roll_back(connection)
-            return False
         connection.pragma("application_id", APPLICATION_ID)
-        connection.execute(migration.sql)
-        tx.run(
-            "INSERT INTO schema_migrations (name, sha256, applied_at) VALUES (:name, :sha256, :now)",
-            name=migration.name,
-            sha256=migration.sha256,
-            now=tx.now,
-        )
+        for migration in migrations:
+            if tx.one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
+                continue
+            connection.execute(migration.sql)
+            tx.run(
+                "INSERT INTO schema_migrations (name, sha256, applied_at) VALUES (:name, :sha256, :now)",
+                name=migration.name,
+                sha256=migration.sha256,
+                now=tx.now,
+            )
+            applied.append(migration.name)
         commit(connection, path)
     except BaseException:
         roll_back(connection)
         raise
-    return True
+    return applied
 
 
 def _keep_copy(connection: apsw.Connection, path: Path, before: Migration) -> None:

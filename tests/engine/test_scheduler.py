@@ -1,0 +1,358 @@
+"""The scheduler in a running engine: from declaration to a run, over restarts, wrong clocks and safe mode."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import anyio
+import pytest
+
+from craftcore import App, TaskContext
+from craftcore.config import Config
+from craftcore.daemon.running import running
+from craftcore.engine import boot as booting
+from craftcore.errors import ConfigInvalid
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.model import CatchUp, Origin, Overlap
+from craftcore.storage.facts import fact
+from tests.engine.lab import lab, settings
+from tests.schedules.life import DAY, HOUR, account, put, start_daemon, stop_daemon, stored
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+pytestmark = pytest.mark.anyio
+
+
+class Ran(NamedTuple):
+    """What a run was told of itself."""
+
+    schedule_id: str | None
+    nominal_at: datetime | None
+    overdue_seconds: float | None
+
+
+def moment(*, hours: float) -> datetime:
+    return datetime.fromtimestamp(NEW_YEAR + hours * HOUR, UTC)
+
+
+def an_app(ran: list[Ran]) -> App:
+    app = App("test")
+
+    @app.workflow("greet")
+    async def greet(ctx: TaskContext, name: str = "you") -> str:
+        ran.append(Ran(ctx.trigger.schedule_id, ctx.trigger.nominal_at, ctx.trigger.overdue_seconds))
+        return f"Hello {name}"
+
+    return app
+
+
+def is_held(it) -> bool:
+    held: bool = it.engine.scheduler.held
+    return held
+
+
+async def look_again(it):
+    """Wait until the scheduler has looked."""
+    looks = it.engine.scheduler.looks
+    it.engine.scheduler.ring()
+    await it.until(lambda: it.engine.scheduler.looks > looks)
+
+
+async def test_a_declared_schedule_fires_and_its_run_knows_which_occurrence_it_is(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet", payload={"name": "Ada"})
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.advance(hours=1)
+        await look_again(it)
+        await it.idle()
+
+    assert ran == [Ran("brief", moment(hours=1), None)]
+
+
+async def test_a_real_second_passes_and_it_fires_by_itself(tmp_path):
+    ran: list[Ran] = []
+    app = an_app(ran)
+    app.schedule("tick", "every 1s", workflow="greet", overlap=Overlap.ALLOW)
+    async with lab(app, tmp_path) as it:
+        await it.until(lambda: len(ran) >= 2)
+
+    assert len({one.nominal_at for one in ran}) == len(ran)
+
+
+async def test_in_ten_minutes_restarted_at_three_six_and_nine_fires_at_minute_ten_once(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    for _ in range(3):
+        app = an_app(ran)
+        app.schedule("reminder", "in 10 minutes", workflow="greet")
+        async with lab(app, tmp_path, clock=clock) as it:
+            await look_again(it)
+            clock.advance(minutes=3)
+            await look_again(it)
+    assert ran == []
+
+    for _ in range(2):
+        app = an_app(ran)
+        app.schedule("reminder", "in 10 minutes", workflow="greet")
+        async with lab(app, tmp_path, clock=clock) as it:
+            clock.advance(minutes=1)
+            await look_again(it)
+            await it.idle()
+
+    assert ran == [Ran("reminder", moment(hours=1 / 6), None)]
+
+
+async def test_what_came_while_nothing_ran_is_caught_up_with_its_note(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+    clock.advance(hours=5.5)
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.advance(minutes=1)
+        it.engine.feeder.ring()
+        await it.until(lambda: len(ran) == 5)
+
+    assert {one.nominal_at for one in ran} == {moment(hours=hour) for hour in range(1, 6)}
+    for one in ran:
+        assert one.nominal_at is not None
+        assert one.overdue_seconds is not None
+        assert clock.now() - 60 <= one.nominal_at.timestamp() + one.overdue_seconds <= clock.now()
+
+
+async def test_the_scheduler_is_told_when_what_an_occurrence_waits_for_is_settled(tmp_path):
+    clock, began = VirtualClock(), list[float]()
+    app = App("test")
+    door = anyio.Event()
+
+    @app.workflow("greet")
+    async def greet() -> None:
+        began.append(clock.now())
+        await door.wait()
+
+    app.schedule("slow", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        for _ in range(2):
+            clock.advance(hours=1)
+            await look_again(it)
+        await it.until(lambda: len(began) == 1)
+        door.set()
+        await it.until(lambda: len(began) == 2)
+
+
+async def test_a_schedule_from_the_file_is_taken_over_and_one_that_is_gone_is_disabled(tmp_path):
+    table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", "timezone": "UTC"}
+    clock = VirtualClock()
+    async with running(an_app([]), tmp_path / "agent.db", Config(schedule=(table,)), clock):
+        pass
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    assert (stored(core, "nightly").origin, stored(core, "nightly").next_at) == (Origin.FILE, NEW_YEAR + 3 * HOUR)
+
+    async with running(an_app([]), tmp_path / "agent.db", Config(), clock):
+        pass
+
+    assert stored(core, "nightly").reason == "no longer declared in the configuration file"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"when": "every weekday"}, "every weekday at"),
+        ({"workflow": "nobody"}, "no workflow is named nobody"),
+        ({"payload": {"names": 1}}, "does not fit greet"),
+        ({"jitter": -1}, "jitter -1"),
+        ({"id": "brief"}, "declared twice"),
+    ],
+)
+async def test_a_declaration_that_cannot_be_used_keeps_the_daemon_from_starting_and_nothing_is_written(
+    tmp_path, changes, said
+):
+    app = an_app([])
+    app.schedule("brief", "every 1h", workflow="greet")
+    table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", **changes}
+
+    with pytest.raises(ConfigInvalid) as refused:
+        async with running(app, tmp_path / "agent.db", Config(schedule=(table,))):
+            pass
+
+    assert said in refused.value.message
+    assert not (tmp_path / "agent.db").exists()
+
+
+def test_a_schedule_is_declared_once():
+    app = App("test")
+    app.schedule("brief", "every 1h", workflow="greet")
+
+    with pytest.raises(ConfigInvalid, match="declared twice"):
+        app.schedule("brief", "every 2h", workflow="greet")
+
+
+async def test_on_startup_runs_once_a_start(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    for _ in range(2):
+        clock.advance(1)
+        app = an_app(ran)
+        app.schedule("hello", "on startup", workflow="greet")
+        async with lab(app, tmp_path, clock=clock) as it:
+            await look_again(it)
+            await it.idle()
+
+    assert [one.schedule_id for one in ran] == ["hello", "hello"]
+
+
+async def test_a_clock_set_back_by_two_hours_makes_it_wait_and_fires_nothing_twice(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.advance(hours=3)
+        await look_again(it)
+        await it.idle()
+        clock.set_back(2 * HOUR)
+        for _ in range(2):
+            await look_again(it)
+            clock.advance(hours=1)
+        assert len(ran) == 1
+        assert not is_held(it)
+        clock.advance(hours=1)
+        await look_again(it)
+        await it.until(lambda: len(ran) == 2)
+        assert "backward" in [row["kind"] for row in it.rows("SELECT kind FROM clock_events")]
+
+
+async def test_a_clock_set_back_by_a_day_holds_schedules_and_nothing_else_until_it_is_trusted(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.set_back(DAY)
+        await look_again(it)
+        assert is_held(it)
+
+        emitted = await app.emit("greet", {})
+        await it.settled(emitted.id)
+        await it.engine.writer.commit(ClockTrust().trust)
+        await look_again(it)
+        assert not is_held(it)
+        await look_again(it)
+        assert not is_held(it)
+
+
+async def test_a_clock_that_was_wrong_at_boot_and_is_put_right_lets_schedules_go_on(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+    clock.set_back(365 * DAY)
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        assert is_held(it)
+
+        clock.set_back(-365 * DAY)
+        clock.advance(hours=1)
+        await look_again(it)
+        await it.until(lambda: len(ran) == 1)
+
+
+async def test_a_suspended_machine_catches_up_and_the_suspend_is_on_record(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.advance(hours=3)  # wall and boot time go on, the loop's clock does not
+        await look_again(it)
+        await it.until(lambda: len(ran) == 1)
+        assert [row["kind"] for row in it.rows("SELECT kind FROM clock_events")] == ["suspend"]
+
+
+async def test_nothing_fires_while_the_database_is_held_or_the_engine_is_paused(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        it.engine.pause()
+        clock.advance(hours=1)
+        await look_again(it)
+        assert it.rows("SELECT * FROM schedule_occurrences") == []
+
+
+# Safe mode
+
+
+def deaths(core: VirtualCore, clock: VirtualClock, number: int, *, apart: float = 10.0) -> booting.Boot:
+    """So many starts, none of which ends in order; and one more."""
+    for _ in range(number):
+        start_daemon(core)
+        clock.advance(apart)
+    return start_daemon(core)
+
+
+def test_six_unclean_starts_within_ten_minutes_are_too_many(core, clock):
+    assert deaths(core, clock, 5).safe_mode is None
+    clock.advance(10)
+
+    assert start_daemon(core).safe_mode == "6 unclean starts within 10 minutes"
+
+
+def test_six_unclean_starts_in_an_hour_are_not(core, clock):
+    assert deaths(core, clock, 8, apart=600).safe_mode is None
+
+
+def test_starts_that_ended_in_order_do_not_count(core, clock):
+    for _ in range(10):
+        stop_daemon(core, start_daemon(core).epoch)
+
+    assert start_daemon(core).safe_mode is None
+
+
+def test_safe_mode_lasts_until_a_person_releases_it_and_the_count_begins_anew(core, clock):
+    deaths(core, clock, 6)
+    clock.advance(DAY)
+    stop_daemon(core, start_daemon(core).epoch)
+    assert core.do(fact, "safe_mode") is not None
+
+    assert core.do(booting.release) == "6 unclean starts within 10 minutes"
+    assert core.do(booting.release) is None
+
+    assert deaths(core, clock, 5).safe_mode is None
+
+
+async def test_in_safe_mode_scheduled_work_waits_and_messages_do_not(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    put(core, id="due", when="in 1s", workflow="greet")
+    deaths(core, clock, 6)
+    core.do(core.ticks.tick)
+    put(core, id="comes", when="immediate", workflow="greet")
+    core.close()
+    app = an_app(ran)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        emitted = await app.emit("greet", {"name": "Ada"})
+        await it.settled(emitted.id)
+        await it.idle()
+        assert [one.schedule_id for one in ran] == [None]
+        assert account(core, "comes") == []
+
+        await it.engine.writer.commit(booting.release)
+        it.engine.ring(schedules=True)
+        await it.until(lambda: len(ran) == 3)
+
+
+async def test_an_engine_with_no_schedules_writes_nothing_about_the_clock(tmp_path):
+    async with lab(an_app([]), tmp_path, settings()) as it:
+        before = it.rows("SELECT * FROM facts")
+        await look_again(it)
+        await look_again(it)
+        assert it.rows("SELECT * FROM facts") == before

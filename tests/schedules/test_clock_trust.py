@@ -1,0 +1,110 @@
+"""A wall clock that was set: what moves schedules, what makes them wait, and what holds them until a person looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.schedules.clock_trust import EVENTS_MAX, ClockTrust, Moved, Reading, last_clock_event, moved
+from tests.schedules.life import DAY, HOUR
+from tests.virtual import NEW_YEAR
+
+TRUST = ClockTrust()
+
+
+def events(core):
+    return [(row["kind"], row["seconds"]) for row in core.rows("SELECT kind, seconds FROM clock_events ORDER BY seq")]
+
+
+def is_held(core):
+    return core.do(TRUST.is_held, 1)
+
+
+@pytest.mark.parametrize(
+    ("wall", "boot_time", "loop", "step", "asleep"),
+    [
+        (30, 30, 30, 0, 0),
+        (3630, 30, 30, 3600, 0),
+        (-7170, 30, 30, -7200, 0),
+        (630, 630, 30, 0, 600),
+        (4230, 630, 30, 3600, 600),
+    ],
+)
+def test_a_step_of_the_wall_clock_is_told_from_a_suspend(wall, boot_time, loop, step, asleep):
+    before = Reading(wall=NEW_YEAR, boot_time=100.0, loop=5.0)
+    now = Reading(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, loop=5.0 + loop)
+
+    assert moved(before, now) == Moved(step=step, asleep=asleep)
+
+
+def test_what_the_clock_did_is_on_record_if_it_is_worth_a_word(core):
+    for change in (Moved(step=4.9, asleep=4.9), Moved(step=60, asleep=0), Moved(step=-60, asleep=600)):
+        core.do(TRUST.note, 1, change)
+
+    assert events(core) == [("forward", 60), ("backward", 60), ("suspend", 600)]
+    with core.reading() as reader:
+        assert last_clock_event(reader) == {"at": NEW_YEAR, "kind": "suspend", "seconds": 600}
+
+
+def test_the_record_of_the_clock_is_bounded(core):
+    with core.transaction() as tx:
+        for _ in range(EVENTS_MAX + 5):
+            TRUST.note(tx, 1, Moved(step=60, asleep=0))
+
+    assert len(events(core)) == EVENTS_MAX
+
+
+def test_three_hours_back_and_no_more_schedules_only_wait(core):
+    core.do(TRUST.hold_if_behind, 1, NEW_YEAR + 3 * HOUR)
+    assert not is_held(core)
+
+    core.do(TRUST.hold_if_behind, 1, NEW_YEAR + 3 * HOUR + 1)
+    assert is_held(core)
+    assert events(core) == [("held", 3 * HOUR + 1)]
+
+
+def test_held_schedules_go_on_by_themselves_once_the_clock_is_back_where_it_was(core, clock):
+    core.do(TRUST.hold_if_behind, 1, NEW_YEAR + 4 * HOUR)
+    clock.advance(hours=4, seconds=-1)
+    assert is_held(core)
+
+    clock.advance(1)
+
+    assert not is_held(core)
+    assert [kind for kind, _ in events(core)] == ["held", "caught up"]
+
+
+def test_held_schedules_go_on_when_a_person_trusts_the_clock_and_are_not_held_again_at_the_next_boot(core, clock):
+    core.do(TRUST.seen)
+    clock.set_back(DAY)
+    core.do(TRUST.boot, 2)
+    assert is_held(core)
+
+    assert core.do(TRUST.trust) == NEW_YEAR
+    core.do(TRUST.boot, 3)
+
+    assert not is_held(core)
+    assert core.do(TRUST.trust) is None
+
+
+def test_a_boot_compares_the_clock_with_the_time_that_was_stored(core, clock):
+    core.do(TRUST.boot, 1)
+    clock.advance(DAY)
+    core.do(TRUST.seen)
+    clock.set_back(2 * HOUR)
+    core.do(TRUST.boot, 2)
+    assert not is_held(core)
+
+    clock.set_back(3 * HOUR)
+    core.do(TRUST.boot, 3)
+
+    assert is_held(core)
+
+
+def test_a_time_in_doubt_is_not_stored(core, clock):
+    core.do(TRUST.seen)
+    clock.set_back(DAY)
+    core.do(TRUST.boot, 2)
+    core.do(TRUST.seen)
+
+    [fact] = core.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
+    assert float(fact["value"]) == NEW_YEAR

@@ -1,0 +1,77 @@
+"""A schedule that a bad disk or a foreign hand changed is disabled, visibly; it never keeps the others from firing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore import App
+from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
+from craftcore.schedules.model import Origin, ScheduleStatus
+from tests.engine.lab import lab
+from tests.schedules.life import HOUR, put, stored
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+NOT_UTF8 = "CAST(x'65ff' AS TEXT)"
+
+SPOILED = [
+    f"expression = {NOT_UTF8}",
+    f"payload_json = {NOT_UTF8}",
+    f"declared_hash = {NOT_UTF8}",
+    "payload_json = '{'",
+    "catch_up = 'labest'",
+    "origin = 'cod\x7f'",
+]
+
+
+def spoil(path: Path, change: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("ignore_check_constraints", True)
+    connection.execute(f"UPDATE schedules SET {change} WHERE id = 'spoiled'")
+    connection.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", SPOILED)
+async def test_a_corrupt_schedule_is_disabled_and_the_others_fire(tmp_path, change):
+    clock, ran = VirtualClock(), list[str]()
+    app = App("test")
+
+    @app.workflow("greet")
+    async def greet(name: str) -> None:
+        ran.append(name)
+
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    for schedule_id in ("spoiled", "sound"):
+        put(core, id=schedule_id, payload={"name": schedule_id})
+    core.close()
+    spoil(core.database.path, change)
+    clock.advance(hours=1)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.until(lambda: "sound" in ran)
+
+    assert ran == ["sound"]
+    assert stored(core, "spoiled").status is ScheduleStatus.DISABLED
+    assert (stored(core, "spoiled").reason or "").startswith(("corrupt row: ", "cannot go on: "))
+    assert stored(core, "sound").next_at == NEW_YEAR + 2 * HOUR
+
+
+def test_a_corrupt_schedule_that_code_declares_is_declared_anew_at_the_next_start(core):
+    put(core, id="spoiled", origin=Origin.CODE)
+    spoil(core.database.path, SPOILED[0])
+
+    assert [line.partition(":")[0] for line in core.do(set_aside_corrupt_schedules)] == ["schedule spoiled"]
+    put(core, id="spoiled", origin=Origin.CODE)
+
+    assert stored(core, "spoiled").status is ScheduleStatus.ACTIVE
+
+
+def test_what_is_sound_is_left_alone(core):
+    put(core)
+    before = stored(core)
+
+    assert core.do(set_aside_corrupt_schedules) == []
+    assert stored(core) == before

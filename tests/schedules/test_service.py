@@ -1,0 +1,542 @@
+"""Declaring a schedule is an upsert that no restart can turn into a change; and what an operator may do to one."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, PayloadTooLarge, ScheduleInvalid, StateRefused
+from craftcore.schedules.changes import spec_of
+from craftcore.schedules.model import Cause, Origin, Outcome, Overlap, ScheduleStatus
+from craftcore.schedules.service import BACKFILL_MAX
+from craftcore.schedules.timing import Every
+from tests.schedules.life import (
+    DAY,
+    HOUR,
+    MINUTE,
+    a_schedule,
+    account,
+    declare,
+    put,
+    run_all,
+    start_daemon,
+    stored,
+    tick,
+    triggers,
+)
+from tests.triggers.life import start_one
+from tests.virtual import NEW_YEAR
+
+PAST, SOON = "2025-12-31T23:00Z", "2026-01-01T01:00Z"
+
+
+# Declare
+
+
+@pytest.mark.parametrize("when", ["in 10 minutes", "every 3h", "0 7 * * *", "at 3pm", "on startup"])
+def test_the_same_declaration_again_changes_nothing(core, clock, when):
+    for origin in (Origin.CODE, Origin.OPERATOR):
+        first = put(core, id=origin.value, when=when, origin=origin)
+        clock.advance(minutes=3)
+
+        second = put(core, id=origin.value, when=when, origin=origin)
+
+        assert (first.change, second.change) == ("added", "unchanged")
+        assert second.schedule == first.schedule
+
+
+def test_a_zone_that_was_not_chosen_is_the_one_of_the_day_it_was_declared(core, clock, monkeypatch):
+    monkeypatch.setattr(clock, "zone", lambda: "Europe/Berlin")
+    put(core, when="0 7 * * *")
+    monkeypatch.setattr(clock, "zone", lambda: "Asia/Tokyo")
+
+    again = put(core, when="0 7 * * *", payload={"changed": 1})
+
+    assert (again.change, again.schedule.timezone) == ("changed", "Europe/Berlin")
+    assert again.schedule.next_at == NEW_YEAR + 6 * HOUR
+
+
+def test_a_changed_timing_starts_from_now_in_a_generation_of_its_own(core, clock):
+    put(core, when="in 10 minutes")
+    clock.advance(minutes=5)
+
+    put(core, when="in 20 minutes")
+
+    assert stored(core).next_at == NEW_YEAR + 25 * MINUTE
+    clock.advance(minutes=20)
+    tick(core)
+    assert [row["dedup_key"] for row in triggers(core)] == ["scheduled-once:job:1"]
+
+
+def test_another_payload_moves_no_moment(core, clock):
+    put(core, when="every 3h")
+    clock.advance(hours=1)
+
+    changed = put(core, when="every 3h", payload={"name": "Ada"})
+
+    assert changed.change == "changed"
+    assert (changed.schedule.generation, changed.schedule.next_at) == (0, NEW_YEAR + 3 * HOUR)
+    assert changed.schedule.payload_json == '{"name":"Ada"}'
+
+
+def test_editing_never_fires_the_past(core, clock):
+    put(core, when="0 7 * * *", timezone="UTC")
+    clock.advance(hours=12)
+
+    put(core, when="0 6 * * *", timezone="UTC")
+
+    assert tick(core).fired == 0
+    assert stored(core).next_at == NEW_YEAR + DAY + 6 * HOUR
+
+
+def test_a_raised_limit_of_runs_lets_a_finished_schedule_go_on_from_now(core, clock):
+    put(core, max_runs=1)
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+    clock.advance(hours=3)
+
+    put(core, max_runs=2)
+
+    assert (stored(core).status, stored(core).next_at) == (ScheduleStatus.ACTIVE, NEW_YEAR + 5 * HOUR)
+    assert [line[:1] + line[2:3] for line in account(core)] == [("fired", 1), ("skipped", 3)]
+
+
+def test_a_limit_of_runs_that_is_spent_already_finishes_it(core, clock):
+    put(core, overlap=Overlap.ALLOW)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+
+    put(core, overlap=Overlap.ALLOW, max_runs=2)
+
+    assert stored(core).status is ScheduleStatus.FINISHED
+
+
+def test_an_operator_cannot_change_what_code_declares(core):
+    put(core, origin=Origin.CODE)
+
+    with pytest.raises(StateRefused, match="declared in code"):
+        put(core, when="every 2h")
+
+    assert stored(core).expression == "every 1h"
+
+
+def test_code_takes_over_what_an_operator_had_declared(core, clock):
+    put(core)
+    clock.advance(minutes=30)
+
+    taken = put(core, origin=Origin.CODE)
+
+    assert (taken.schedule.origin, taken.schedule.next_at) == (Origin.CODE, NEW_YEAR + HOUR)
+
+
+def test_a_one_time_job_that_fired_does_not_fire_again_by_being_declared_again(core, clock):
+    for origin in (Origin.CODE, Origin.OPERATOR):
+        put(core, id=origin.value, when="in 10m", origin=origin)
+    clock.advance(minutes=10)
+    tick(core)
+    run_all(core)
+
+    assert put(core, id="code", when="in 10m", origin=Origin.CODE).change == "unchanged"
+    assert put(core, id="code", when="in 10m", payload={"n": 1}, origin=Origin.CODE).change == "changed"
+    for payload in ({}, {"n": 1}):
+        with pytest.raises(StateRefused, match="remove it to use its id again"):
+            put(core, id="operator", when="in 10m", payload=payload)
+
+    clock.advance(hours=1)
+    assert tick(core).fired == 0
+
+
+def test_a_one_time_job_that_was_removed_and_added_again_fires_again_once(core, clock):
+    for _ in range(2):
+        put(core, when="in 10m")
+        clock.advance(minutes=10)
+        tick(core)
+        run_all(core)
+        tick(core)
+        core.do(core.schedules.remove, "job")
+
+    assert [row["dedup_key"] for row in triggers(core)] == ["scheduled-once:job", "scheduled-once:job:1"]
+
+
+def test_a_one_time_job_fires_once_also_after_its_settled_trigger_is_gone(core, clock):
+    """Retention has removed the row that held the dedup key."""
+    put(core, when="in 10m", origin=Origin.CODE)
+    clock.advance(minutes=10)
+    tick(core)
+    run_all(core)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+
+    declare(core, a_schedule(when="in 10m"))
+    clock.advance(DAY)
+
+    assert tick(core).fired == 0
+    assert triggers(core) == []
+
+
+def test_a_declared_moment_that_has_passed_is_accounted_for_and_refused_to_an_operator(core):
+    with pytest.raises(ScheduleInvalid, match="passed"):
+        put(core, when=PAST)
+    assert core.rows("SELECT id FROM schedules") == []
+
+    put(core, when=PAST, origin=Origin.FILE)
+
+    assert stored(core).status is ScheduleStatus.FINISHED
+    assert account(core) == [("skipped", NEW_YEAR - HOUR, 1, "had passed when it was declared")]
+
+
+def test_an_immediate_job_fires_at_the_next_tick(core):
+    put(core, when="immediate")
+
+    assert tick(core).fired == 1
+
+
+def test_what_is_no_longer_declared_is_disabled_and_comes_back_from_then_on(core, clock):
+    declare(core, a_schedule(id="kept"), a_schedule(id="gone"))
+    declare(core, a_schedule(id="file"), origin=Origin.FILE)
+
+    declare(core, a_schedule(id="kept"))
+
+    assert stored(core, "gone").status is ScheduleStatus.DISABLED
+    assert stored(core, "gone").reason == "no longer declared in code"
+    assert stored(core, "kept").status is stored(core, "file").status is ScheduleStatus.ACTIVE
+    clock.advance(hours=2.5)
+    tick(core)
+    assert account(core, "gone") == []
+
+    [_, again] = declare(core, a_schedule(id="kept"), a_schedule(id="gone"))
+
+    assert (again.change, again.schedule.next_at) == ("enabled", NEW_YEAR + 3 * HOUR)
+    assert account(core, "gone") == [("skipped", NEW_YEAR + HOUR, 2, "no longer declared in code")]
+
+
+def test_a_schedule_that_code_declares_anew_with_another_payload_is_enabled_too(core, clock):
+    declare(core, a_schedule())
+    declare(core)
+
+    declare(core, a_schedule(payload={"n": 1}))
+
+    assert (stored(core).status, stored(core).payload_json) == (ScheduleStatus.ACTIVE, '{"n":1}')
+
+
+def test_all_mistakes_of_a_declaration_are_named_and_nothing_is_stored(core):
+    with pytest.raises(ConfigInvalid) as refused:
+        declare(core, a_schedule(id="a", when="every weekday"), a_schedule(id="b"), a_schedule(id="c", jitter=-1))
+
+    assert [line.partition(":")[0] for line in refused.value.message.splitlines()] == ["schedule a", "schedule c"]
+    assert core.rows("SELECT id FROM schedules") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"id": "no spaces"}, "1 to 150 characters"),
+        ({"id": "x" * 151}, "1 to 150 characters"),
+        ({"id": None}, "1 to 150 characters"),
+        ({"when": None}, "must be text"),
+        ({"when": "every weekday"}, "every weekday at"),
+        ({"when": "30 2 30 2 *"}, "day of month"),
+        ({"timezone": "Europe/Berln"}, "Europe/Berlin"),
+        ({"workflow": None}, "name of a workflow"),
+        ({"workflow": "no spaces"}, "1 to 200 characters"),
+        ({"catch_up": "some"}, "latest, all, none"),
+        ({"overlap": None}, "buffer_one, skip, allow"),
+        ({"catch_up_max": 0}, "1 to 1000"),
+        ({"catch_up_max": True}, "1 to 1000"),
+        ({"catch_up_window": math.nan}, "catch_up_window nan"),
+        ({"catch_up_spacing": -1}, "catch_up_spacing -1"),
+        ({"jitter": "60"}, "jitter '60'"),
+        ({"expires_after": 0}, "expires_after 0"),
+        ({"max_runs": 0}, "max_runs 0"),
+        ({"start": datetime(2026, 1, 2)}, "no time zone"),  # noqa: DTZ001 - that is what is refused
+        ({"until": "tomorrow"}, "until 'tomorrow'"),
+        ({"until": NEW_YEAR - 1}, "would never fire"),
+        ({"start": NEW_YEAR + DAY, "until": NEW_YEAR + HOUR}, "until is before start"),
+        ({"priority": 100}, "priority 100"),
+        ({"payload": {"x": {1}}}, "payload.x is not a JSON value"),
+        ({"max_attempts": 0}, "max_attempts 0"),
+        ({"description": 7}, "description must be text"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name_and_nothing_is_stored(core, changes, said):
+    with pytest.raises(InvalidInput) as refused:
+        put(core, **changes)
+
+    assert said in refused.value.message
+    assert core.rows("SELECT id FROM schedules") == []
+
+
+def test_a_payload_over_the_limit_is_refused(core):
+    with pytest.raises(PayloadTooLarge):
+        put(core, payload={"text": "x" * 300_000})
+
+
+def test_every_option_is_kept_and_given_back(core):
+    spec = a_schedule(
+        when="every 1h",
+        payload={"name": "Ada"},
+        timezone="Europe/Berlin",
+        catch_up="all",
+        catch_up_window=timedelta(hours=2),
+        catch_up_max=3,
+        catch_up_spacing=1,
+        overlap="allow",
+        jitter=timedelta(seconds=30),
+        expires_after=600,
+        start=datetime(2026, 1, 2, tzinfo=UTC),
+        until=NEW_YEAR + 30 * DAY,
+        max_runs=9,
+        session_id="s",
+        priority=7,
+        description="why",
+        max_attempts=2,
+    )
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+
+    assert core.do(core.schedules.put, spec_of(stored(core)), Origin.OPERATOR).change == "unchanged"
+    assert stored(core).timing == Every(anchor_at=int(NEW_YEAR + DAY), step_seconds=3600)
+
+
+def test_its_trigger_carries_what_the_schedule_says(core, clock):
+    put(core, payload={"name": "Ada"}, session_id="s", priority=7, description="why", max_attempts=2)
+    clock.advance(hours=1)
+    tick(core)
+
+    [row] = triggers(core)
+    assert (row["payload_json"], row["session_id"], row["lane"]) == ('{"name":"Ada"}', "s", "s")
+    assert (row["priority"], row["description"], row["max_attempts"]) == (7, "why", 2)
+
+
+# The operator's hands
+
+
+def test_a_paused_schedule_fires_nothing_and_its_slots_are_accounted_for(core, clock):
+    put(core)
+    core.do(core.schedules.pause, "job", "holiday")
+    clock.advance(hours=3.5)
+    assert tick(core).fired == 0
+
+    resumed = core.do(core.schedules.resume, "job")
+
+    assert resumed.next_at == NEW_YEAR + 4 * HOUR
+    assert account(core) == [("skipped", NEW_YEAR + HOUR, 3, "holiday")]
+    assert core.do(core.schedules.resume, "job") == resumed
+
+
+def test_what_waits_for_an_earlier_occurrence_does_not_fire_while_paused(core, clock):
+    put(core)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+
+    core.do(core.schedules.pause, "job")
+    run_all(core)
+
+    assert tick(core).fired == 0
+    assert [line[0] for line in account(core)] == ["fired", "skipped"]
+    assert account(core)[1][3] == "paused"
+
+
+def test_a_one_time_job_whose_moment_came_while_it_was_paused_fires_when_it_is_resumed(core, clock):
+    put(core, when="in 1h")
+    core.do(core.schedules.pause, "job")
+    clock.advance(hours=2)
+    assert tick(core).fired == 0
+
+    core.do(core.schedules.resume, "job")
+
+    assert tick(core).fired == 1
+    assert triggers(core)[0]["due_at"] == NEW_YEAR + HOUR
+
+
+def test_only_what_is_active_can_be_paused_and_only_what_is_stopped_resumed(core, clock):
+    put(core, when="in 1h")
+    clock.advance(hours=1)
+    tick(core)
+
+    for rule in (core.schedules.pause, core.schedules.resume, core.schedules.skip_next):
+        with pytest.raises(StateRefused, match="FINISHED"):
+            core.do(rule, "job")
+
+
+def test_removing_a_schedule_cancels_what_has_not_started_and_nothing_else(core, clock):
+    put(core, overlap=Overlap.ALLOW)
+    clock.advance(hours=1)
+    tick(core)
+    running = start_one(core)
+    clock.advance(hours=1)
+    tick(core)
+
+    [cancelled] = core.do(core.schedules.remove, "job")
+
+    rows = {row["id"]: row for row in triggers(core)}
+    assert (rows[cancelled]["status"], rows[cancelled]["reason"]) == ("DONE", "schedule job was removed")
+    assert rows[running.id]["status"] == "CLAIMED"
+    clock.advance(DAY)
+    assert tick(core).fired == 0
+
+
+def test_what_is_declared_elsewhere_cannot_be_removed_here(core):
+    put(core, origin=Origin.FILE)
+
+    with pytest.raises(StateRefused, match="configuration file"):
+        core.do(core.schedules.remove, "job")
+
+
+def test_what_code_no_longer_declares_can_be_removed(core):
+    declare(core, a_schedule())
+    declare(core)
+
+    core.do(core.schedules.remove, "job")
+
+    assert stored(core).status is ScheduleStatus.REMOVED
+
+
+def test_one_that_is_not_there_is_not_found(core):
+    put(core)
+    core.do(core.schedules.remove, "job")
+
+    rules = core.schedules
+    for rule in (rules.get, rules.pause, rules.resume, rules.remove, rules.run_now, rules.skip_next):
+        for schedule_id in ("job", "never"):
+            with pytest.raises(NotFound, match=schedule_id):
+                core.do(rule, schedule_id)
+
+
+def test_run_now_fires_once_more_and_moves_nothing(core, clock):
+    put(core)
+    clock.advance(minutes=30)
+
+    placed = core.do(core.schedules.run_now, "job")
+
+    assert (placed.outcome, placed.nominal_at) == (Outcome.FIRED, clock.now())
+    assert triggers(core)[0]["id"] == placed.trigger_id
+    assert (stored(core).next_at, stored(core).runs) == (NEW_YEAR + HOUR, 0)
+
+
+def test_run_now_keeps_to_the_overlap_policy(core, clock):
+    put(core)
+    put(core, id="skips", overlap=Overlap.SKIP)
+    for schedule_id in ("job", "skips"):
+        core.do(core.schedules.run_now, schedule_id)
+    clock.advance(1)
+
+    assert core.do(core.schedules.run_now, "job").outcome is Outcome.BUFFERED
+    assert core.do(core.schedules.run_now, "skips").outcome is Outcome.SKIPPED
+
+
+def test_run_now_runs_also_what_is_paused_or_finished(core, clock):
+    put(core, when="in 1h")
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+
+    assert core.do(core.schedules.run_now, "job").outcome is Outcome.FIRED
+
+
+def test_the_next_occurrence_is_skipped_and_the_one_after_it_when_asked_twice(core, clock):
+    put(core)
+    assert core.do(core.schedules.skip_next, "job") == NEW_YEAR + HOUR
+    assert core.do(core.schedules.skip_next, "job") == NEW_YEAR + 2 * HOUR
+
+    fired = []
+    for _ in range(3):
+        clock.advance(hours=1)
+        fired.append(tick(core).fired)
+
+    assert fired == [0, 0, 1]
+    assert [(line[0], line[3]) for line in account(core)] == [
+        ("skipped", "skip-next"),
+        ("skipped", "skip-next"),
+        ("fired", None),
+    ]
+
+
+def test_nothing_is_left_to_skip_after_the_last(core):
+    put(core, when="in 1h")
+    core.do(core.schedules.skip_next, "job")
+
+    with pytest.raises(StateRefused, match="no occurrence left"):
+        core.do(core.schedules.skip_next, "job")
+
+
+def test_a_backfill_fires_what_was_skipped_and_nothing_twice(core, clock):
+    put(core, overlap=Overlap.ALLOW)
+    clock.advance(hours=4)
+    tick(core)
+    assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [4 * HOUR]
+
+    placed = core.do(core.schedules.backfill, "job", NEW_YEAR + 2 * HOUR, NEW_YEAR + 4 * HOUR)
+    again = core.do(core.schedules.backfill, "job", NEW_YEAR + 2 * HOUR, NEW_YEAR + 4 * HOUR)
+
+    assert [one.outcome for one in placed] == [Outcome.FIRED, Outcome.FIRED, Outcome.SKIPPED]
+    assert [one.outcome for one in again] == [Outcome.SKIPPED] * 3
+    assert len(triggers(core)) == 3
+    causes = core.rows("SELECT DISTINCT cause FROM schedule_occurrences ORDER BY cause")
+    assert [row["cause"] for row in causes] == [Cause.BACKFILL, Cause.TIME]
+
+
+def test_a_backfill_queues_where_occurrences_may_not_overlap(core, clock):
+    put(core)
+    clock.advance(hours=3)
+    core.do(core.schedules.pause, "job")
+
+    placed = core.do(core.schedules.backfill, "job", NEW_YEAR + 1, clock.now())
+
+    assert [one.outcome for one in placed] == [Outcome.FIRED, Outcome.BUFFERED, Outcome.BUFFERED]
+
+
+def test_a_backfill_is_bounded_and_never_of_the_future(core, clock):
+    put(core, when="every 1s")
+    put(core, id="once", when="in 1h")
+    clock.advance(hours=1)
+
+    with pytest.raises(ScheduleInvalid, match=f"at most {BACKFILL_MAX:,}"):
+        core.do(core.schedules.backfill, "job", NEW_YEAR, clock.now())
+    for since, until in ((clock.now(), clock.now() + 1), (clock.now(), clock.now() - 1)):
+        with pytest.raises(ScheduleInvalid, match="not beyond now"):
+            core.do(core.schedules.backfill, "job", since, until)
+    with pytest.raises(StateRefused, match="does not recur"):
+        core.do(core.schedules.backfill, "once", NEW_YEAR, clock.now())
+    assert triggers(core) == []
+
+
+def test_reanchoring_is_for_what_is_ahead_of_the_clock_and_keeps_its_phase(core, clock):
+    clock.advance(365 * DAY + 1800)
+    put(core)
+    put(core, id="starts", start=clock.now() + DAY)
+    clock.set_back(365 * DAY)
+    put(core, id="sound")
+
+    with pytest.raises(StateRefused, match="sound is not ahead"):
+        core.do(core.schedules.reanchor, ["sound"])
+    [moved] = core.do(core.schedules.reanchor, ["job"])
+
+    assert moved.next_at == NEW_YEAR + 1800 + HOUR
+    assert moved.generation == 1
+
+
+def test_a_removed_schedule_keeps_its_history(core, clock):
+    put(core)
+    clock.advance(hours=1)
+    tick(core)
+    core.do(core.schedules.remove, "job")
+
+    assert [line[0] for line in account(core)] == ["fired"]
+
+
+def test_every_three_hours_with_a_restart_each_hour_fires_four_times_in_twelve_hours(core, clock):
+    ran = []
+    for _ in range(12):
+        start_daemon(core)
+        declare(core, a_schedule(when="every 3h"))
+        clock.advance(hours=1)
+        tick(core)
+        ran.append(run_all(core))
+
+    assert ran == [0, 0, 1] * 4
+    assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [3 * HOUR, 6 * HOUR, 9 * HOUR, 12 * HOUR]

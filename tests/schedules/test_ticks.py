@@ -1,0 +1,289 @@
+"""The tick as it is written: occurrence, trigger and high-water mark in one commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from craftcore.config import Config, TriggerSettings
+from craftcore.errors import RowInvalid
+from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleStatus
+from craftcore.schedules.store import ScheduleStore
+from tests.schedules.life import DAY, HOUR, MINUTE, account, put, run_all, stored, tick, triggers
+from tests.triggers.life import BROKEN, ack, start_one
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+
+def test_a_job_in_ten_minutes_fires_at_minute_ten_however_often_it_is_looked_at(core, clock):
+    put(core, when="in 10 minutes")
+    for _ in range(3):
+        clock.advance(minutes=3)
+        assert tick(core).fired == 0
+
+    clock.advance(minutes=1)
+    assert tick(core).fired == 1
+    assert tick(core).fired == 0
+
+    [trigger] = triggers(core)
+    assert trigger["fire_at"] == trigger["nominal_at"] == NEW_YEAR + 10 * MINUTE
+    assert trigger["dedup_key"] == "scheduled-once:job"
+    assert (trigger["source"], trigger["priority"]) == ("SCHEDULED", 20)
+    assert stored(core).status is ScheduleStatus.FINISHED
+
+
+def test_a_slot_has_one_key_and_the_next_slot_another(core, clock):
+    put(core, when="every 1s")
+    for _ in range(3):
+        clock.advance(1)
+        tick(core)
+        run_all(core)
+
+    keys = [trigger["dedup_key"] for trigger in triggers(core)]
+    assert keys == [f"scheduled:job:{int(NEW_YEAR) + second}" for second in (1, 2, 3)]
+
+
+def test_what_a_late_tick_catches_up_is_paced_and_each_keeps_when_it_was_due(core, clock):
+    put(core, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, catch_up_spacing=5)
+    clock.advance(hours=3)
+
+    ticked = tick(core)
+
+    assert ticked.fired == 3
+    assert [row["fire_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR, 3 * HOUR]
+    assert [row["not_before"] for row in triggers(core)] == [None, clock.now() + 5, clock.now() + 10]
+    assert [row["due_at"] for row in triggers(core)] == [NEW_YEAR + HOUR, clock.now() + 5, clock.now() + 10]
+
+
+def test_jitter_moves_when_it_fires_and_not_its_key(core, clock):
+    put(core, jitter=60)
+    clock.advance(hours=1)
+    tick(core)
+
+    [trigger] = triggers(core)
+    assert NEW_YEAR + HOUR < trigger["fire_at"] < NEW_YEAR + HOUR + 60
+    assert (trigger["nominal_at"], trigger["dedup_key"]) == (NEW_YEAR + HOUR, f"scheduled:job:{int(NEW_YEAR + HOUR)}")
+
+
+def test_a_trigger_expires_so_long_after_its_moment(core, clock):
+    put(core, expires_after=90)
+    clock.advance(hours=1)
+    tick(core)
+
+    assert triggers(core)[0]["expires_at"] == NEW_YEAR + HOUR + 90
+
+
+def test_one_occurrence_waits_for_an_earlier_one_and_fires_when_that_is_settled(core, clock):
+    put(core)
+    for _ in range(3):
+        clock.advance(hours=1)
+        tick(core)
+    first, buffered, skipped = account(core)
+    assert (first[0], buffered[0], skipped[0]) == ("fired", "buffered", "skipped")
+    assert skipped[3] == "overlap: an earlier occurrence waits already"
+    assert tick(core).fired == 0
+
+    run_all(core)
+    assert tick(core).fired == 1
+
+    assert [line[0] for line in account(core)] == ["fired", "fired", "skipped"]
+    assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR]
+
+
+def test_an_occurrence_in_backoff_is_not_settled_yet(core, clock):
+    put(core)
+    clock.advance(hours=1)
+    tick(core)
+    ack(core, start_one(core), replace(BROKEN, retry_after=2 * HOUR))
+    clock.advance(hours=1)
+
+    tick(core)
+
+    assert [line[0] for line in account(core)] == ["fired", "buffered"]
+
+
+def test_none_waits_where_overlap_is_to_be_skipped(core, clock):
+    put(core, overlap=Overlap.SKIP)
+    clock.advance(hours=1)
+    tick(core)
+    clock.advance(hours=1)
+    tick(core)
+
+    [_, skipped] = account(core)
+    assert skipped[0] == "skipped"
+    assert skipped[3] == f"overlap: trigger {triggers(core)[0]['id']} is not settled"
+    assert stored(core).runs == 1
+
+
+def test_they_overlap_where_that_is_allowed(core, clock):
+    put(core, overlap=Overlap.ALLOW)
+    for _ in range(3):
+        clock.advance(hours=1)
+        tick(core)
+
+    assert [line[0] for line in account(core)] == ["fired"] * 3
+
+
+def test_all_that_are_caught_up_run_one_after_the_other(core, clock):
+    put(core, catch_up=CatchUp.ALL)
+    clock.advance(hours=4)
+    assert tick(core).fired == 1
+    assert [line[0] for line in account(core)] == ["fired", "buffered", "buffered", "buffered"]
+
+    ran = 0
+    while count := run_all(core):
+        ran += count
+        tick(core)
+
+    assert ran == 4
+    assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR]
+
+
+def test_a_one_time_job_fires_also_where_overlap_would_skip_it(core, clock):
+    put(core, when="in 1h", overlap=Overlap.SKIP)
+    core.do(core.schedules.run_now, "job")
+    clock.advance(hours=1)
+    tick(core)
+    assert [line[0] for line in account(core)] == ["fired", "buffered"]
+
+    run_all(core)
+    tick(core)
+
+    assert [row["dedup_key"] for row in triggers(core)][1] == "scheduled-once:job"
+
+
+def test_the_last_of_its_runs_finishes_it(core, clock):
+    put(core, max_runs=2, overlap=Overlap.ALLOW)
+    for _ in range(4):
+        clock.advance(hours=1)
+        tick(core)
+
+    assert len(triggers(core)) == 2
+    assert (stored(core).status, stored(core).next_at) == (ScheduleStatus.FINISHED, None)
+    assert "2 runs" in (stored(core).reason or "")
+
+
+def test_its_end_finishes_it(core, clock):
+    put(core, until=NEW_YEAR + 1.5 * HOUR)
+    clock.advance(hours=1)
+    tick(core)
+
+    assert (stored(core).status, stored(core).reason) == (ScheduleStatus.FINISHED, "its end has come")
+
+
+def test_it_begins_with_its_start_included(core, clock):
+    put(core, when="every 1h", start=NEW_YEAR + DAY + 1800)
+
+    assert stored(core).next_at == NEW_YEAR + DAY + 1800
+
+
+def test_a_year_of_every_second_is_a_handful_of_rows_in_one_commit(core, clock):
+    put(core, when="every 1s")
+    clock.advance(365 * DAY)
+
+    ticked = tick(core)
+
+    assert ticked.fired == 1
+    assert [(line[0], line[2]) for line in account(core)] == [("skipped", 365 * 86_400 - 1), ("fired", 1)]
+    assert ticked.next_at == NEW_YEAR + 365 * DAY + 1
+
+
+def test_a_slot_that_fired_before_is_accounted_for_and_not_fired_again(core, clock):
+    """The clock was set back, and a person said that it is right."""
+    put(core)
+    clock.advance(hours=2)
+    tick(core)
+    run_all(core)
+    clock.set_back(1.5 * HOUR)
+    [moved] = core.do(core.schedules.reanchor)
+    assert moved.next_at == NEW_YEAR + HOUR
+    clock.advance(hours=1.5)
+
+    tick(core)
+
+    lines = account(core)
+    assert [line[0] for line in lines] == ["skipped", "fired", "skipped", "skipped"]
+    assert f"fired before, as trigger {triggers(core)[0]['id']}" == lines[-1][3]
+    assert len(triggers(core)) == 1
+
+
+def test_a_zone_that_is_gone_stops_its_schedule_and_no_other(core, clock):
+    put(core, id="broken", when="0 * * * *", timezone="Europe/Berlin")
+    put(core, id="sound")
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET timezone = 'Atlantis/Capital' WHERE id = 'broken'")
+    clock.advance(hours=1)
+
+    assert tick(core).fired == 1
+
+    broken = stored(core, "broken")
+    assert broken.status is ScheduleStatus.DISABLED
+    assert "Atlantis/Capital" in (broken.reason or "")
+    assert stored(core, "sound").next_at == NEW_YEAR + 2 * HOUR
+
+
+def test_a_payload_over_a_limit_that_was_lowered_stops_its_schedule_visibly(tmp_path):
+    clock = VirtualClock()
+    core = VirtualCore(tmp_path / "small.db", clock)
+    put(core, payload={"text": "x" * 5000})
+    lower = VirtualCore(
+        tmp_path / "small.db", clock, replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))
+    )
+    clock.advance(hours=1)
+    tick(lower)
+
+    assert stored(core).status is ScheduleStatus.DISABLED
+    assert "5,0" in (stored(core).reason or "")
+
+
+def test_a_tick_that_comes_second_to_another_writes_nothing(core, clock):
+    """Its guard: the row has moved on since it was read."""
+    put(core)
+    clock.advance(hours=1)
+    before = stored(core)
+    tick(core)
+
+    with core.transaction() as tx:
+        assert not ScheduleStore().advance(tx, before, before)
+    assert stored(core).high_water_at == NEW_YEAR + HOUR
+
+
+def test_a_batch_that_is_not_enough_says_so(core, clock):
+    for number in range(150):
+        put(core, id=f"job{number}")
+    clock.advance(hours=1)
+
+    first, second = tick(core), tick(core)
+
+    assert (first.fired, first.more) == (100, True)
+    assert (second.fired, second.more) == (50, False)
+
+
+@pytest.mark.parametrize("status", ["PAUSED", "DISABLED", "FINISHED", "REMOVED"])
+def test_only_an_active_schedule_may_await_an_occurrence(core, status):
+    put(core)
+
+    with pytest.raises(RowInvalid), core.transaction() as tx:
+        tx.run("UPDATE schedules SET status = :status, reason = 'x' WHERE id = 'job'", status=status)
+
+
+def test_a_startup_schedule_fires_once_a_start(core, clock):
+    put(core, when="on startup", origin=Origin.OPERATOR)
+    for _ in range(2):
+        clock.advance(minutes=1)
+        core.do(core.ticks.startup)
+        run_all(core)
+
+    assert len(triggers(core)) == 2
+    assert stored(core).status is ScheduleStatus.ACTIVE
+    assert tick(core).fired == 0
+
+
+def test_a_startup_schedule_that_is_spent_is_finished(core, clock):
+    put(core, when="on startup", max_runs=1)
+    core.do(core.ticks.startup)
+    clock.advance(minutes=1)
+    core.do(core.ticks.startup)
+
+    assert len(triggers(core)) == 1
+    assert stored(core).status is ScheduleStatus.FINISHED
