@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from tests.processes import PATIENCE
 from tests.virtual import VirtualClock, VirtualCore
+
+# The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
+# when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
+settings.register_profile(
+    "same everywhere", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("same everywhere")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background; programs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -15,6 +28,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Every test marked `anyio` runs on both."""
     backend: str = request.param
     return backend
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cancelled at a shutdown is settled in order, however long a flush takes: nobody gives up on it after
+    some seconds, as a daemon would."""
+    monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", PATIENCE)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from craftcore.errors import (
     UnknownWorkflow,
 )
 from craftcore.storage.ring import bell_path
+from tests.processes import PATIENCE
 from tests.virtual import a_trigger
 
 ONE_KEY = """
@@ -273,7 +274,7 @@ def test_fifty_processes_emit_one_key_at_once_and_it_is_one_row(path, exists):
         assert racer.stdin is not None
         racer.stdin.write("go\n")
         racer.stdin.flush()
-    said = [racer.communicate(timeout=60) for racer in racers]
+    said = [racer.communicate(timeout=PATIENCE) for racer in racers]
 
     assert [err for _, err in said if err] == []
     answers = [out.split() for out, _ in said]

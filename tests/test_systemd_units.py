@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from craftcore.config import Config
+from tests.processes import PATIENCE
 
 SYSTEMD = Path(__file__).parents[1] / "systemd"
 SYSTEM_UNIT = SYSTEMD / "craftcore.service"
@@ -32,7 +33,7 @@ def analyze(tmp_path):
             env={**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     return analyze

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from craftcore.cli.demo_verdict import judge, lines_of
 from craftcore.triggers.settlement import Succeeded
-from tests.processes import environment, until
+from tests.processes import PATIENCE, a_program, environment, until, working_in
 from tests.triggers.life import emit, run_one, start_one
 from tests.virtual import VirtualClock, VirtualCore
 
 COMMAND = [sys.executable, "-m", "craftcore", "demo"]
 
 
-def daemons_in(folder: Path) -> list[int]:
-    """The pids of processes that work in the folder, whoever started them."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if folder.as_posix() in os.readlink(process / "cwd"):
-                found.append(int(process.name))
-        except OSError:
-            continue  # it ended, or is none of ours
-    return found
-
-
 def test_the_demo_kills_a_daemon_and_loses_nothing(tmp_path):
     command = [*COMMAND, "--triggers", "120", "--kills", "2"]
 
     played = subprocess.run(
-        command, cwd=tmp_path, env=environment(TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=60
+        command,
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
     )
 
     assert (played.returncode, played.stderr) == (0, "")
@@ -49,20 +40,19 @@ def test_the_demo_kills_a_daemon_and_loses_nothing(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
-    with subprocess.Popen(
-        COMMAND, cwd=tmp_path, env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    command = [*COMMAND, "--triggers", "20000"]  # busy with emitting them for long before it kills its first daemon
+    with a_program(command, tmp_path, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert b"a daemon runs" in process.stdout.readline()
         [folder] = tmp_path.iterdir()
-        assert daemons_in(folder)
+        assert working_in(folder)
 
         process.send_signal(number)
 
-        assert (process.wait(20), process.stderr.read()) == (130, b"")
+        assert (process.wait(PATIENCE), process.stderr.read()) == (130, b"")
     assert list(tmp_path.iterdir()) == []
-    until(lambda: not daemons_in(folder))
+    until(lambda: not working_in(folder))
 
 
 def test_the_verdict_can_be_a_broken_promise(database, tmp_path):

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from craftcore.triggers.settlement import Failed, Succeeded
+from tests.processes import PATIENCE
 from tests.triggers.life import run_one
 from tests.virtual import VirtualClock, VirtualCore
 
@@ -103,7 +104,7 @@ def test_waiting_ends_with_the_trigger(cli, database, outcome, code, status, key
 
     thread = threading.Thread(target=engine)
     thread.start()
-    done = cli("--json", "emit", "greet", "--wait", "20")
+    done = cli("--json", "emit", "greet", "--wait", str(PATIENCE))
     thread.join()
     core.close()
 

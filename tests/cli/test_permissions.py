@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Result, craftcore, environment
+from tests.processes import PATIENCE, Result, craftcore, environment
 
 NOBODY = 65534
 PROGRAM = """
@@ -54,7 +54,7 @@ def folder() -> Iterator[Path]:
 def as_nobody(folder: Path, *arguments: str) -> Result:
     program = PROGRAM.format(id=NOBODY, arguments=["--db", str(folder / "agent.db"), *arguments])
     command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 

@@ -20,7 +20,7 @@ from typing import ParamSpec
 
 import structlog
 
-HUNG_SECONDS = 60.0
+HUNG_SECONDS = 300.0
 HUNG = 255
 
 IMPORTED_BY_EVERY_LIFE = ("anyio._backends._asyncio", "anyio._backends._trio", "craftcore.daemon.running")

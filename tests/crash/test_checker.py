@@ -53,6 +53,20 @@ def line(journal: str, *words: str) -> Callable[[Path], None]:
     return spoil
 
 
+def test_a_life_begins_also_on_a_file_that_the_one_before_left_half_made(tmp_path):
+    """Killed in the very first transaction, before the file was switched to WAL: only who may write can undo that."""
+    maker = apsw.Connection(str(tmp_path / "maker.db"))
+    maker.execute("PRAGMA cache_size = 1; BEGIN; CREATE TABLE half (x)")
+    maker.executemany("INSERT INTO half VALUES (randomblob(?))", [(100,)] * 20_000)
+    for end in ("", "-journal"):
+        (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"maker.db{end}").read_bytes())
+    maker.close()
+
+    live(Life(folder=tmp_path, number=2, backend="asyncio", concurrency=1, ends=QUIET, seed=1))
+
+    assert check(tmp_path, {}).wrong == []
+
+
 def test_what_is_sound_is_found_sound(sound, tmp_path):
     verdict = check(copy_of(sound, tmp_path), {})
 

@@ -12,9 +12,10 @@ import pytest
 
 from craftcore import App, Producer, TaskContext
 from craftcore.config import Config, DaemonSettings, RetrySettings
+from tests.processes import PATIENCE
 
 CONFIG = Config(
-    daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=5),
+    daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE),
     retry=RetrySettings(max_attempts=2, base_seconds=0, cap_seconds=0),
 )
 
@@ -52,7 +53,7 @@ def rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 async def run(path: Path, app: App, enough: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with app.running(path, config=CONFIG) as engine:
             while not (enough() and engine.is_idle):  # noqa: ASYNC110 - it has no event to wait on
                 await anyio.sleep(0.005)

@@ -9,6 +9,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.processes import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,7 +20,7 @@ def emitters(folder: Path, door: str, kills: int) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=10 * PATIENCE,
         check=False,
     )
     assert child.returncode == 0, child.stdout + child.stderr

@@ -18,6 +18,7 @@ from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import boot as booting
 from tests.crash.test_poison import ask
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=0))
@@ -27,7 +28,9 @@ import sys
 import anyio
 from craftcore import App, TriggerSpec
 from craftcore.config import Config, DaemonSettings
+from craftcore.engine import engine as engine_module
 
+engine_module.DRAIN_SECONDS = 120.0  # a disk that is slow to flush is not what is tested here
 app = App("test")
 
 @app.workflow("stuck")
@@ -66,7 +69,7 @@ def an_app(ran: list[int]) -> App:
 
 
 async def until(condition: Any) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while not condition():  # noqa: ASYNC110 - a table has no event to wait on
             await anyio.sleep(0.002)
 
@@ -90,7 +93,7 @@ def test_control_c_in_an_embedding_program_is_no_crash(tmp_path, backend):
         assert child.poll() is None
 
     child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=PATIENCE)
 
     assert "interrupted" in out
     nothing_is_held_against_them(path, 10)

@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from craftcore import Producer
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,24 +24,25 @@ from craftcore.config import Config, DaemonSettings
 
 app = App("test")
 begun = 0
-concurrency = int(sys.argv[2])
+concurrency, company = int(sys.argv[2]), int(sys.argv[3])
 
 @app.workflow("innocent")
 async def innocent(n: int) -> int:
     global begun
     begun += 1
-    await anyio.sleep(0.05)
+    while company and concurrency > 1:  # none is done before all are there; then the deadly one takes them along
+        await anyio.sleep(1)
     return n
 
 @app.workflow("deadly")
 async def deadly() -> None:
-    while begun < min(concurrency - 1, int(sys.argv[3])):  # all that may run beside it do
+    while begun < min(concurrency - 1, company):  # all that may run beside it do
         await anyio.sleep(0.001)
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def main() -> None:
     config = Config(daemon=DaemonSettings(concurrency=concurrency, poll_seconds=0.1))
-    with anyio.fail_after(30):
+    with anyio.fail_after(240):
         async with app.running(sys.argv[1], config=config) as engine:
             while not engine.is_idle:
                 await anyio.sleep(0.005)
@@ -56,7 +58,7 @@ def boot(path: Path, concurrency: int, innocents: int, backend: str) -> int:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=3 * PATIENCE,
         check=False,
     )
     assert child.returncode in (0, -signal.SIGKILL), child.stderr

@@ -56,7 +56,9 @@ def test_auto_is_text_on_a_terminal() -> None:
     with open(theirs, "w") as terminal:
         configure("info", "auto", stream=terminal, under_systemd=False)
         structlog.get_logger().warning("trigger.settled", note="\x1b[2J")
-        seen = os.read(ours, 4096).decode()
+        seen = ""
+        while not seen.endswith("\n"):
+            seen += os.read(ours, 4096).decode()
     os.close(ours)
 
     assert "trigger.settled" in seen

@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore.daemon.signals import watch_signals
+from tests.processes import PATIENCE
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -38,7 +39,7 @@ async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str
         for signal in signals:
             called = anyio.Event()
             os.kill(os.getpid(), signal)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE):
                 await called.wait()
         beside.cancel_scope.cancel()
     return calls

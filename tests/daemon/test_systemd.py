@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from craftcore.daemon.systemd import STATUS_MAX_CHARACTERS, Notifier
+from tests.processes import PATIENCE
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The service manager's end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(5)
+        listening.settimeout(PATIENCE)
         yield listening
 
 
@@ -48,10 +50,11 @@ def test_each_word_is_one_datagram(manager: socket.socket) -> None:
 
 
 def test_an_abstract_socket_is_reached() -> None:
+    name = f"craftcore-test-{uuid4()}"  # containers may share these names, and have the same pids
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(b"\0craftcore-test-%d" % os.getpid())
-        manager.settimeout(5)
-        systemd = Notifier.from_environment({"NOTIFY_SOCKET": f"@craftcore-test-{os.getpid()}"})
+        manager.bind(f"\0{name}")
+        manager.settimeout(PATIENCE)
+        systemd = Notifier.from_environment({"NOTIFY_SOCKET": f"@{name}"})
 
         assert systemd.watchdog()
         assert heard(manager) == "WATCHDOG=1"

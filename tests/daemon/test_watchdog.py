@@ -15,6 +15,7 @@ from structlog.typing import EventDict
 
 from craftcore.daemon.systemd import Notifier
 from craftcore.daemon.watchdog import watchdog
+from tests.processes import PATIENCE
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -35,7 +36,7 @@ class Manager:
         )
 
     async def ping(self) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             await anyio.wait_readable(self._listening)
         assert self._listening.recv(100) == b"WATCHDOG=1"
 
@@ -107,13 +108,12 @@ async def test_a_round_trip_that_hangs_is_said_and_not_followed_by_a_ping(manage
 
 @pytest.mark.anyio
 async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(manager: Manager) -> None:
-    trips = 0
+    pinged_before: list[bool] = []
 
     async def round_trip() -> None:
-        nonlocal trips
-        trips += 1
-        if trips < 3:
-            assert manager.quiet()
+        if len(pinged_before) < 3:
+            pinged_before.append(not manager.quiet())
+        if len(pinged_before) < 3:
             raise OSError("the writer is gone")
 
     with capture_logs() as logs:
@@ -122,8 +122,9 @@ async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(man
             await manager.ping()
             beside.cancel_scope.cancel()
 
-    assert trips == 3
-    assert [line["event"] for line in logs] == ["watchdog.failed", "watchdog.failed"]
+    assert pinged_before == [False] * 3
+    said = [line["event"] for line in logs if line["event"] != "watchdog.slow"]  # as the third may be, where all are
+    assert said == ["watchdog.failed", "watchdog.failed"]
 
 
 @pytest.mark.anyio
@@ -146,12 +147,12 @@ async def test_nothing_happens_when_nobody_watches() -> None:
     async def round_trip() -> None:
         raise AssertionError("not asked for")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         await watchdog(Notifier(), round_trip)
 
 
 async def _until(said: list[EventDict]) -> None:
     """Return once anything was logged: a list is all that capturing gives."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while not said:  # noqa: ASYNC110 - there is no event to await
             await anyio.sleep(0.001)

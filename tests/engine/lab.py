@@ -17,18 +17,15 @@ from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSetti
 from craftcore.core import Core
 from craftcore.daemon.running import running
 from craftcore.engine.engine import Engine
-
-PATIENCE = 20.0
-"""How long a test waits for what must happen; never how long it takes."""
+from tests.processes import PATIENCE
 
 
-def settings(**daemon: Any) -> Config:
-    """Quick retries, and a poll so slow that only bells can be at work."""
-    claim_batch = daemon.pop("claim_batch", 256)
+def settings(*, claim_batch: int = 256, lease_seconds: float = 30 * PATIENCE, **daemon: Any) -> Config:
+    """Quick retries, and a poll and a heartbeat so slow that only bells can be at work while a test has patience."""
     return replace(
         Config(),
-        daemon=DaemonSettings(**{"poll_seconds": 30.0, "shutdown_grace": 5.0, **daemon}),
-        triggers=TriggerSettings(claim_batch=claim_batch),
+        daemon=DaemonSettings(**{"poll_seconds": 10 * PATIENCE, "shutdown_grace": PATIENCE, **daemon}),
+        triggers=TriggerSettings(claim_batch=claim_batch, lease_seconds=lease_seconds),
         retry=RetrySettings(max_attempts=3, base_seconds=0.0, cap_seconds=0.0),
     )
 

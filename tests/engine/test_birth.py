@@ -89,7 +89,7 @@ async def test_an_emit_that_is_cancelled_while_it_commits_is_not_lost(tmp_path):
     clock = VirtualClock()
     app, gate = app_with_gate()
     gate.set()
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         await it.idle()
         for _ in range(20):
             with anyio.CancelScope() as scope:

@@ -25,7 +25,7 @@ def greeter() -> App:
 
 
 async def test_another_process_rings_and_is_heard_at_once(tmp_path):
-    """The poll is half a minute away, so only the bell can have done it."""
+    """The poll is minutes away, so only the bell can have done it."""
     async with lab(greeter(), tmp_path) as it:
         await it.idle()
         with Producer(it.path) as producer:
@@ -96,7 +96,7 @@ async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
     async def long() -> None:
         await gate.wait()
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         emitted = await app.emit("long")
         await it.until(lambda: it.engine.running == 1)
         before = it.trigger(emitted.id)["lease_until"]
@@ -119,7 +119,7 @@ async def test_a_live_engine_never_reclaims_what_it_holds_however_late_it_is(tmp
         calls.append(1)
         await gate.wait()
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         emitted = await app.emit("long")
         await it.until(lambda: it.engine.running == 1)
         clock.advance(hours=24 * 7)
@@ -133,7 +133,7 @@ async def test_a_live_engine_never_reclaims_what_it_holds_however_late_it_is(tmp
 async def test_a_claim_that_nobody_holds_is_handed_back(tmp_path):
     """Its answer got lost between the commit and the window."""
     clock = VirtualClock()
-    async with lab(greeter(), tmp_path, clock=clock) as it:
+    async with lab(greeter(), tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         await it.idle()
         it.engine.feeder.paused = True
         emitted = await it.app.emit("greet")

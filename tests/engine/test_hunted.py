@@ -18,6 +18,7 @@ from craftcore.core import Core
 from craftcore.errors import ConfigInvalid, InvalidInput, StorageError
 from craftcore.producer import Producer
 from tests.engine.lab import lab, settings
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +58,7 @@ async def test_a_window_that_empties_while_the_table_is_looked_at_is_filled_agai
 
             def hold(_tx: Any, inside: threading.Event = inside, go_on: threading.Event = go_on) -> None:
                 inside.set()
-                go_on.wait(10)
+                go_on.wait(PATIENCE)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(engine.writer.commit, hold)
@@ -67,7 +68,7 @@ async def test_a_window_that_empties_while_the_table_is_looked_at_is_filled_agai
                 gates[-1].set()
                 await it.until(lambda: len(engine.consumer._starting) == 1)  # and the start behind it
                 go_on.set()
-            with anyio.fail_after(3):
+            with anyio.fail_after(PATIENCE):
                 while engine.counts["DONE"] < done + 3:  # noqa: ASYNC110
                     await anyio.sleep(0.002)
             gates[-2].set()
@@ -89,10 +90,10 @@ async def test_small_windows_never_stall(tmp_path, seed):
             await app.emit("quick")
             total += 1
             if n % 7 == seed % 7:
-                with anyio.fail_after(3):
+                with anyio.fail_after(PATIENCE):
                     while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
                         await anyio.sleep(0.001)
-        with anyio.fail_after(3):
+        with anyio.fail_after(PATIENCE):
             while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
                 await anyio.sleep(0.001)
 
@@ -113,7 +114,7 @@ async def test_what_becomes_due_soon_is_noticed_though_the_emitter_is_answered_b
 
         def hold(_tx: Any) -> None:
             inside.set()
-            go_on.wait(10)
+            go_on.wait(PATIENCE)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.engine.writer.commit, hold)
@@ -150,7 +151,7 @@ async def test_a_lane_that_a_router_leaves_goes_on_at_once(tmp_path):
             ]
         )
         try:
-            with anyio.fail_after(3):
+            with anyio.fail_after(PATIENCE):
                 while it.engine.counts["DONE"] < 1:  # noqa: ASYNC110
                     await anyio.sleep(0.005)
         finally:
@@ -164,17 +165,17 @@ async def test_a_cancel_during_the_drain_reaches_the_code_at_once(tmp_path):
     @app.workflow("long")
     async def long() -> None:
         started.set()
-        await anyio.sleep(20)
+        await anyio.sleep_forever()
 
     began = anyio.current_time()
-    async with lab(app, tmp_path, settings(shutdown_grace=8.0)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=2 * PATIENCE)) as it:
         emitted = await app.emit("long")
         await started.wait()
         await it.idle_window()
         it.engine.stop()
         await anyio.sleep(0.05)
         await it.engine.cancel(emitted.id)
-    assert anyio.current_time() - began < 4
+    assert anyio.current_time() - began < PATIENCE
     assert it.trigger(emitted.id)["reason"] == "cancelled"
 
 
@@ -235,7 +236,7 @@ async def test_a_plain_function_cancelled_before_its_thread_began_gives_its_plac
         await app.cancel(emitted.id)
         await it.idle_window()
         gate.set()
-        with anyio.fail_after(3):
+        with anyio.fail_after(PATIENCE):
             row = await it.settled(emitted.id)
         assert row["reason"] == "cancelled"
 
@@ -249,7 +250,7 @@ async def test_a_plain_function_that_does_not_return_holds_up_no_shutdown(tmp_pa
     @app.workflow("plain", timeout=0.05 if end == "timeout" else None)
     def plain() -> None:
         inside.set()
-        go_on.wait(8)
+        go_on.wait(2 * PATIENCE)
 
     began = anyio.current_time()
     try:
@@ -268,7 +269,7 @@ async def test_a_plain_function_that_does_not_return_holds_up_no_shutdown(tmp_pa
     finally:
         took = anyio.current_time() - began
         go_on.set()
-    assert took < 4
+    assert took < PATIENCE
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -285,7 +286,7 @@ async def test_a_workflow_that_cancels_its_task_and_returns_stops_nobody(tmp_pat
     async def polite() -> None: ...
 
     reached = False
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path, settings(concurrency=1)) as it:
             await it.settled((await app.emit("rude")).id)
             assert (await it.settled((await app.emit("polite")).id))["status"] == "DONE"
@@ -341,7 +342,7 @@ async def test_a_router_whose_own_request_was_cancelled_stops_nobody(tmp_path):
     async def quick() -> None: ...
 
     reached = False
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path) as it:
             row = await it.settled((await app.emit(None, source="MESSAGE")).id)
             assert row["error_code"] == "ROUTING_ERROR"
@@ -356,7 +357,7 @@ async def test_a_cancel_reaches_a_router_that_hangs(tmp_path):
     class Hangs:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             asked.set()
-            await anyio.sleep(8)
+            await anyio.sleep_forever()
             raise AssertionError
 
     app = App(router=Hangs())
@@ -368,7 +369,7 @@ async def test_a_cancel_reaches_a_router_that_hangs(tmp_path):
         emitted = await app.emit(None, source="MESSAGE")
         await asked.wait()
         await app.cancel(emitted.id)
-        with anyio.fail_after(3):
+        with anyio.fail_after(PATIENCE):
             row = await it.settled(emitted.id)
         assert row["reason"] == "cancelled"
 
@@ -395,7 +396,7 @@ async def test_a_payload_type_that_raises_what_it_likes_fails_only_its_trigger(t
             await app.emit("take", {"it": {"n": 0}})
         with Producer(it.path) as producer:
             bad = producer.emit("take", {"it": {"n": 0}})
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             assert (await it.settled(bad.id))["error_code"] == "VALIDATION_ERROR"
             assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
 
@@ -420,7 +421,7 @@ async def test_details_that_cannot_be_printed_fail_only_their_trigger(tmp_path):
         raise Fail("X", "y", thing=deep)
 
     async with lab(app, tmp_path) as it:
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             assert (await it.settled((await app.emit("unprintable")).id))["status"] == "FAILED"
             assert (await it.settled((await app.emit("deep")).id))["status"] == "FAILED"
 
@@ -471,8 +472,8 @@ async def test_a_timeout_inside_a_nursery_is_a_timeout(tmp_path):
     @app.workflow("nursery", timeout=0.05, max_attempts=1)
     async def nursery() -> None:
         async with trio.open_nursery() as beside:
-            beside.start_soon(trio.sleep, 5)
-            beside.start_soon(trio.sleep, 5)
+            beside.start_soon(trio.sleep_forever)
+            beside.start_soon(trio.sleep_forever)
 
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit("nursery")).id)
@@ -534,7 +535,7 @@ async def test_a_router_is_as_bad_as_it_likes(tmp_path):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path) as it:
             row = await it.settled((await app.emit(None, source="MESSAGE")).id)
             assert row["error_code"] == "ROUTING_ERROR"
@@ -551,7 +552,7 @@ async def test_a_router_that_answers_nonsense_fails_only_its_trigger(tmp_path, a
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path) as it:
             row = await it.settled((await app.emit(None, source="MESSAGE")).id)
             assert row["error_code"] == "ROUTING_ERROR"

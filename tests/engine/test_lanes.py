@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from craftcore import App, TriggerSpec
@@ -22,6 +21,7 @@ async def test_a_session_is_served_one_at_a_time_and_in_order_while_others_run(t
     order: dict[str, list[int]] = defaultdict(list)
     inside: dict[str, int] = defaultdict(int)
     most_at_once = 0
+    met = anyio.Event()  # nobody leaves before two were inside
 
     @app.workflow("chat")
     async def chat(session: str, n: int) -> None:
@@ -29,7 +29,9 @@ async def test_a_session_is_served_one_at_a_time_and_in_order_while_others_run(t
         inside[session] += 1
         assert inside[session] == 1, f"two of {session} at once"
         most_at_once = max(most_at_once, sum(inside.values()))
-        await anyio.lowlevel.checkpoint()
+        if most_at_once > 1:
+            met.set()
+        await met.wait()
         order[session].append(n)
         inside[session] -= 1
 
@@ -71,12 +73,16 @@ async def test_never_more_run_than_there_are_places(tmp_path):
     app = App()
     inside = 0
     most = 0
+    full = anyio.Event()  # nobody leaves before every place was taken
 
     @app.workflow("work")
     async def work() -> None:
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
+        if inside == 3:
+            full.set()
+        await full.wait()
         await anyio.sleep(0.001)
         inside -= 1
 

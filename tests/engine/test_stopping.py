@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from craftcore import App, TriggerSpec
 from craftcore.core import Core
 from craftcore.storage.ring import ring
 from tests.engine.lab import lab, look, settings
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -88,19 +90,21 @@ async def test_what_was_cancelled_in_the_window_never_starts(tmp_path):
 
 async def test_a_result_that_was_there_before_the_cancellation_stands(tmp_path):
     app = App()
-    began = anyio.Event()
+    began, cancelled = anyio.Event(), anyio.Event()
 
     @app.workflow("stubborn")
     async def stubborn() -> str:
         began.set()
         with anyio.CancelScope(shield=True):
-            await anyio.sleep(0.02)
+            await cancelled.wait()
         return "finished all the same"
 
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("stubborn")
         await began.wait()
         await app.cancel(emitted.id)
+        await it.idle_window()
+        cancelled.set()
         row = await it.settled(emitted.id)
         assert (row["status"], row["reason"]) == ("DONE", "succeeded")
         assert row["cancel_requested_at"] is not None
@@ -145,19 +149,20 @@ async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_return
     gate = threading.Event()
     inside = 0
 
-    @app.workflow("deaf", timeout=0.02, max_attempts=2)
+    @app.workflow("deaf", timeout=0.05, max_attempts=2)
     def deaf() -> None:
         nonlocal inside
         inside += 1
         assert inside == 1, "ran twice at once"
-        gate.wait(10)
+        gate.wait(PATIENCE)
         inside -= 1
 
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("deaf")
         await it.until(lambda: inside == 1)
-        await anyio.sleep(0.05)
+        await anyio.sleep(0.2)
         assert it.trigger(emitted.id)["status"] == "CLAIMED"
+        app.workflows["deaf"] = replace(app.workflows["deaf"], timeout=None)  # the second attempt may be slow to begin
         gate.set()
         row = await it.settled(emitted.id)
         assert (row["status"], row["attempts"]) == ("DONE", 2)
@@ -227,7 +232,7 @@ async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path):
         began.set()
         await anyio.sleep_forever()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path, settings(shutdown_grace=3600.0)) as it:
             await app.emit("long")
             await began.wait()
@@ -244,9 +249,9 @@ async def test_a_deaf_thread_does_not_hold_the_shutdown(tmp_path):
     @app.workflow("deaf")
     def deaf() -> Any:
         began.set()
-        gate.wait(30)
+        gate.wait(2 * PATIENCE)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
             await app.emit("deaf")
             await it.until(began.is_set)

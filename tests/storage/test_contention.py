@@ -18,6 +18,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.migrate import Migration, migrate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
+from tests.processes import PATIENCE
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, who TEXT) STRICT;")
 
@@ -88,7 +89,7 @@ async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
                     tasks.start_soon(writer.commit, insert, "us")
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
                     while time.monotonic() - writer.waiting_since < 2:  # the promise has no end: two seconds of it  # noqa: ASYNC110
@@ -116,7 +117,7 @@ async def test_a_writer_that_is_closed_while_another_process_holds_the_lock_answ
 
     with child(HOLDER, database):
         async with anyio.create_task_group() as tasks:
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE):
                 async with Writer(database) as writer:
                     tasks.start_soon(call, writer)
                     while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
@@ -176,7 +177,7 @@ async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
             async with anyio.create_task_group() as tasks:
                 for _ in range(16):
                     tasks.start_soon(saturate)
-                with anyio.move_on_after(60):
+                with anyio.move_on_after(2 * PATIENCE):
                     while True:
                         await anyio.sleep(0.05)
                         with database.reading() as reader:
@@ -187,7 +188,7 @@ async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
                 stop = True
             await writer.commit(insert, "enough")
             assert bulk.stdout is not None
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 assert int(await anyio.to_thread.run_sync(bulk.stdout.readline)) >= theirs
 
     # How the two share the lock is measured in benchmarks/fairness.py: it depends on the machine's mood.

@@ -14,7 +14,7 @@ import pytest
 
 from craftcore import App, Producer, RetryPolicy, TriggerSpec
 from craftcore.clock import SystemClock
-from craftcore.config import Config, DaemonSettings
+from craftcore.config import Config, DaemonSettings, TriggerSettings
 from craftcore.engine.engine import Engine
 from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
 from craftcore.storage.database import Database
@@ -22,12 +22,15 @@ from craftcore.storage.migrate import Migration, migrate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
+from tests.processes import PATIENCE
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT;")
-CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=5))
-QUIET = Config(daemon=DaemonSettings(poll_seconds=30, shutdown_grace=5))
+CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE))
+QUIET = Config(
+    daemon=DaemonSettings(poll_seconds=10 * PATIENCE, shutdown_grace=PATIENCE),
+    triggers=TriggerSettings(lease_seconds=30 * PATIENCE),
+)
 """An idle engine commits nothing by itself, so that the next flush is the test's own."""
-PATIENCE = 20
 
 
 @pytest.fixture
@@ -367,7 +370,7 @@ async def test_a_flush_that_fails_while_the_engine_drains_does_not_wait_for_the_
         await started.wait()
         disk.fail_syncs()
 
-    long_grace = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=3600))
+    long_grace = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=10 * PATIENCE))
     with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
         async with app.running(tmp_path / "agent.db", config=long_grace) as engine:
             await app.emit_many([TriggerSpec(workflow="stuck"), TriggerSpec(workflow="brief")])

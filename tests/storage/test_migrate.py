@@ -16,6 +16,7 @@ import pytest
 from craftcore.errors import DatabaseInvalid, StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import Migration, load, migrate, require_current, shipped
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,7 +154,7 @@ def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(databa
         assert child.stdin is not None
         child.stdin.write("\n")
         child.stdin.flush()
-    answers = [child.communicate(timeout=60) for child in children]
+    answers = [child.communicate(timeout=PATIENCE) for child in children]
 
     said = sorted(out.strip() for out, _ in answers)
     names = [migration.name for migration in shipped()]

@@ -18,6 +18,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.migrate import Migration, migrate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -40,10 +41,10 @@ class Gate:
 
     def pass_through(self, tx: Transaction) -> None:
         self.entered.set()
-        assert self.open.wait(30)
+        assert self.open.wait(PATIENCE)
 
     async def is_held(self) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not self.entered.is_set():
                 await anyio.lowlevel.checkpoint()
 
@@ -63,7 +64,7 @@ async def held(writer: Writer) -> AsyncIterator[None]:
 
 async def handed_in(writer: Writer, count: int) -> None:
     """Until so many pieces wait."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while len(writer._pending) < count:
             await anyio.lowlevel.checkpoint()
 
@@ -410,7 +411,7 @@ async def test_closing_answers_everybody_who_waits(database):
             tasks.start_soon(answers.of, x, writer.commit, insert, x)
         await handed_in(writer, 10)
         tasks.start_soon(writer.__aexit__, None, None, None)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not writer._closing:
                 await anyio.lowlevel.checkpoint()
         gate.open.set()
@@ -465,20 +466,22 @@ async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
     class SlowCheckpoint(Writer):
         def _checkpoint(self) -> None:
             entered.set()
-            assert release.wait(30)
+            assert release.wait(PATIENCE)
             super()._checkpoint()
 
     async with SlowCheckpoint(database) as writer:
         async with anyio.create_task_group() as tasks:
             await writer.commit(insert, 1)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 while not entered.is_set():
                     await anyio.lowlevel.checkpoint()
-            threading.Timer(5, release.set).start()
+            rescue = threading.Timer(PATIENCE / 2, release.set)  # of a loop that is held up
+            rescue.start()
             tasks.start_soon(writer.commit, insert, 2)
             await handed_in(writer, 1)
             held_up = release.is_set()
             release.set()
+            rescue.cancel()
 
     assert not held_up
     assert rows(database) == [1, 2]
