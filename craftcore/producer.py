@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -13,11 +12,11 @@ from typing import Any, Literal
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.errors import OutcomeUnknown, UnknownWorkflow
+from craftcore.errors import OutcomeUnknown
 from craftcore.storage.ring import ring
-from craftcore.storage.transaction import Transaction
 from craftcore.triggers.answers import one_answer
-from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
+from craftcore.triggers.declared import refuse_unknown
+from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
 
 
 class Producer:
@@ -85,7 +84,7 @@ class Producer:
         rows = [self._core.triggers.accept(spec) for spec in given]
         try:
             with self._core.transaction() as tx:
-                _refuse_unknown(tx, rows)
+                refuse_unknown(tx, (row.workflow for row in rows))
                 answers = [one_answer([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
@@ -97,13 +96,3 @@ class Producer:
     def close(self) -> None:
         """Close the database."""
         self._core.close()
-
-
-def _refuse_unknown(tx: Transaction, rows: Iterable[NewTrigger]) -> None:
-    """Raise UnknownWorkflow for a name that the last daemon did not declare. Before the first daemon all are known."""
-    declared = {name for (name,) in tx.tuples("SELECT name FROM workflows")}
-    for row in rows:
-        if declared and row.workflow is not None and row.workflow not in declared:
-            close = difflib.get_close_matches(row.workflow, sorted(declared), n=1)
-            hint = f"did you mean {close[0]}?" if close else f"declared are {', '.join(sorted(declared))}"
-            raise UnknownWorkflow(f"no workflow is named {row.workflow}; {hint}")

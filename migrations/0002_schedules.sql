@@ -74,7 +74,7 @@ CREATE TABLE schedule_occurrences (
     CHECK (outcome = 'skipped' OR (count = 1 AND last_at = nominal_at))
 ) STRICT;
 
-CREATE UNIQUE INDEX occurrences_once ON schedule_occurrences (schedule_id, generation, cause, nominal_at)
+CREATE UNIQUE INDEX occurrences_once ON schedule_occurrences (schedule_id, nominal_at, cause, generation)
     WHERE outcome <> 'skipped';
 
 CREATE INDEX occurrences_buffered ON schedule_occurrences (schedule_id, nominal_at) WHERE outcome = 'buffered';

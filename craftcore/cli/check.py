@@ -25,17 +25,22 @@ Check = Callable[[], str]
 def check(session: Session, /, app: str | None) -> int:
     """Find what would keep the daemon from running.
 
-    Looks at the settings, the app, the database and its permissions, and lists every problem. Exit 78 when it is in
-    the settings or the app, else 1.
+    Looks at the settings, the app, the schedules they declare, the database and its permissions, and lists every
+    problem. Exit 78 when it is in what is declared, else 1.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
         "app": lambda: _app(app),
+        "schedules": lambda: _schedules(session, app),
         "directory": lambda: _directory(session.path.absolute()),
         "database": lambda: _database(session),
         "permissions": lambda: _permissions(session.path),
     }
-    results = [(area, *_tried(run)) for area, run in checks.items()]
+    results: list[tuple[str, str, CraftcoreError | None]] = []
+    for area, run in checks.items():
+        if area == "schedules" and any(error is not None for _, _, error in results):
+            continue  # they are declared in what cannot be read
+        results.append((area, *_tried(run)))
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
         session.out.document({"ok": all(error is None for _, _, error in results), "checks": told})
@@ -72,6 +77,19 @@ def _app(named: str | None) -> str:
 
     workflows = import_app(named).workflows
     return f"{named} declares {', '.join(workflows) or 'no workflow'}"
+
+
+def _schedules(session: Session, named: str | None) -> str:
+    """Those of the app and of the settings can be declared as they are, and what they run would take them."""
+    from craftcore.app import App
+    from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.declarations import declarations
+    from craftcore.daemon.main import declare_command
+
+    app, core = App() if named is None else import_app(named), session.core()
+    declare_command(app, core.config)
+    declared = [spec.id for specs in declarations(app, core.config, core.schedules).values() for spec in specs]
+    return f"declared are {', '.join(declared)}" if declared else "none are declared"
 
 
 def _directory(path: Path) -> str:

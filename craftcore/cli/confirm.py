@@ -1,4 +1,4 @@
-"""Ids or --all, and a question before --all."""
+"""Ids or --all, and a question before what cannot be taken back."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import click
 
 
 def ids_or_all(ids: tuple[str, ...], everything: bool, yes: bool, what: str) -> None:
-    """Refuse neither, both, and --all that nobody confirmed: asked for on a terminal, given as --yes elsewhere."""
+    """Refuse neither, both, and --all that nobody confirmed."""
     if bool(ids) == everything:
         raise click.UsageError("give ids, or --all; not both")
-    if not everything or yes:
+    if everything:
+        confirm(yes, what, who="--all")
+
+
+def confirm(yes: bool, what: str, *, who: str = "this") -> None:
+    """Refuse what nobody confirmed: asked for on a terminal, given as --yes elsewhere."""
+    if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"--all would {what}; without a terminal to ask, add --yes")
+        raise click.UsageError(f"{who} would {what}; without a terminal to ask, add --yes")
     if not click.confirm(f"This will {what}. Go on?", err=True):
         raise click.Abort("nothing was changed")

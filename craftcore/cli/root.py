@@ -17,6 +17,7 @@ COMMANDS = {
     "emit": "emit:emit",
     "trigger": "trigger:trigger",
     "dead": "dead:dead",
+    "schedule": "schedule:schedule",
     "db": "db:db",
     "demo": "demo:demo",
 }

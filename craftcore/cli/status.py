@@ -10,9 +10,11 @@ import click
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import Command
+from craftcore.cli.schedule_status import read_schedules, say_schedules, schedules_alarm
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.engine import boot
+from craftcore.storage.facts import fact
 from craftcore.triggers.store import TriggerStore
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
@@ -39,6 +41,9 @@ def status(session: Session) -> None:
     out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
+    say_schedules(out, found)
+    if (alarm := schedules_alarm(found)) is not None and alarm != found["verdict"]:
+        out.line(alarm, style="bad")
     if counts["dead"]:
         out.line(f"dead      {counts['dead']} (see: craftcore dead list)", style="warn")
 
@@ -51,22 +56,23 @@ def read_status(session: Session) -> dict[str, Any]:
         counts = TriggerStore().live_counts(reader, now)
         oldest = reader.value(OLDEST_DUE, now=now)
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
-        held = reader.value("SELECT value FROM facts WHERE name = 'held'")
+        held = fact(reader, "held")
+        scheduled = read_schedules(reader, now)
     note, running = read_note(core.database.path)
     daemon: dict[str, Any] = {"running": running}
     if running and note is not None:
         daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
-    ok, verdict = _verdict(running, held, counts, core.database.path)
-    return with_iso(
+    found = with_iso(
         {
-            "verdict": verdict,
-            "ok": ok,
+            "verdict": "",
+            "ok": False,
             "now": now,
             "daemon": daemon,
             "epoch": epoch["epoch"],
             "epoch_started_at": epoch["started_at"],
             "ended_in_order": epoch["ended_at"] is not None,
             "held": held,
+            **scheduled,
             "counts": counts,
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
@@ -75,15 +81,23 @@ def read_status(session: Session) -> dict[str, Any]:
             "wal_bytes": _size(core.database.path.with_name(core.database.path.name + "-wal")),
         }
     )
+    found["ok"], found["verdict"] = _verdict(found)
+    return found
 
 
-def _verdict(running: bool, held: str | None, counts: dict[str, int], path: Path) -> tuple[bool, str]:
+def _verdict(found: dict[str, Any]) -> tuple[bool, str]:
     """Whether all is well, and the sentence that says so. What needs a person comes first."""
-    if held is not None:
-        return False, f"held: {held}. Look at it, then: craftcore release"
-    if not running:
+    counts = found["counts"]
+    if found["held"] is not None:
+        return False, f"held: {found['held']}. Look at it, then: craftcore release"
+    if found["safe_mode"] is not None:
+        what = f"{found['safe_mode']}; scheduled and resumed work waits"
+        return False, f"safe mode: {what}. Find out why it dies, then: craftcore release"
+    if not found["daemon"]["running"]:
         waiting = counts["due"] + counts["claimed"] + counts["running"]
-        return False, f"no daemon runs on {path}; {waiting} due. Start one: craftcore run"
+        return False, f"no daemon runs on {found['database']}; {waiting} due. Start one: craftcore run"
+    if (alarm := schedules_alarm(found)) is not None:
+        return False, alarm
     dead = f", {counts['dead']} dead letters" if counts["dead"] else ""
     return True, f"running: {counts['running']} at work, {counts['due'] + counts['claimed']} due{dead}"
 
@@ -98,7 +112,10 @@ def _size(path: Path) -> int:
 @click.command(cls=Command)
 @click.pass_obj
 def release(session: Session) -> None:
-    """Let a held engine go on (status says why it is held)."""
+    """Let what is held, or waits in safe mode, go on.
+
+    Why it does is in `craftcore status`.
+    """
     with session.changing(session.core()) as tx:
         reason = boot.release(tx)
     if session.json:

@@ -169,21 +169,21 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
 def told_trigger(row: Trigger) -> dict[str, Any]:
     """The row as its JSON document: the payload as an object, moments also in ISO."""
     told = asdict(row)
-    told["payload"] = _json(told.pop("payload_json"))
+    told["payload"] = json_or_text(told.pop("payload_json"))
     return with_iso(told)
 
 
 def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     told = with_iso({name: value for name, value in row.items() if not name.endswith("_json")})
     for name in ("envelope", "routing", "response"):
-        told[name] = _json(row[f"{name}_json"])
+        told[name] = json_or_text(row[f"{name}_json"])
     told["events"] = [_event(event) for event in ExecutionStore().events(reader, row["seq"])]
     return told
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
     told = with_iso(row)
-    told["payload"] = _json(told.pop("payload_json"))
+    told["payload"] = json_or_text(told.pop("payload_json"))
     return told
 
 
@@ -199,7 +199,7 @@ def _readable(name: str, told: dict[str, Any], value: Any) -> object:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def _json(text: str | None) -> Any:
+def json_or_text(text: str | None) -> Any:
     """What a column of JSON says; a row that was damaged is shown as it is."""
     try:
         return None if text is None else json.loads(text)

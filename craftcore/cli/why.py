@@ -11,11 +11,12 @@ from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
 HELD = "SELECT value FROM facts WHERE name = 'held'"
+SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 LANE = """SELECT id, status, started_at FROM triggers
  WHERE lane = :lane AND status = 'CLAIMED' AND id <> :id"""
 LANE_EARLIER = """SELECT id, status, due_at FROM triggers
@@ -26,6 +27,7 @@ AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
        count(*) FILTER (WHERE started_at IS NULL) AS claimed
   FROM triggers WHERE status = 'CLAIMED'"""
 EPOCH = "SELECT max(epoch) FROM epochs"
+HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,9 @@ def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
         found.append(_not_due(trigger, now))
     if (held := reader.value(HELD)) is not None:
         found.append(Reason(code="held", text=f"everything is held: {held}. craftcore release", query=shown(HELD)))
+    if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.value(SAFE_MODE)) is not None:
+        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. craftcore release"
+        found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
     if not daemon_runs:
         text = "no daemon runs on this database. Start one: craftcore run"
         found.append(Reason(code="no daemon", text=text, query=shown(EPOCH)))
@@ -101,6 +106,9 @@ def _not_due(trigger: Trigger, now: float) -> Reason:
     query = shown(ROW, id=trigger.id)
     if trigger.not_before is None or trigger.not_before < trigger.due_at or trigger.reason == "requeued":
         return Reason(code="not due", text=f"not due until {until}", query=query)
+    if trigger.schedule_id is not None and trigger.reason is None and trigger.attempts == 0:
+        text = f"schedule {trigger.schedule_id} spaces what it catches up; not due until {until}"
+        return Reason(code="spaced", text=text, query=query)
     if trigger.reason == "snoozed":
         return Reason(code="snoozed", text=f"the workflow asked to be run again at {until}", query=query)
     error = f" with {trigger.error_code}: {trigger.error_message}" if trigger.error_code else f": {trigger.reason}"

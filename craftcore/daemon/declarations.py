@@ -21,12 +21,12 @@ def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[O
     }
     mistakes: list[str] = []
     seen: set[str] = set()
-    for spec in (spec for specs in declared.values() for spec in specs):
+    for origin, spec in ((origin, spec) for origin, specs in declared.items() for spec in specs):
         try:
             if spec.id in seen:
                 raise ConfigInvalid("is declared twice")
             seen.add(spec.id)
-            app.check(schedules.check(spec))
+            app.check(schedules.check(spec, origin))
         except CraftcoreError as error:
             mistakes.append(f"schedule {spec.id!s:.80}: {error.message}")
     if mistakes:

@@ -17,7 +17,7 @@ from typing import Self
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
 
-PROBES_OUTLIVED = 40
+PROBES_OUTLIVED = 100
 PROBE_WAIT_SECONDS = 0.005
 """`read_note` holds the lock, shared, for an instant; a daemon that starts just then asks again before it gives up."""
 

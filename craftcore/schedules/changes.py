@@ -24,7 +24,7 @@ MISSED = "had passed when it was declared"
 def fresh(declared: Declared, timing: Timing, origin: Origin, before: Schedule | None, now: float) -> Schedule:
     """A schedule from now on: nothing of it is accounted for, and nothing that is past will fire.
 
-    `before` is what its id stood for until now; None when it is new.
+    `before` is what its id stood for until now, None when it is new; what was paused stays so.
     """
     mark = now
     if isinstance(timing, Once):
@@ -49,7 +49,10 @@ def fresh(declared: Declared, timing: Timing, origin: Origin, before: Schedule |
     )
     if isinstance(timing, Once) and timing.at < now:
         return replace(schedule, status=ScheduleStatus.FINISHED, reason=MISSED)
-    return going_on(schedule)
+    going = going_on(schedule)
+    if before is not None and before.status is ScheduleStatus.PAUSED and going.status is ScheduleStatus.ACTIVE:
+        return replace(going, status=ScheduleStatus.PAUSED, reason=before.reason, next_at=None)
+    return going
 
 
 def edited(before: Schedule, declared: Declared, origin: Origin, now: float) -> Schedule:

@@ -52,8 +52,12 @@ class Firing:
     ) -> Placed:
         """Fire an occurrence, or do what its overlap policy says while an earlier one is not settled.
 
-        `queues`: more than one may wait behind another, because each of them was asked for.
+        One that fired or waits already is skipped. `queues`: more than one may wait behind another, because each of
+        them was asked for.
         """
+        causes = _SLOTS if cause in _SLOTS else (cause,)
+        if standing := self._store.standing(tx, schedule, nominal_at, causes):
+            return self._account(tx, schedule, cause, _twice(schedule, nominal_at, standing.trigger_id))
         blocker = None if schedule.overlap is Overlap.ALLOW else self._store.live_trigger(tx, schedule.id)
         if blocker is None:
             emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
@@ -127,7 +131,7 @@ class Firing:
         )
 
     def _account(self, tx: Transaction, schedule: Schedule, cause: Cause, placed: Placed) -> Placed:
-        self._store.insert(
+        inserted = self._store.insert(
             tx,
             Occurrence(
                 seq=0,
@@ -143,6 +147,7 @@ class Firing:
                 decided_at=tx.now,
             ),
         )
+        assert inserted, placed
         return placed
 
 
@@ -157,10 +162,18 @@ def _key(schedule: Schedule, nominal_at: float, cause: Cause) -> str:
     return scheduled_key(schedule.id, nominal_at)
 
 
+_SLOTS = (Cause.TIME, Cause.BACKFILL)
+"""What fires for one of these has fired for the other."""
+
+
+def _twice(schedule: Schedule, nominal_at: float, trigger_id: str | None) -> Placed:
+    reason = f"fired before, as trigger {trigger_id}" if trigger_id else "waits already"
+    return Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
+
+
 def _placed(schedule: Schedule, nominal_at: float, emitted: Emitted) -> Placed:
     if not emitted.created:
-        reason = f"fired before, as trigger {emitted.id}"
-        return Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
+        return _twice(schedule, nominal_at, emitted.id)
     return Placed(
         schedule_id=schedule.id,
         nominal_at=nominal_at,

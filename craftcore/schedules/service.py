@@ -28,7 +28,7 @@ from craftcore.schedules.model import (
 from craftcore.schedules.occurrences import count, occurrences
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick import Skipped, skip, upcoming
-from craftcore.schedules.timing import Once, Startup, Timing
+from craftcore.schedules.timing import Once, Startup
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
@@ -62,10 +62,9 @@ class ScheduleService:
         """Check everything but the expression. Raises InvalidInput; nothing is written by this."""
         return accept(spec, self._row(spec), local_zone=self._clock.zone())
 
-    def check(self, spec: ScheduleSpec) -> NewTrigger:
-        """Check everything about a spec that code or file declares; the trigger it would fire. Raises InvalidInput."""
-        declared = self.accept(spec)
-        self._parse(declared, self._clock.now(), past_allowed=True)
+    def check(self, spec: ScheduleSpec, origin: Origin) -> NewTrigger:
+        """Check all that `put` would, were the id new; the trigger it would fire. Raises InvalidInput."""
+        self._fresh(self.accept(spec), origin, None, self._clock.now())
         return self._row(spec)
 
     def _row(self, spec: ScheduleSpec) -> NewTrigger:
@@ -82,14 +81,21 @@ class ScheduleService:
             )
         )
 
-    def _parse(self, declared: Declared, now: float, *, past_allowed: bool) -> Timing:
-        return parse(
+    def _fresh(self, declared: Declared, origin: Origin, before: Schedule | None, now: float) -> Schedule:
+        """A timing that is read now. What could never fire is refused to an operator."""
+        timing = parse(
             declared.expression,
             now=now,
             timezone=declared.timezone,
             zone_given=declared.timezone_given,
-            past_allowed=past_allowed,
+            past_allowed=origin is not Origin.OPERATOR,
         ).timing
+        if isinstance(timing, Once) and declared.start_at is not None and timing.at < declared.start_at:
+            raise ScheduleInvalid("start is after the only moment at which it would fire")
+        schedule = fresh(declared, timing, origin, before, now)
+        if origin is Origin.OPERATOR and schedule.status is ScheduleStatus.FINISHED:
+            raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
+        return schedule
 
     def put(self, tx: Transaction, spec: ScheduleSpec, origin: Origin) -> Put:
         """Declare a schedule, or change the one with this id.
@@ -245,14 +251,11 @@ class ScheduleService:
         self, tx: Transaction, declared: Declared, origin: Origin, before: Schedule | None, change: Change
     ) -> Put:
         """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
-        timing = self._parse(declared, tx.now, past_allowed=origin is not Origin.OPERATOR)
-        schedule = fresh(declared, timing, origin, before, tx.now)
-        if origin is Origin.OPERATOR and schedule.status is not ScheduleStatus.ACTIVE:
-            raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
+        schedule = self._fresh(declared, origin, before, tx.now)
         put = self._write(tx, schedule, change)
-        if schedule.reason == MISSED and isinstance(timing, Once):
-            missed = Skipped(first_at=timing.at, last_at=timing.at, count=1, reason=MISSED)
-            self._firing.skip(tx, schedule, missed)
+        if schedule.reason == MISSED and isinstance(schedule.timing, Once):
+            at = schedule.timing.at
+            self._firing.skip(tx, schedule, Skipped(first_at=at, last_at=at, count=1, reason=MISSED))
         return put
 
     def _again(self, tx: Transaction, before: Schedule) -> Put:

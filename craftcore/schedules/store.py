@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from craftcore.canonical import canonical
 from craftcore.schedules.model import (
     CatchUp,
     Cause,
@@ -190,11 +192,35 @@ class ScheduleStore:
                 :schedule_id, :generation, :cause, :nominal_at, :last_at, :count, :outcome, :reason, :trigger_id,
                 :decided_at
             )
-            ON CONFLICT (schedule_id, generation, cause, nominal_at) WHERE outcome <> 'skipped' DO NOTHING
+            ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
             """,
             **{name: value for name, value in asdict(line).items() if name != "seq"},
         )
         return changed == 1
+
+    def standing(self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[Cause]) -> Occurrence | None:
+        """The line of this moment that fired or waits, for one of these causes; None when there is none.
+
+        A one-time schedule whose id is used again may come at the same moment again; a slot of a recurring one not.
+        """
+        row = tx.one(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND nominal_at = :nominal_at
+               AND outcome <> 'skipped'
+               AND cause IN (SELECT value FROM json_each(:causes))
+               AND (generation = :generation OR NOT :one_time)
+             LIMIT 1
+            """,
+            id=schedule.id,
+            nominal_at=nominal_at,
+            causes=canonical(list(causes)),
+            generation=schedule.generation,
+            one_time=schedule.is_one_time,
+        )
+        return occurrence_of(row) if row else None
 
     def unbuffer(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
         """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""

@@ -12,8 +12,20 @@ import pytest
 
 from craftcore.cli.main import main
 from tests.processes import Result
+from tests.virtual import VirtualClock
 
 Cli = Callable[..., Result]
+
+NOON = 1_795_262_400.0
+"""2026-11-21T12:00:00Z, a Saturday."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    """What time it is for every command of this test: noon, until it is told to go on."""
+    clock = VirtualClock(now=NOON)
+    monkeypatch.setattr("craftcore.core.SystemClock", lambda: clock)
+    return clock
 
 
 @pytest.fixture
@@ -28,6 +40,7 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         if name.startswith("CRAFTCORE_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CRAFTCORE_DB", str(database))
+    monkeypatch.setenv("COLUMNS", "80")  # help is laid out for the terminal that runs the tests, if there is one
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:

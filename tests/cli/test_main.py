@@ -11,7 +11,7 @@ from importlib.metadata import version
 import pytest
 
 from craftcore.cli.root import COMMANDS, root
-from tests.processes import craftcore, environment
+from tests.processes import PATIENCE, a_program, craftcore, environment
 
 HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.engine.engine", "craftcore.app"}
 
@@ -21,11 +21,14 @@ HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.
     [
         *(["status"], ["trigger", "list"], ["trigger", "show", "0"], ["trigger", "why", "0"], ["dead", "list"]),
         *(["db", "stats"], ["emit", "greet"], ["trigger", "cancel", "--all", "--yes"], ["--help"]),
+        *(["schedule", "list"], ["schedule", "show", "s"], ["schedule", "preview", "--expr", "@daily"]),
+        *(["schedule", "add", "t", "@daily", "--", "true"], ["schedule", "run-now", "s"]),
     ],
     ids=" ".join,
 )
 def test_a_command_that_runs_nothing_starts_light(cli, tmp_path, arguments):
     cli("emit", "greet")
+    cli("schedule", "add", "s", "@daily", "--workflow", "greet")
     program = (
         "import json, sys\n"
         "from craftcore.cli.main import main\n"
@@ -50,7 +53,8 @@ def test_every_command_has_help_and_takes_the_global_options(cli):
             assert option in shown.out
     listed = cli("--help").out
     assert all(name in listed for name in COMMANDS)
-    assert "..." not in listed.split("Commands:")[1], "each command says what it is for in one short line"
+    for shown in (listed, cli("schedule", "--help").out):
+        assert "..." not in shown.split("Commands:")[1], "each command says what it is for in one short line"
 
 
 def test_the_version_is_said_before_and_after_a_command(cli):
@@ -77,9 +81,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(cli, tmp_path):
     for _ in range(20):
         cli("emit", "greet", "--description", "x" * 4000, "--payload", json.dumps({"a": "x" * 9000}))
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "--json", "trigger", "list"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with a_program(command, tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(1)
@@ -109,13 +111,11 @@ def test_without_a_standard_output_a_command_works_all_the_same(tmp_path):
 
 def test_ctrl_c_while_waiting_says_what_was_accepted(tmp_path):
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet", "--in", "1h", "--wait"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with a_program(command, tmp_path) as process:
         assert process.stderr is not None
         assert b"no daemon runs" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(PATIENCE) == 130
         said = process.stderr.read().decode()
     [row] = craftcore(tmp_path, "--json", "trigger", "list").json
     assert said == f"craftcore: trigger {row['id']} is accepted; it goes on without this command\n"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.triggers.model import TriggerStatus
 from tests.processes import APP, craftcore
 from tests.triggers.life import BROKEN, HOPELESS, claim_one, emit, look, run_one, start_one
@@ -153,6 +154,35 @@ def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
     assert why(cli, second)["lane busy"] == f"its lane s is busy: trigger {first} is claimed"
     assert "epoch 1, which is gone; the next start reclaims it" in why(cli, first)["no daemon"]
     assert claim.id == first
+
+
+@pytest.mark.parametrize(("source", "waits"), [("SCHEDULED", True), ("RESUME", True), ("MESSAGE", False)])
+def test_scheduled_and_resumed_work_says_that_it_waits_for_the_end_of_safe_mode(cli, core, source, waits):
+    trigger_id = emit(core, source=source).id
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('safe_mode', '6 unclean starts within 10 minutes')"))
+
+    reasons = {one["code"]: one for one in cli("--json", "trigger", "why", trigger_id).json["reasons"]}
+
+    assert ("safe mode" in reasons) is waits
+    if waits:
+        told = reasons["safe mode"]
+        assert told["text"] == (
+            "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. craftcore release"
+        )
+        assert core.rows(told["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
+
+
+def test_one_that_is_caught_up_says_that_it_is_spaced_and_not_that_it_failed(cli, database):
+    clock = VirtualClock(now=4e9)
+    core = VirtualCore(database, clock)
+    spec = ScheduleSpec(id="s", when="every 1h", workflow="greet", overlap="allow", catch_up="all", catch_up_spacing=60)
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    [_, second] = core.rows("SELECT id FROM triggers ORDER BY due_at")
+    core.close()
+
+    assert why(cli, second["id"])["spaced"].startswith("schedule s spaces what it catches up; not due until 2096-10-02")
 
 
 def test_a_settled_one_says_how_it_ended(cli, core):

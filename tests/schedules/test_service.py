@@ -115,6 +115,17 @@ def test_a_limit_of_runs_that_is_spent_already_finishes_it(core, clock):
     assert stored(core).status is ScheduleStatus.FINISHED
 
 
+def test_a_changed_timing_does_not_end_a_pause(core, clock):
+    put(core)
+    core.do(core.schedules.pause, "job", "holiday")
+
+    changed = put(core, when="every 20m").schedule
+
+    assert (changed.status, changed.reason, changed.next_at) == (ScheduleStatus.PAUSED, "holiday", None)
+    clock.advance(hours=1)
+    assert core.do(core.schedules.resume, "job").next_at == NEW_YEAR + HOUR + 20 * MINUTE
+
+
 def test_an_operator_cannot_change_what_code_declares(core):
     put(core, origin=Origin.CODE)
 
@@ -256,6 +267,7 @@ def test_all_mistakes_of_a_declaration_are_named_and_nothing_is_stored(core):
         ({"until": "tomorrow"}, "until 'tomorrow'"),
         ({"until": NEW_YEAR - 1}, "would never fire"),
         ({"start": NEW_YEAR + DAY, "until": NEW_YEAR + HOUR}, "until is before start"),
+        ({"when": "in 10m", "start": NEW_YEAR + DAY}, "start is after the only moment"),
         ({"priority": 100}, "priority 100"),
         ({"payload": {"x": {1}}}, "payload.x is not a JSON value"),
         ({"max_attempts": 0}, "max_attempts 0"),
@@ -478,6 +490,31 @@ def test_a_backfill_fires_what_was_skipped_and_nothing_twice(core, clock):
     assert len(triggers(core)) == 3
     causes = core.rows("SELECT DISTINCT cause FROM schedule_occurrences ORDER BY cause")
     assert [row["cause"] for row in causes] == [Cause.BACKFILL, Cause.TIME]
+
+
+def test_a_slot_does_not_fire_again_when_its_settled_trigger_is_gone(core, clock):
+    """Retention has removed the row that held the dedup key; the account stands."""
+    put(core)
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+
+    [placed] = core.do(core.schedules.backfill, "job", NEW_YEAR + 1, NEW_YEAR + HOUR)
+
+    assert placed.outcome is Outcome.SKIPPED
+    assert triggers(core) == []
+
+
+def test_two_run_nows_in_one_instant_are_one(core):
+    put(core, overlap=Overlap.ALLOW)
+    core.do(core.schedules.run_now, "job")
+
+    again = core.do(core.schedules.run_now, "job")
+
+    assert again.outcome is Outcome.SKIPPED
+    assert len(triggers(core)) == 1
 
 
 def test_a_backfill_queues_where_occurrences_may_not_overlap(core, clock):

@@ -1,0 +1,217 @@
+"""`craftcore schedule`: declare schedules, change them, take them away."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from craftcore.cli import schedule_hands, schedule_views
+from craftcore.cli.confirm import confirm
+from craftcore.cli.root import Noun
+from craftcore.cli.schedule_ids import the_schedule
+from craftcore.cli.schedule_options import COMMAND, WithCommand, command_payload, read_options, schedule_options
+from craftcore.cli.schedule_preview import preview
+from craftcore.cli.schedule_text import document, understood, what_comes
+from craftcore.cli.session import Session
+from craftcore.errors import InvalidInput
+from craftcore.schedules.changes import spec_of
+from craftcore.schedules.model import Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
+from craftcore.schedules.store import ScheduleStore
+from craftcore.triggers.declared import refuse_unknown
+
+CAN_BE_UNSET = (
+    *("timezone", "expires-after", "start", "until", "max-runs", "session", "priority", "description", "max-attempts"),
+)
+REASON_MAX = 500
+
+
+@click.group(cls=Noun)
+def schedule() -> None:
+    """What runs by the clock: add, list, preview, history, pause, …"""
+
+
+for command_ in (*schedule_views.COMMANDS, preview, *schedule_hands.COMMANDS):
+    schedule.add_command(command_)
+
+
+@schedule.command("add", cls=WithCommand)
+@click.argument("schedule_id", metavar="ID")
+@click.argument("words", metavar="EXPR", nargs=-1, required=True)
+@schedule_options
+@click.pass_obj
+def add(
+    session: Session, /, schedule_id: str, words: tuple[str, ...], command: list[str] | None, **given: str | int | None
+) -> None:
+    """Declare a schedule, or change the one of this ID.
+
+    EXPR is when, in quotes: "every day at 3am", "every monday at 9am", "every 2h", "in 10m", "tomorrow at 9am",
+    "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --.
+
+    The same again changes nothing. Makes the database when it is missing.
+    """
+    if len(words) > 1:
+        raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
+    fields = read_options(given)
+    if command is not None:
+        if "workflow" in fields or "payload" in fields:
+            raise click.UsageError("a command is a workflow and a payload already: give one or the other")
+        fields |= {"workflow": COMMAND, "payload": command_payload(command)}
+    elif "workflow" not in fields:
+        raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
+    spec = ScheduleSpec(id=schedule_id, when=words[0], **fields)
+    core = session.core()
+    core.schedules.accept(spec)
+    if not core.database.path.exists():
+        core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
+    core.prepare()
+    with session.changing(core) as tx:
+        refuse_unknown(tx, [spec.workflow])
+        put = core.schedules.put(tx, spec, Origin.OPERATOR)
+    _say_put(session, put.schedule, put.change, core.clock.now())
+
+
+@schedule.command("edit", cls=WithCommand)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--when", metavar="EXPR", help='When, in quotes: "every day at 4am".')
+@click.option(
+    "--unset", "unset", metavar="OPTION", type=click.Choice(CAN_BE_UNSET), multiple=True, help="Take an option away."
+)
+@schedule_options
+@click.pass_obj
+def edit(
+    session: Session,
+    /,
+    schedule_id: str,
+    when: str | None,
+    unset: tuple[str, ...],
+    command: list[str] | None,
+    **given: str | int | None,
+) -> None:
+    """Change what is given and leave the rest. It never fires the past."""
+    fields = read_options({"when": when, **given})
+    for name in unset:
+        field = "session_id" if name == "session" else name.replace("-", "_")
+        if field in fields:
+            raise click.UsageError(f"--{name} is given and unset; which of them?")
+        fields[field] = None
+    if not fields and command is None:
+        raise click.UsageError("say what changes: --when, another option, or a command after --")
+    core = session.core()
+    with session.changing(core) as tx:
+        before = the_schedule(tx, schedule_id)
+        spec = replace(spec_of(before), **fields, **_work(before, fields, command))
+        if "workflow" in fields or command is not None:
+            refuse_unknown(tx, [spec.workflow])
+        put = core.schedules.put(tx, spec, Origin.OPERATOR)
+    _say_put(session, put.schedule, put.change, core.clock.now())
+
+
+def _work(before: Schedule, fields: dict[str, Any], command: list[str] | None) -> dict[str, Any]:
+    """What a changed command comes to; its directory, environment and timeout stay."""
+    runs_command = before.workflow == COMMAND
+    if command is None:
+        if runs_command and fields.get("workflow", COMMAND) != COMMAND and "payload" not in fields:
+            raise click.UsageError("its payload is a command's; give --payload with --workflow")
+        return {}
+    if "workflow" in fields or "payload" in fields:
+        raise click.UsageError("a command is a workflow and a payload already: give one or the other")
+    kept = spec_of(before).payload if runs_command else {}
+    return {"workflow": COMMAND, "payload": {**kept, **command_payload(command)}}
+
+
+def _say_put(session: Session, put: Schedule, change: str, now: float) -> None:
+    if session.json:
+        session.out.document({**document(put), "change": change})
+        return
+    session.out.line(f"{put.id}: {change}. {understood(put.expression, put.timing, put.timezone)}")
+    session.out.line(what_comes(put, now))
+
+
+@schedule.command("pause")
+@click.argument("schedule_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
+@click.pass_obj
+def pause(session: Session, /, schedule_id: str, reason: str) -> None:
+    """Let nothing of it fire until it is resumed."""
+    _refuse_bad_reason(reason)
+    core = session.core()
+    with session.changing(core) as tx:
+        before = the_schedule(tx, schedule_id)
+        after = core.schedules.pause(tx, before.id, reason)
+        live = ScheduleStore().live_trigger(tx, before.id)
+    if session.json:
+        session.out.document(document(after))
+    elif before.status is ScheduleStatus.PAUSED:
+        session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
+    else:
+        session.out.line(f"{after.id} is paused; nothing of it fires until: craftcore schedule resume {after.id}")
+        if live is not None:
+            session.out.line(f"trigger {live}, which has fired, goes on; to stop it: craftcore trigger cancel {live}")
+
+
+def _refuse_bad_reason(reason: str) -> None:
+    if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
+        raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
+
+
+@schedule.command("resume")
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def resume(session: Session, /, schedule_id: str) -> None:
+    """Let a paused or disabled one go on from now.
+
+    What came meanwhile is not made up for. A one-time one whose moment came fires now.
+    """
+    core = session.core()
+    with session.changing(core) as tx:
+        before = the_schedule(tx, schedule_id)
+        after = core.schedules.resume(tx, before.id)
+        newest = ScheduleStore().history(tx, before.id, 1)
+        now = tx.now
+    if session.json:
+        session.out.document(document(after))
+        return
+    if before.status is ScheduleStatus.ACTIVE:
+        session.out.line(f"{after.id} is active already; nothing was changed")
+    else:
+        if after.status is ScheduleStatus.ACTIVE:
+            session.out.line(f"{after.id} is active again")
+        for line in newest:
+            if line.decided_at == now and line.outcome is Outcome.SKIPPED:
+                session.out.line(f"skipped: {line.count:,} that came meanwhile")
+    session.out.line(what_comes(after, now))
+
+
+@schedule.command("remove")
+@click.argument("schedule_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
+    """Take it away, with its triggers that have not started. Its history stays."""
+    core = session.core()
+    with core.reading() as reader:
+        whole = the_schedule(reader, schedule_id).id
+        waiting = len(ScheduleStore().unstarted_triggers(reader, whole))
+    # A script named it, and its history stays; a person at a terminal may have meant another one.
+    confirm(
+        yes or not sys.stdin.isatty(),
+        f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
+    )
+    with session.changing(core) as tx:
+        cancelled = core.schedules.remove(tx, whole)
+        removed = the_schedule(tx, whole, removed=True)
+        live = ScheduleStore().live_trigger(tx, whole)
+    if session.json:
+        session.out.document({**document(removed), "cancelled": cancelled})
+        return
+    also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
+    session.out.line(f"{whole} is removed{also}. What it did: craftcore schedule history {whole}")
+    if live is not None:
+        session.out.line(f"trigger {live}, which runs, goes on; to stop it: craftcore trigger cancel {live}")
+
+
+def _triggers(count: int) -> str:
+    return "1 trigger" if count == 1 else f"{count:,} triggers"

@@ -1,0 +1,45 @@
+"""Which schedule a person means."""
+
+from __future__ import annotations
+
+from craftcore.errors import NotFound
+from craftcore.schedules.acceptance import ID
+from craftcore.schedules.model import Schedule
+from craftcore.schedules.store import ScheduleStore
+from craftcore.storage.transaction import Reader
+
+IDS_LIKE = """
+SELECT id, status = 'REMOVED' AS removed
+  FROM schedules
+ WHERE id >= :given
+   AND id < :end
+   AND (id = :given OR :removed OR status <> 'REMOVED')
+ ORDER BY id
+ LIMIT 2
+"""
+
+
+def whole_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
+    """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
+
+    What is the whole id of a removed one never means another, also where `removed` ones are not looked for.
+    """
+    found = []
+    if ID.fullmatch(given):
+        found = reader.all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
+    if not found:
+        raise NotFound(f"no schedule has the id {given!r:.80}; see: craftcore schedule list")
+    first = found[0]
+    if first["id"] == given and first["removed"] and not removed:
+        raise NotFound(f"schedule {given} was removed; see: craftcore schedule history {given}")
+    if len(found) > 1 and first["id"] != given:
+        raise NotFound(f"{given} begins several ids, {first['id']} and {found[1]['id']} among them; give more of it")
+    whole: str = first["id"]
+    return whole
+
+
+def the_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:
+    """The schedule of that id. Raises NotFound."""
+    schedule = ScheduleStore().get(reader, whole_schedule_id(reader, given, removed=removed))
+    assert schedule is not None, given
+    return schedule

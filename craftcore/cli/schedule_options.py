@@ -1,0 +1,82 @@
+"""What `schedule add` and `schedule edit` can be told, written once: the options, and the command after `--`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from craftcore.cli.moments import parse_duration, parse_moment
+from craftcore.cli.payload import read_payload
+from craftcore.cli.root import Command
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMAND = "command.run"
+"""As in `actions.command`, which is not imported for a name: it would bring the event loop."""
+
+OPTIONS = (
+    click.option("--workflow", metavar="NAME", help="The workflow it runs; or give a command after --."),
+    click.option("--payload", metavar="JSON|@FILE|-", help="The workflow's keyword arguments."),
+    click.option("--timezone", metavar="ZONE", help="IANA name, such as Europe/Berlin; else the machine's."),
+    click.option("--catch-up", metavar="latest|all|none", help="Which occurrences missed while down still fire."),
+    click.option("--catch-up-window", metavar="DURATION", help="How old a missed one may be: 1d unless given."),
+    click.option("--catch-up-max", type=int, metavar="N", help="How many missed ones fire at most: 20."),
+    click.option("--catch-up-spacing", metavar="DURATION", help="How far apart they fire: 5s."),
+    click.option(
+        "--overlap", metavar="buffer_one|skip|allow", help="What one does while an earlier one is not settled."
+    ),
+    click.option("--jitter", metavar="DURATION", help="Each fires up to so much later, always by the same amount."),
+    click.option("--start", metavar="TIME", help="None before: ISO 8601 with a zone, or epoch seconds."),
+    click.option("--until", metavar="TIME", help="None after."),
+    click.option("--max-runs", type=int, metavar="N", help="It is finished after so many."),
+    click.option("--expires-after", metavar="DURATION", help="Not started within this, it settles as stale."),
+    click.option("--session", "session_id", metavar="ID", help="Triggers of one session run in order."),
+    click.option("--priority", type=int, metavar="0-99", help="Lower is sooner."),
+    click.option("--description", metavar="TEXT", help="What a person should read about it."),
+    click.option("--max-attempts", type=int, metavar="N", help="Overrides the workflow's."),
+)
+
+READ: dict[str, Callable[[str], Any]] = {
+    "payload": read_payload,
+    "catch_up_window": parse_duration,
+    "catch_up_spacing": parse_duration,
+    "jitter": parse_duration,
+    "expires_after": parse_duration,
+    "start": parse_moment,
+    "until": parse_moment,
+}
+"""How what is typed becomes what ScheduleSpec takes; the others are taken as they are."""
+
+
+def schedule_options(fn: F) -> F:
+    """All of them."""
+    for option in reversed(OPTIONS):
+        fn = option(fn)
+    return fn
+
+
+def read_options(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given and nothing else, as fields of ScheduleSpec. Raises InvalidInput for what cannot be read."""
+    return {name: READ[name](value) if name in READ else value for name, value in given.items() if value is not None}
+
+
+class WithCommand(Command):
+    """A command line that may end with `-- PROGRAM ARGUMENTS`, as the parameter `command`; None when it does not."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        left = super().parse_args(ctx, args[:end])
+        ctx.params["command"] = args[end + 1 :] if end < len(args) else None
+        return left
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def command_payload(command: list[str]) -> dict[str, Any]:
+    """The payload that makes `command.run` run it. Raises UsageError when there is no program."""
+    if not command or not command[0]:
+        raise click.UsageError("after -- there is no command")
+    return {"argv": command}

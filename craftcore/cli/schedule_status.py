@@ -1,0 +1,76 @@
+"""What `craftcore status` says of schedules: how many there are, and what keeps them from coming."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.output import Output, with_iso
+from craftcore.schedules.clock_trust import last_clock_event
+from craftcore.schedules.model import ScheduleStatus
+from craftcore.schedules.store import ScheduleStore
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+
+COUNTS = "SELECT status, count(*) FROM schedules GROUP BY status"
+NEXT = "SELECT id, next_at FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at, id LIMIT 1"
+TOLD = (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED, ScheduleStatus.DISABLED, ScheduleStatus.FINISHED)
+EVENT_WORTH_SAYING = 7 * 86_400.0
+NAMES_SHOWN = 5
+EVENTS = {
+    "forward": "went forward by {}",
+    "backward": "went back by {}",
+    "suspend": "the machine slept for {}",
+    "held": "was behind by {}: schedules were held",
+    "caught up": "caught up: schedules go on",
+    "trusted": "was said to be right: schedules go on",
+}
+
+
+def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
+    """The keys `schedules`, `safe_mode` and `clock` of the document."""
+    counts = dict(tuple(row) for row in reader.tuples(COUNTS))
+    following = reader.one(NEXT) or {"id": None, "next_at": None}
+    until = fact(reader, "clock_held")
+    event = last_clock_event(reader)
+    held_until = None if until is None or float(until) <= now else float(until)
+    return {
+        "schedules": with_iso(
+            {
+                **{status.value.lower(): counts.get(status, 0) for status in TOLD},
+                "next_id": following["id"],
+                "next_at": following["next_at"],
+                "ahead": [schedule.id for schedule in ScheduleStore().ahead(reader, now)],
+            }
+        ),
+        "safe_mode": fact(reader, "safe_mode"),
+        "clock": with_iso({"held_until": held_until, "last_event": None if event is None else with_iso(event)}),
+    }
+
+
+def schedules_alarm(found: dict[str, Any]) -> str | None:
+    """Why schedules wait for a person, and what to do; None when they do not."""
+    if (until := found["clock"]["held_until"]) is not None:
+        shown = f"the clock has shown {clock_time(until)} here and now shows {clock_time(found['now'])}"
+        return f"schedules are held: {shown}. Set it, or if it is right: craftcore schedule trust-clock"
+    if ahead := found["schedules"]["ahead"]:
+        names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
+        several = "schedules wait" if len(ahead) > 1 else "schedule waits"
+        return f"{len(ahead):,} {several}, ahead of the clock: {names}. If it is right: craftcore schedule reanchor"
+    return None
+
+
+def say_schedules(out: Output, found: dict[str, Any]) -> None:
+    """The lines of `status` about schedules; none where there are no schedules."""
+    schedules, now = found["schedules"], found["now"]
+    counted = [f"{schedules[name]:,} {name}" for name in map(str.lower, TOLD) if schedules[name]]
+    if counted:
+        text = ", ".join(counted)
+        if schedules["next_at"] is not None:
+            text += f"; next {schedules['next_id']} at {clock_time(schedules['next_at'])}"
+            text += f", {from_now(schedules['next_at'], now)}"
+        out.line(f"schedules {text}", style="warn" if schedules["disabled"] else "")
+    event = found["clock"]["last_event"]
+    if event is not None and event["at"] > now - EVENT_WORTH_SAYING:
+        what = EVENTS[event["kind"]].format(span(event["seconds"]))
+        out.line(f"clock     {clock_time(event['at'])}: {what}")

@@ -1,0 +1,90 @@
+"""A schedule as it is told: what it was understood to be, what comes next, and its JSON document."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.output import with_iso
+from craftcore.cli.trigger import json_or_text
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.preview import local
+from craftcore.schedules.tick import upcoming
+from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+
+DOCUMENT = (
+    *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),
+    *("catch_up_window", "catch_up_max", "catch_up_spacing", "overlap", "jitter", "expires_after", "start_at"),
+    *("until_at", "max_runs", "runs", "next_at", "last_nominal_at", "high_water_at", "skip_to_at", "generation"),
+    *("session_id", "priority", "description", "max_attempts", "created_at", "updated_at"),
+)
+"""The keys of a schedule's JSON document, in this order; moments also as ISO."""
+
+
+def document(schedule: Schedule) -> dict[str, Any]:
+    """The row for programs: the payload as an object."""
+    payload = json_or_text(schedule.payload_json)
+    return with_iso({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
+
+
+def understood(expression: str, timing: Timing, timezone: str) -> str:
+    """What was written, and what it means: `every day at 3am (0 3 * * * in Europe/Berlin)`."""
+    match timing:
+        case Cron(expression=cron):
+            return f"{expression} in {timezone}" if cron == expression else f"{expression} ({cron} in {timezone})"
+        case Every(anchor_at=anchor):
+            return f"{expression} (counted from {wall(anchor, timezone)})"
+        case Once(at=at):
+            return f"{expression} (once, {wall(at, timezone)})"
+        case Startup():
+            return f"{expression} (at each start of the daemon)"
+
+
+def what_comes(schedule: Schedule, now: float) -> str:
+    """One line: the next occurrence that fires, or why none is awaited."""
+    match schedule.status:
+        case ScheduleStatus.PAUSED:
+            why = "" if schedule.reason in (None, "paused") else f" ({schedule.reason})"
+            return f"paused{why}: nothing of it fires until: craftcore schedule resume {schedule.id}"
+        case ScheduleStatus.DISABLED | ScheduleStatus.FINISHED | ScheduleStatus.REMOVED:
+            return f"{schedule.status.lower()}: {schedule.reason}"
+    if isinstance(schedule.timing, Startup):
+        return "next: when a daemon starts"
+    moment = next_firing(schedule)
+    if moment is None:
+        return "next: none; what was left is skipped"
+    skipped = "" if moment == schedule.next_at else "; what comes before is skipped"
+    return f"next: {wall_and_utc(moment, schedule.timezone, now)}{skipped}"
+
+
+def next_firing(schedule: Schedule) -> float | None:
+    """The next occurrence, past those that were asked to be skipped; None when none is awaited."""
+    if schedule.next_at is None or schedule.skip_to_at is None or schedule.skip_to_at < schedule.next_at:
+        return schedule.next_at
+    try:
+        return upcoming(schedule, after=schedule.skip_to_at)
+    except ScheduleInvalid:  # its zone is gone from this machine; the next tick disables it, and says so
+        return schedule.next_at
+
+
+def wall(t: float, timezone: str) -> str:
+    """`2026-11-22 03:00:00 CET`; for UTC as everywhere, `2026-11-22 02:00:00Z`."""
+    there = on_the_wall(t, timezone)
+    return clock_time(t) if there is None or there.tzname() == "UTC" else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
+
+
+def wall_and_utc(t: float, timezone: str, now: float) -> str:
+    """`2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
+    there, utc = wall(t, timezone), clock_time(t)
+    when = from_now(t, now) if t > now else "due now" if now - t < 1 else f"late by {span(now - t)}"
+    return f"{utc}, {when}" if there == utc else f"{there} ({utc}, {when})"
+
+
+def on_the_wall(t: float, timezone: str) -> datetime | None:
+    """That moment in the zone; None when this machine does not know the zone, or no calendar shows it."""
+    try:
+        return local(t, timezone)
+    except (ScheduleInvalid, ValueError, OverflowError, OSError):
+        return None

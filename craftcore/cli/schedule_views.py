@@ -1,0 +1,166 @@
+"""`craftcore schedule list`, `show`, `history`: what there is, what came of it, and why not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.root import Command
+from craftcore.cli.schedule_ids import the_schedule
+from craftcore.cli.schedule_preview import coming, print_moments
+from craftcore.cli.schedule_text import document, next_firing, understood, wall, what_comes
+from craftcore.cli.session import Session
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.timing import Startup
+from craftcore.storage.transaction import Reader
+
+LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "runs", "catch-up, overlap", "reason")
+HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
+NEXT_SHOWN, HISTORY_SHOWN = 3, 5
+TRIGGER = "SELECT status AS trigger_status, reason AS trigger_reason FROM triggers WHERE id = :id"
+DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
+NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
+
+
+@click.command("list", cls=Command)
+@click.option("--all", "removed", is_flag=True, help="Removed ones, too.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, removed: bool, limit: int) -> None:
+    """All schedules by id: when each comes next, and how it did."""
+    with session.core().reading() as reader:
+        found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
+    if len(found) > limit:
+        session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
+        found = found[:limit]
+    if session.json:
+        session.out.document([document(schedule) for schedule in found])
+    else:
+        session.out.table(LIST_COLUMNS, [_cells(schedule) for schedule in found])
+
+
+def _cells(schedule: Schedule) -> tuple[object, ...]:
+    starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
+    return (
+        schedule.id,
+        schedule.status,
+        schedule.expression,
+        schedule.timezone,
+        "at startup" if starts else clock_time(next_firing(schedule)),
+        clock_time(schedule.last_nominal_at),
+        schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
+        f"{schedule.catch_up}, {schedule.overlap}",
+        schedule.reason,
+    )
+
+
+@click.command("show", cls=Command)
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, schedule_id: str) -> None:
+    """All about one: what it is, what comes, what came."""
+    core = session.core()
+    now, store = core.clock.now(), ScheduleStore()
+    with core.reading() as reader:
+        schedule = the_schedule(reader, schedule_id, removed=True)
+        live = store.live_trigger(reader, schedule.id)
+        account = [_line(reader, line) for line in store.history(reader, schedule.id, HISTORY_SHOWN)]
+        ahead = schedule.id in {one.id for one in store.ahead(reader, now)}
+    try:
+        moments = coming(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
+    except ScheduleInvalid as error:
+        session.out.aside(error.message)
+        moments = []
+    told = document(schedule)
+    if session.json:
+        session.out.document({**told, "ahead": ahead, "next": moments, "live_trigger": live, "history": account})
+        return
+    out, zone = session.out, schedule.timezone
+    out.line(f"{schedule.id}: {understood(schedule.expression, schedule.timing, zone)}", style="bold")
+    out.line(what_comes(schedule, now))
+    if ahead:
+        done = f"ahead of the clock: accounted for up to {wall(schedule.high_water_at, zone)}"
+        out.line(f"{done}. To let it go on from now: craftcore schedule reanchor {schedule.id}", style="bad")
+    if live is not None:
+        out.line(f"at work: trigger {live} (see: craftcore trigger why {live})")
+    out.line()
+    out.facts({name: _readable(name, told) for name in told if not name.endswith("_iso") and name != "id"})
+    if moments:
+        out.line()
+        print_moments(out, moments, zone)
+    if account:
+        out.line()
+        _print_account(out, account, zone)
+
+
+@click.command("history", cls=Command)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines.")
+@click.pass_obj
+def history(session: Session, /, schedule_id: str, limit: int) -> None:
+    """What became of its occurrences, newest first."""
+    with session.core().reading() as reader:
+        schedule = the_schedule(reader, schedule_id, removed=True)
+        account = [_line(reader, line) for line in ScheduleStore().history(reader, schedule.id, limit)]
+    if session.json:
+        session.out.document(account)
+    else:
+        _print_account(session.out, account, schedule.timezone)
+
+
+def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
+    """A line of the account, with what its trigger is now; None for one that is gone."""
+    trigger = reader.one(TRIGGER, id=line.trigger_id) if line.trigger_id else None
+    return with_iso(
+        {
+            "schedule_id": line.schedule_id,
+            "generation": line.generation,
+            "cause": line.cause,
+            "nominal_at": line.nominal_at,
+            "last_at": line.last_at,
+            "count": line.count,
+            "outcome": line.outcome,
+            "reason": line.reason,
+            "trigger_id": line.trigger_id,
+            **(trigger or NO_TRIGGER),
+            "decided_at": line.decided_at,
+        }
+    )
+
+
+def _print_account(out: Output, account: list[dict[str, Any]], zone: str) -> None:
+    cells = []
+    for line in account:
+        first, last = wall(line["nominal_at"], zone), wall(line["last_at"], zone)
+        state, why = line["trigger_status"], line["trigger_reason"]
+        cells.append(
+            (
+                clock_time(line["decided_at"]),
+                line["cause"],
+                first if line["count"] == 1 else f"{first} to {last}",
+                line["count"],
+                line["outcome"],
+                line["trigger_id"],
+                state if why is None or state == "PENDING" else f"{state}: {why}",
+                line["reason"],
+            )
+        )
+    out.table(HISTORY_COLUMNS, cells)
+
+
+def _readable(name: str, told: dict[str, Any]) -> object:
+    value = told[name]
+    if f"{name}_iso" in told:
+        return None if value is None else clock_time(value)
+    if name in DURATIONS:
+        return None if value is None else f"{value:g} s"
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+COMMANDS: tuple[click.Command, ...] = (list_, show, history)

@@ -1,0 +1,475 @@
+"""`craftcore schedule add`, `edit`, `pause`, `resume`, `remove`: what is declared, changed and taken away."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from craftcore.actions import command
+from craftcore.cli import schedule_options
+from craftcore.schedules.model import Origin, ScheduleSpec
+from tests.cli.conftest import NOON
+from tests.processes import a_daemon, craftcore, until
+from tests.triggers.life import run_one, start_one
+
+HOUR = 3600.0
+ARGV = {"argv": ["restic", "backup", "/srv"]}
+
+
+@pytest.fixture(autouse=True)
+def _at_noon(clock):
+    """Every command of this file runs at noon."""
+
+
+def add(cli, *arguments):
+    done = cli("--json", "schedule", "add", *arguments)
+    assert done.code == 0, done
+    return done.json
+
+
+def shown(cli, schedule_id):
+    return cli("--json", "schedule", "show", schedule_id).json
+
+
+def declared_in_code(core, schedule_id="brief", **changes):
+    spec = ScheduleSpec(**{"id": schedule_id, "when": "every day at 7am", "workflow": "greet", **changes})
+    core.do(core.schedules.declare, Origin.CODE, [spec])
+
+
+# add
+
+
+def test_a_command_by_the_clock_in_one_line(cli, database):
+    command = ["--timezone", "Europe/Berlin", "--", "restic", "backup", "/srv"]
+
+    done = cli("schedule", "add", "backup", "every day at 3am", *command)
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        "backup: added. every day at 3am (0 3 * * * in Europe/Berlin)\n"
+        "next: 2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)\n"
+    )
+    row = shown(cli, "backup")
+    assert (row["workflow"], row["payload"], row["origin"]) == ("command.run", ARGV, "operator")
+    assert database.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("expression", "lines"),
+    [
+        ("0 3 * * *", ["s: added. 0 3 * * * in UTC", "next: 2026-11-22 03:00:00Z, in 15 h"]),
+        ("every 2h", ["s: added. every 2h (counted from 2026-11-21 12:00:00Z)", "next: 2026-11-21 14:00:00Z, in 2 h"]),
+        ("in 10m", ["s: added. in 10m (once, 2026-11-21 12:10:00Z)", "next: 2026-11-21 12:10:00Z, in 10 min"]),
+        ("immediate", ["s: added. immediate (once, 2026-11-21 12:00:00Z)", "next: 2026-11-21 12:00:00Z, due now"]),
+        ("on startup", ["s: added. on startup (at each start of the daemon)", "next: when a daemon starts"]),
+    ],
+)
+def test_it_says_what_it_understood_and_what_comes(cli, expression, lines):
+    assert cli("schedule", "add", "s", expression, "--workflow", "greet").out.splitlines() == lines
+
+
+def test_the_same_again_changes_nothing_and_another_time_changes_it(cli, clock):
+    first = add(cli, "s", "every 2h", "--workflow", "greet")
+    clock.advance(hours=1)
+
+    again = add(cli, "s", "every 2h", "--workflow", "greet")
+    other = add(cli, "s", "every 3h", "--workflow", "greet")
+
+    assert (first["change"], again["change"], other["change"]) == ("added", "unchanged", "changed")
+    assert (again["next_at"], other["next_at"]) == (first["next_at"], NOON + 4 * HOUR)
+    assert other["generation"] == first["generation"] + 1
+    assert cli("schedule", "add", "s", "every 3h", "--workflow", "greet").out.startswith("s: unchanged. every 3h")
+
+
+def test_every_option_reaches_the_row(cli):
+    given = add(
+        *(cli, "s", "every day at 7am", "--workflow", "greet", "--payload", '{"name": "Ada"}'),
+        *("--timezone", "Asia/Tokyo", "--catch-up", "all", "--catch-up-window", "2h", "--catch-up-max", "7"),
+        *("--catch-up-spacing", "1m", "--overlap", "skip", "--jitter", "90", "--start", "2027-01-01T00:00Z"),
+        *("--until", "2028-01-01T00:00+01:00", "--max-runs", "5", "--expires-after", "1h30m", "--session", "s1"),
+        *("--priority", "7", "--description", "why\nit is", "--max-attempts", "2"),
+    )
+
+    expected = {
+        "id": "s",
+        "status": "ACTIVE",
+        "reason": None,
+        "origin": "operator",
+        "expression": "every day at 7am",
+        "kind": "cron",
+        "timezone": "Asia/Tokyo",
+        "workflow": "greet",
+        "payload": {"name": "Ada"},
+        "catch_up": "all",
+        "catch_up_window": 7200.0,
+        "catch_up_max": 7,
+        "catch_up_spacing": 60.0,
+        "overlap": "skip",
+        "jitter": 90.0,
+        "expires_after": 5400.0,
+        "start_at": 1_798_761_600.0,
+        "start_at_iso": "2027-01-01T00:00:00.000Z",
+        "until_at": 1_830_294_000.0,
+        "until_at_iso": "2027-12-31T23:00:00.000Z",
+        "max_runs": 5,
+        "runs": 0,
+        "next_at": 1_798_840_800.0,
+        "next_at_iso": "2027-01-01T22:00:00.000Z",
+        "last_nominal_at": None,
+        "last_nominal_at_iso": None,
+        "high_water_at": 1_798_761_599.0,
+        "high_water_at_iso": "2026-12-31T23:59:59.000Z",
+        "skip_to_at": None,
+        "skip_to_at_iso": None,
+        "generation": 0,
+        "session_id": "s1",
+        "priority": 7,
+        "description": "why\nit is",
+        "max_attempts": 2,
+        "created_at": NOON,
+        "created_at_iso": "2026-11-21T12:00:00.000Z",
+        "updated_at": NOON,
+        "updated_at_iso": "2026-11-21T12:00:00.000Z",
+    }
+    assert given == {**expected, "change": "added"}
+    assert list(given)[: len(expected)] == list(expected)
+    assert {name: value for name, value in shown(cli, "s").items() if name in expected} == expected
+    assert cli("--json", "schedule", "list").json == [expected]
+
+
+def test_what_stands_after_the_dashes_is_the_command_s(cli):
+    told = cli("--json", "schedule", "add", "s", "@daily", "--", "curl", "--json", "{}", "--", "--db", "x").json
+
+    assert told["payload"] == {"argv": ["curl", "--json", "{}", "--", "--db", "x"]}
+
+
+def test_an_id_of_a_removed_one_may_be_used_again(cli):
+    add(cli, "s", "in 10m", "--workflow", "greet")
+    cli("schedule", "remove", "s", "--yes")
+
+    assert (add(cli, "s", "in 10m", "--workflow", "greet")["change"], shown(cli, "s")["generation"]) == ("added", 1)
+
+
+def test_what_code_declares_is_changed_there(cli, core):
+    declared_in_code(core)
+
+    refusals = [
+        cli("schedule", "add", "brief", "every day at 8am", "--workflow", "greet"),
+        cli("schedule", "edit", "brief", "--when", "every day at 8am"),
+        cli("schedule", "remove", "brief", "--yes"),
+    ]
+
+    assert [refused.code for refused in refusals] == [1, 1, 1]
+    assert all("is declared in code" in refused.err for refused in refusals)
+    assert shown(cli, "brief")["expression"] == "every day at 7am"
+
+
+def test_one_that_has_fired_is_not_revived_by_saying_it_again(cli, core, clock):
+    again = ["schedule", "add", "s", "2026-11-21T12:10Z", "--workflow", "greet"]
+    cli(*again)
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+
+    refused = cli(*again)
+
+    assert (refused.code, "has finished (fired)" in refused.err) == (1, True)
+
+
+def test_a_name_that_the_last_daemon_did_not_declare_is_refused(cli, core):
+    core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('greet', 1), ('command.run', 1)"))
+
+    refused = cli("schedule", "add", "s", "@daily", "--workflow", "gret")
+    add(cli, "s", "@daily", "--workflow", "greet")
+    edited = cli("schedule", "edit", "s", "--workflow", "gret")
+
+    for told in (refused, edited):
+        assert (told.code, "no workflow is named gret; did you mean greet?" in told.err) == (64, True)
+    assert shown(cli, "s")["workflow"] == "greet"
+
+
+# edit
+
+
+def test_edit_changes_what_is_given_and_leaves_the_rest(cli, clock):
+    before = add(
+        *(cli, "s", "every day at 7am", "--workflow", "greet", "--payload", '{"name": "Ada"}', "--jitter", "5m"),
+        *("--timezone", "Europe/Berlin", "--max-runs", "9", "--session", "s1"),
+    )
+    clock.advance(hours=1)
+
+    edited = cli("--json", "schedule", "edit", "s", "--jitter", "0", "--overlap", "allow").json
+
+    changed = {name for name in edited if edited[name] != before[name]}
+    assert changed == {"jitter", "overlap", "updated_at", "updated_at_iso", "change"}
+    assert (edited["jitter"], edited["overlap"], edited["change"]) == (0.0, "allow", "changed")
+
+
+def test_a_new_time_counts_from_now(cli, core, clock):
+    add(cli, "s", "every 10m", "--workflow", "greet")
+    clock.advance(hours=1)
+
+    done = cli("schedule", "edit", "s", "--when", "every 30 minutes")
+
+    assert done.out == (
+        "s: changed. every 30 minutes (counted from 2026-11-21 13:00:00Z)\nnext: 2026-11-21 13:30:00Z, in 30 min\n"
+    )
+    core.do(core.ticks.tick)
+    assert core.rows("SELECT * FROM triggers") == []
+
+
+def test_edit_to_what_it_is_says_unchanged(cli):
+    add(cli, "s", "every 10m", "--workflow", "greet")
+
+    assert cli("--json", "schedule", "edit", "s", "--when", "every 10m").json["change"] == "unchanged"
+
+
+def test_an_option_can_be_taken_away(cli):
+    add(cli, "s", "@daily", "--workflow", "greet", "--until", "2030-01-01T00:00Z", "--session", "s1", "--max-runs", "3")
+
+    edited = cli("--json", "schedule", "edit", "s", "--unset", "until", "--unset", "session").json
+
+    assert (edited["until_at"], edited["session_id"], edited["max_runs"]) == (None, None, 3)
+    both = cli("schedule", "edit", "s", "--unset", "max-runs", "--max-runs", "4")
+    assert (both.code, "--max-runs is given and unset" in both.err) == (64, True)
+    assert cli("schedule", "edit", "s", "--unset", "workflow").code == 64
+
+
+def test_another_command_keeps_its_directory(cli):
+    add(cli, "s", "@daily", "--workflow", "command.run", "--payload", '{"argv": ["a"], "cwd": "/srv"}')
+    add(cli, "w", "@daily", "--workflow", "greet", "--payload", '{"name": "Ada"}')
+
+    command = cli("--json", "schedule", "edit", "s", "--", "b", "-c").json
+    workflow = cli("--json", "schedule", "edit", "w", "--", "b").json
+
+    assert command["payload"] == {"argv": ["b", "-c"], "cwd": "/srv"}
+    assert (workflow["workflow"], workflow["payload"]) == ("command.run", {"argv": ["b"]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say what changes"),
+        (["--workflow", "greet"], "its payload is a command's"),
+        (["--workflow", "greet", "--", "b"], "give one or the other"),
+        (["--payload", "{}", "--", "b"], "give one or the other"),
+        (["--"], "there is no command"),
+        (["--when", "every weekday"], "add a time"),
+        (["--when", ""], "it is empty"),
+        (["--when", "2020-01-01T00:00Z"], "has passed"),
+        (["--overlap", "maybe"], "overlap 'maybe' must be one of buffer_one, skip, allow"),
+        (["--timezone", "Mars/Olympus"], "'Mars/Olympus' is unknown"),
+    ],
+    ids=str,
+)
+def test_an_edit_that_is_refused_leaves_it_as_it_was(cli, arguments, words):
+    add(cli, "s", "every 1m", "--", "a")
+    [before] = cli("--json", "schedule", "list").json
+
+    refused = cli("schedule", "edit", "s", *arguments)
+
+    assert (refused.code, words in refused.err) == (64, True), refused
+    assert cli("--json", "schedule", "list").json == [before]
+
+
+# pause and resume
+
+
+def test_a_paused_one_waits_until_it_is_resumed(cli, core, clock):
+    add(cli, "s", "every 10m", "--workflow", "greet")
+
+    assert cli("schedule", "pause", "s", "--reason", "the disk is full").out == (
+        "s is paused; nothing of it fires until: craftcore schedule resume s\n"
+    )
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+
+    assert core.rows("SELECT * FROM triggers") == []
+    assert cli("schedule", "show", "s").out.splitlines()[1] == (
+        "paused (the disk is full): nothing of it fires until: craftcore schedule resume s"
+    )
+    assert cli("schedule", "pause", "s").out == "s was paused already (the disk is full); nothing was changed\n"
+    assert cli("schedule", "resume", "s").out == (
+        "s is active again\nskipped: 6 that came meanwhile\nnext: 2026-11-21 13:10:00Z, in 10 min\n"
+    )
+    assert cli("schedule", "resume", "s").out == (
+        "s is active already; nothing was changed\nnext: 2026-11-21 13:10:00Z, in 10 min\n"
+    )
+
+
+def test_what_has_fired_goes_on_and_is_named(cli, core):
+    add(cli, "s", "immediate", "--workflow", "greet")
+    add(cli, "t", "@daily", "--workflow", "greet")
+    trigger_id = cli("--json", "schedule", "run-now", "t").json["trigger_id"]
+
+    assert f"trigger {trigger_id}, which has fired, goes on" in cli("schedule", "pause", "t").out
+
+
+def test_a_one_time_job_whose_moment_came_fires_when_it_is_resumed(cli, core, clock):
+    add(cli, "s", "in 10m", "--workflow", "greet")
+    cli("schedule", "pause", "s")
+    clock.advance(hours=1)
+
+    said = cli("schedule", "resume", "s").out
+    core.do(core.ticks.tick)
+
+    assert said == "s is active again\nnext: 2026-11-21 12:10:00Z, late by 50 min\n"
+    assert len(core.rows("SELECT * FROM triggers")) == 1
+
+
+def test_what_has_finished_is_neither_paused_nor_resumed(cli, core, clock):
+    add(cli, "s", "in 10m", "--workflow", "greet")
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+
+    for verb in ("pause", "resume", "skip-next"):
+        refused = cli("schedule", verb, "s")
+        assert (refused.code, "s is FINISHED (fired)" in refused.err) == (1, True)
+
+
+def test_resuming_past_its_end_says_that_it_is_finished(cli, clock):
+    add(cli, "s", "every 10m", "--workflow", "greet", "--until", "2026-11-21T13:00Z")
+    cli("schedule", "pause", "s")
+    clock.advance(hours=2)
+
+    said = cli("schedule", "resume", "s").out.splitlines()
+
+    assert said[0] == "skipped: 6 that came meanwhile"
+    assert said[1].startswith("finished: ")
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
+def test_a_reason_is_a_short_text(cli, reason):
+    add(cli, "s", "@daily", "--workflow", "greet")
+
+    refused = cli("schedule", "pause", "s", "--reason", reason)
+
+    assert (refused.code, "1 to 500 characters" in refused.err) == (64, True)
+    assert shown(cli, "s")["status"] == "ACTIVE"
+
+
+# remove
+
+
+def test_remove_cancels_what_has_not_started_and_keeps_the_history(cli, core):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    trigger_id = cli("--json", "schedule", "run-now", "s").json["trigger_id"]
+
+    removed = cli("schedule", "remove", "s")
+
+    assert removed.out == (
+        "s is removed; 1 trigger that had not started, cancelled. What it did: craftcore schedule history s\n"
+    )
+    [line] = cli("--json", "schedule", "history", "s").json
+    assert (line["trigger_id"], line["trigger_status"]) == (trigger_id, "DONE")
+    assert line["trigger_reason"] == "schedule s was removed"
+    assert (cli("--json", "schedule", "list").json, len(cli("--json", "schedule", "list", "--all").json)) == ([], 1)
+
+
+def test_what_runs_is_not_stopped_by_removing(cli, core):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    trigger_id = cli("--json", "schedule", "run-now", "s").json["trigger_id"]
+    start_one(core)
+
+    said = cli("schedule", "remove", "s", "--yes").out
+
+    assert f"trigger {trigger_id}, which runs, goes on" in said
+    assert cli("--json", "trigger", "show", trigger_id).json["status"] == "CLAIMED"
+
+
+class Terminal:
+    """A person at a keyboard."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def isatty(self):
+        return True
+
+    def readline(self, *_):
+        return f"{self._answer}\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 130, 1), ("y", 0, 0)])
+def test_on_a_terminal_it_asks(cli, monkeypatch, answer, code, left):
+    from craftcore.cli.main import main
+
+    add(cli, "s", "@daily", "--workflow", "greet")
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda *_: answer)
+
+    assert main(["schedule", "remove", "s"]) == code
+
+    assert len(cli("--json", "schedule", "list").json) == left
+
+
+def test_removing_twice_says_that_it_was_removed(cli):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    add(cli, "s2", "@daily", "--workflow", "greet")
+    cli("schedule", "remove", "s", "--yes")
+
+    again = cli("schedule", "remove", "s", "--yes")
+
+    assert (again.code, "schedule s was removed" in again.err) == (10, True)
+    assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["s2"], "s is no short form of s2"
+
+
+def test_what_is_no_longer_declared_in_code_may_be_removed(cli, core):
+    declared_in_code(core)
+    core.do(core.schedules.declare, Origin.CODE, [])
+    assert shown(cli, "brief")["reason"] == "no longer declared in code"
+
+    assert cli("schedule", "remove", "brief", "--yes").code == 0
+
+
+# ids
+
+
+@pytest.mark.parametrize("verb", ["show", "history", "preview", "pause", "resume", "run-now", "skip-next"])
+def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, verb):
+    for schedule_id in ("backup", "brief", "brief-long"):
+        add(cli, schedule_id, "every 1h", "--workflow", "greet")
+
+    assert cli("schedule", verb, "ba").code == 0
+    assert cli("schedule", verb, "brief").code == 0, "the whole id of one"
+    ambiguous = cli("schedule", verb, "b")
+    assert (ambiguous.code, "b begins several ids, backup and brief among them" in ambiguous.err) == (10, True)
+    for unknown in ("nowhere", "", "backup2", "ü", "\udcff", "%", "x" * 200):
+        refused = cli("schedule", verb, unknown)
+        assert (refused.code, "no schedule has the id" in refused.err) == (10, True), unknown
+
+
+def test_settled_occurrences_let_the_next_one_fire(cli, core, clock):
+    """From the command to the table and back, with an engine's steps between."""
+    add(cli, "s", "@daily", "--workflow", "greet")
+    first = cli("--json", "schedule", "run-now", "s").json
+    clock.advance(1)
+    second = cli("--json", "schedule", "run-now", "s").json
+    assert (first["outcome"], second["outcome"]) == ("fired", "buffered")
+
+    run_one(core)
+    core.do(core.ticks.tick)
+
+    newest, oldest = cli("--json", "schedule", "history", "s").json
+    assert (oldest["trigger_status"], newest["outcome"], newest["trigger_status"]) == ("DONE", "fired", "PENDING")
+
+
+# with a daemon
+
+
+def test_a_command_runs_by_the_clock_of_a_daemon(tmp_path):
+    """Added beside a running daemon, which hears of it at once."""
+    with a_daemon(tmp_path) as daemon:
+        daemon.ready()
+        added = craftcore(tmp_path, "schedule", "add", "s", "every 1s", "--max-runs", "1", "--", "touch", "done")
+        until((tmp_path / "done").exists, "the command")
+
+        def finished():
+            return craftcore(tmp_path, "--json", "schedule", "show", "s").json["status"] == "FINISHED"
+
+        until(finished, "the end of its runs")
+
+    assert added.code == 0
+    [line] = craftcore(tmp_path, "--json", "schedule", "history", "s").json
+    assert (line["outcome"], line["cause"]) == ("fired", "time")
+    assert schedule_options.COMMAND == command.COMMAND == "command.run"

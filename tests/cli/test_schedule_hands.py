@@ -1,0 +1,291 @@
+"""`craftcore schedule run-now`, `skip-next`, `backfill`, `trust-clock`, `reanchor`: what happened, and what comes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from tests.cli.conftest import NOON
+from tests.triggers.life import run_one
+
+HOUR = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def _at_noon(clock):
+    """Every command of this file runs at noon."""
+
+
+def add(cli, *arguments):
+    done = cli("--json", "schedule", "add", *arguments)
+    assert done.code == 0, done
+    return done.json
+
+
+def remember(core, name, value):
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES (:name, :value)", name=name, value=value))
+
+
+# run-now
+
+
+def test_run_now_fires_without_moving_the_schedule(cli, core):
+    before = add(cli, "s", "@daily", "--workflow", "greet", "--payload", '{"name": "Ada"}')
+
+    told = cli("--json", "schedule", "run-now", "s").json
+
+    assert told == {
+        "id": "s",
+        "outcome": "fired",
+        "nominal_at": NOON,
+        "nominal_at_iso": "2026-11-21T12:00:00.000Z",
+        "reason": None,
+        "trigger_id": told["trigger_id"],
+        "waits_for": None,
+    }
+    row = cli("--json", "trigger", "show", told["trigger_id"]).json
+    assert (row["schedule_id"], row["payload"], row["due_at"]) == ("s", {"name": "Ada"}, NOON)
+    assert cli("--json", "schedule", "show", "s").json["next_at"] == before["next_at"]
+
+
+def test_run_now_says_what_it_waits_for_and_what_does_not_run(cli, core, clock):
+    add(cli, "s", "@daily", "--workflow", "greet")
+
+    fired = cli("schedule", "run-now", "s")
+    clock.advance(1)
+    waits = cli("schedule", "run-now", "s")
+    clock.advance(1)
+    skipped = cli("schedule", "run-now", "s")
+
+    [trigger] = core.rows("SELECT id FROM triggers")
+    assert (fired.code, waits.code, skipped.code) == (0, 0, 1)
+    assert fired.out.splitlines() == [
+        f"s is due now, as trigger {trigger['id']}",
+        "no daemon runs; it starts with the next one: craftcore run",
+    ]
+    assert waits.out.splitlines()[0] == f"s starts when trigger {trigger['id']} is settled"
+    assert skipped.out == "s does not run: overlap: an earlier occurrence waits already\n"
+    clock.advance(1)
+    refused = cli("--json", "schedule", "run-now", "s")
+    assert (refused.code, refused.json["outcome"], refused.json["trigger_id"]) == (1, "skipped", None)
+    assert refused.json["reason"] == "overlap: an earlier occurrence waits already"
+
+
+def test_a_buffered_run_names_the_trigger_it_waits_for(cli, clock):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    first = cli("--json", "schedule", "run-now", "s").json
+    clock.advance(1)
+
+    second = cli("--json", "schedule", "run-now", "s").json
+
+    assert (second["outcome"], second["trigger_id"], second["waits_for"]) == ("buffered", None, first["trigger_id"])
+
+
+def test_its_overlap_policy_holds(cli, clock):
+    add(cli, "skips", "@daily", "--workflow", "greet", "--overlap", "skip")
+    add(cli, "allows", "@daily", "--workflow", "greet", "--overlap", "allow")
+
+    codes = []
+    for _ in range(2):
+        clock.advance(1)
+        codes.append((cli("schedule", "run-now", "skips").code, cli("schedule", "run-now", "allows").code))
+
+    assert codes == [(0, 0), (1, 0)]
+
+
+def test_a_paused_one_may_be_run_by_hand(cli, core):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    cli("schedule", "pause", "s")
+
+    assert cli("schedule", "run-now", "s").code == 0
+    assert len(core.rows("SELECT * FROM triggers")) == 1
+
+
+@pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode: why")])
+def test_what_keeps_it_from_starting_is_said(cli, core, name, words):
+    add(cli, "s", "@daily", "--workflow", "greet")
+    remember(core, name, "why")
+
+    assert f"{words}. It starts after: craftcore release" in cli("schedule", "run-now", "s").out
+
+
+def test_with_a_daemon_there_is_nothing_to_add(cli, database):
+    add(cli, "s", "@daily", "--workflow", "greet")
+
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON):
+        [line] = cli("schedule", "run-now", "s").out.splitlines()
+
+    assert line.startswith("s is due now, as trigger ")
+
+
+# skip-next
+
+
+def test_skip_next_says_what_is_skipped_and_what_comes_after(cli, core, clock):
+    add(cli, "brief", "0 7 * * *", "--timezone", "Europe/Berlin", "--workflow", "greet")
+
+    assert cli("schedule", "skip-next", "brief").out == (
+        "brief skips 2026-11-22 07:00:00 CET (2026-11-22 06:00:00Z, in 18 h)\n"
+        "the one after: 2026-11-23 07:00:00 CET (2026-11-23 06:00:00Z, in 42 h)\n"
+    )
+    assert cli("schedule", "skip-next", "brief").out.startswith("brief skips 2026-11-23 07:00:00 CET")
+    assert cli("schedule", "show", "brief").out.splitlines()[1] == (
+        "next: 2026-11-24 07:00:00 CET (2026-11-24 06:00:00Z, in 3 d); what comes before is skipped"
+    )
+    assert "2026-11-24 06:00:00Z" in cli("schedule", "list").out
+
+    clock.advance(hours=24)
+    core.do(core.ticks.tick)
+    clock.advance(hours=48)
+    core.do(core.ticks.tick)
+
+    fired, *skipped = cli("--json", "schedule", "history", "brief").json
+    assert (fired["outcome"], fired["nominal_at_iso"]) == ("fired", "2026-11-24T06:00:00.000Z")
+    assert {line["reason"] for line in skipped} == {"skip-next"}
+    assert sum(line["count"] for line in skipped) == 2
+
+
+def test_skipping_the_last_one_says_that_nothing_comes(cli):
+    add(cli, "s", "in 10m", "--workflow", "greet")
+
+    said = cli("--json", "schedule", "skip-next", "s").json
+
+    assert (said["skips_at"], said["then_at"]) == (NOON + 600, None)
+    again = cli("schedule", "skip-next", "s")
+    assert (again.code, "no occurrence left to skip" in again.err) == (1, True)
+    assert cli("schedule", "show", "s").out.splitlines()[1] == "next: none; what was left is skipped"
+
+
+# backfill
+
+
+def span(start, end):
+    return ["--from", start, "--to", end]
+
+
+def test_backfill_fires_a_past_span_once(cli, core, clock):
+    add(cli, "s", "0 3 * * *", "--workflow", "greet", "--overlap", "allow")
+
+    told = cli("--json", "schedule", "backfill", "s", *span("2026-11-19T03:00Z", "2026-11-21T03:00Z")).json
+    clock.advance(1)
+    again = cli("schedule", "backfill", "s", *span("2026-11-18T03:00Z", "2026-11-21T03:00Z"))
+
+    assert (told["id"], told["fired"], told["buffered"], told["skipped"]) == ("s", 3, 0, 0)
+    assert [one["nominal_at_iso"][:10] for one in told["occurrences"]] == ["2026-11-19", "2026-11-20", "2026-11-21"]
+    assert again.out == "s: 1 fired, 3 skipped. See: craftcore schedule history s\n"
+    assert len(core.rows("SELECT * FROM triggers")) == 4
+
+
+def test_backfilled_ones_wait_for_one_another(cli, core):
+    add(cli, "s", "0 3 * * *", "--workflow", "greet")
+
+    said = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-21T12:00Z")).out
+    run_one(core)
+    core.do(core.ticks.tick)
+
+    assert said == "s: 1 fired, 2 waiting for an earlier one. See: craftcore schedule history s\n"
+    outcomes = [line["outcome"] for line in cli("--json", "schedule", "history", "s").json]
+    assert outcomes == ["buffered", "fired", "fired"]
+
+
+def test_a_span_without_an_occurrence_says_so(cli):
+    add(cli, "s", "0 3 * * *", "--workflow", "greet")
+
+    none = cli("schedule", "backfill", "s", *span("2026-11-21T04:00Z", "2026-11-21T05:00Z"))
+
+    assert (none.code, none.out) == (0, "s has no occurrence between 2026-11-21 04:00:00Z and 2026-11-21 05:00:00Z\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (span("2026-11-19T00:00", "2026-11-21T00:00Z"), 64, "from 2026-11-19T00:00:00 has no time zone"),
+        (span("2026-11-19T00:00Z", "yesterday"), 64, "'yesterday' is not a moment"),
+        (span("2026-11-19T00:00Z", "2027-11-21T00:00Z"), 64, "not beyond now"),
+        (span("2026-11-21T00:00Z", "2026-11-19T00:00Z"), 64, "from an earlier moment to a later one"),
+        (span("2000-01-01T00:00Z", "2026-11-19T00:00Z"), 64, "at most 1,000 at a time"),
+        (["--from", "0"], 64, "--to"),
+        ([], 64, "--from"),
+    ],
+)
+def test_a_span_that_cannot_be_is_refused(cli, core, arguments, code, words):
+    add(cli, "s", "0 3 * * *", "--workflow", "greet")
+
+    refused = cli("schedule", "backfill", "s", *arguments)
+
+    assert (refused.code, words in refused.err) == (code, True), refused
+    assert core.rows("SELECT * FROM triggers") == []
+
+
+@pytest.mark.parametrize("expression", ["in 10m", "on startup"])
+def test_what_does_not_recur_cannot_be_backfilled(cli, expression):
+    add(cli, "s", expression, "--workflow", "greet")
+
+    refused = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-20T00:00Z"))
+
+    assert (refused.code, "does not recur; there is run-now" in refused.err) == (1, True)
+
+
+# trust-clock and reanchor
+
+
+def test_a_clock_that_is_right_needs_no_trust(cli, core):
+    assert cli("schedule", "trust-clock").out == "schedules did not wait for the clock; it shows 2026-11-21 12:00:00Z\n"
+    assert cli("--json", "schedule", "trust-clock").json == {
+        "released": False,
+        "held_until": None,
+        "held_until_iso": None,
+        "ahead": [],
+    }
+    assert cli("schedule", "reanchor").out == "no schedule is ahead of the clock; nothing was changed\n"
+    assert cli("--json", "schedule", "reanchor").json == []
+
+
+def test_trusting_the_clock_names_those_that_still_wait(cli, core, clock):
+    """The clock was a day ahead, schedules fired by it, and then it was set right."""
+    add(cli, "a", "every 1h", "--workflow", "greet")
+    add(cli, "b", "0 3 * * *", "--timezone", "Europe/Berlin", "--workflow", "greet")
+    add(cli, "once", "in 90m", "--workflow", "greet")
+    clock.advance(hours=24)
+    core.do(core.ticks.tick)
+    clock.set_back(23 * HOUR)
+    remember(core, "clock_held", repr(NOON + 24 * HOUR))
+
+    trusted = cli("schedule", "trust-clock").out.splitlines()
+
+    assert trusted == [
+        "schedules go on at 2026-11-21 13:00:00Z; they waited for 2026-11-22 12:00:00Z",
+        "a, b wait all the same: accounted for beyond now",
+        "to let them go on from now: craftcore schedule reanchor",
+    ]
+    assert "ahead of the clock: accounted for up to 2026-11-22 12:00:00Z" in cli("schedule", "show", "a").out
+    assert cli("--json", "schedule", "show", "b").json["ahead"]
+
+    assert cli("schedule", "reanchor", "b").out == (
+        "b goes on from now. next: 2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 13 h)\n"
+    )
+    refused = cli("schedule", "reanchor", "a", "b")
+    assert (refused.code, "schedule b is not ahead of the clock; nothing was changed" in refused.err) == (1, True)
+    [anchored] = cli("--json", "schedule", "reanchor").json
+    assert (anchored["id"], anchored["next_at"]) == ("a", NOON + 2 * HOUR)
+    assert cli("schedule", "reanchor", "nowhere").code == 10
+
+
+def test_a_command_says_nothing_but_its_answer(cli, core, clock):
+    """A line of a log would stand in the middle of the document."""
+    add(cli, "s", "every 1h", "--workflow", "greet")
+    clock.advance(hours=3)
+
+    for arguments in (
+        ["run-now", "s"],
+        ["pause", "s"],
+        ["resume", "s"],
+        ["backfill", "s", *span("2026-11-21T12:00Z", "2026-11-21T14:00Z")],
+        ["skip-next", "s"],
+        ["remove", "s", "--yes"],
+    ):
+        done = cli("--json", "schedule", *arguments)
+        assert (done.code, done.err) == (0, "")
+        assert done.json

@@ -1,0 +1,132 @@
+"""What `craftcore schedule add` refuses: one helping sentence, nothing stored, and no database left behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+RUNS = ["--workflow", "greet"]
+
+
+@pytest.fixture(autouse=True)
+def _at_noon(clock):
+    """Every command of this file runs at noon."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["every weekday", *RUNS], ["'every weekday'", "every weekday at 9am", "Supported: "]),
+        (["at 25", *RUNS], ["'25' is not a time of day", "3:30pm", "Supported: "]),
+        (["13pm", *RUNS], ["'13pm'", "Supported: "]),
+        (["at 13pm", *RUNS], ["'13pm' is not a time of day"]),
+        (["61 * * * *", *RUNS], ["its minute '61' must be", "0-59"]),
+        (["30 2 30 2 *", *RUNS], ["never comes", "Supported: "]),
+        (["0 3 * * * *", *RUNS], ["cron has 5 fields", "this has 6"]),
+        (["0", *RUNS], ["'0'", "Supported: "]),
+        (["", *RUNS], ["it is empty"]),
+        (["every 0s", *RUNS], ["more than 0"]),
+        (["\udcff", *RUNS], ["no form has the character"]),
+        (["2020-01-01T00:00Z", *RUNS], ["has passed"]),
+        (["2026-12-01T09:00", *RUNS], ["no time zone"]),
+        (["at 9am today", *RUNS], ["has passed"]),
+        (
+            ["@daily", "--timezone", "Europe/Berlim", *RUNS],
+            ["'Europe/Berlim' is unknown", "did you mean Europe/Berlin"],
+        ),
+        (["@daily", "--timezone", "", *RUNS], ["must be an IANA name"]),
+        (["@daily", "--until", "2026-12-01T09:00", *RUNS], ["until 2026-12-01T09:00:00 has no time zone"]),
+        (["@daily", "--until", "friday", *RUNS], ["'friday' is not a moment"]),
+        (["@daily", "--until", "nan", *RUNS], ["until"]),
+        (["@daily", "--until", "2026-11-21T13:00Z", *RUNS], ["would never fire", "its end comes before"]),
+        (["@daily", "--start", "2027-01-02T00:00Z", "--until", "2027-01-01T00:00Z", *RUNS], ["until is before start"]),
+        (["@daily", "--jitter", "soon", *RUNS], ["'soon' is not a duration"]),
+        (["@daily", "--jitter=-5", *RUNS], ["jitter -5.0 must be 0 to 604800"]),
+        (["@daily", "--jitter", "nan", *RUNS], ["jitter nan"]),
+        (["@daily", "--expires-after", "0", *RUNS], ["expires_after 0.0 must be"]),
+        (["@daily", "--catch-up", "some", *RUNS], ["catch_up 'some' must be one of latest, all, none"]),
+        (["@daily", "--catch-up-max", "0", *RUNS], ["catch_up_max 0 must be"]),
+        (["@daily", "--catch-up-max", "many", *RUNS], ["'many'"]),
+        (["@daily", "--catch-up-window", "inf", *RUNS], ["catch_up_window inf"]),
+        (["@daily", "--overlap", "maybe", *RUNS], ["overlap 'maybe' must be one of buffer_one, skip, allow"]),
+        (["@daily", "--max-runs", "0", *RUNS], ["max_runs 0 must be"]),
+        (["@daily", "--max-runs", "9" * 5000, *RUNS], ["max-runs"]),
+        (["@daily", "--priority", "100", *RUNS], ["priority 100"]),
+        (["@daily", "--max-attempts", "0", *RUNS], ["max_attempts 0"]),
+        (["@daily", "--session", "a b", *RUNS], ["session_id 'a b'"]),
+        (["@daily", "--description", "\udcff", *RUNS], ["lone surrogate"]),
+        (["@daily", "--workflow", "a b"], ["workflow 'a b'"]),
+        (["@daily", "--workflow", ""], ["workflow ''"]),
+        (["@daily", "--payload", "{'a': 1}", *RUNS], ["not JSON", "line 1, column 2"]),
+        (["@daily", "--payload", "[1]", *RUNS], ["must be a JSON object"]),
+        (["@daily", "--payload", "@nowhere.json", *RUNS], ["nowhere.json", "No such file"]),
+        (["@daily", "--payload", json.dumps({"a": "x" * 300_000}), *RUNS], ["262,144"]),
+        (["@daily"], ["say what it runs: --workflow NAME, or a command after --"]),
+        (["@daily", "--payload", "{}"], ["say what it runs"]),
+        (["@daily", *RUNS, "--", "restic"], ["give one or the other"]),
+        (["@daily", "--payload", "{}", "--", "restic"], ["give one or the other"]),
+        (["@daily", "--"], ["there is no command"]),
+        (["@daily", "--", ""], ["there is no command"]),
+        (["@daily", "--", "restic", "\udcff"], ["lone surrogate"]),
+        (["every", "day", "at", "3am", *RUNS], ['put EXPR in quotes: "every day at 3am"']),
+        (["@daily", "restic", "backup"], ["in quotes", "a command comes after --"]),
+        ([*RUNS], ["EXPR"]),
+        (["@daily", "--nope", *RUNS], ["--nope"]),
+    ],
+    ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode() if isinstance(value, list) else None,
+)
+def test_what_is_refused_is_said_in_one_line_and_leaves_nothing(cli, tmp_path, arguments, words):
+    refused = cli("schedule", "add", "s", *arguments)
+
+    assert refused.code == 64, refused
+    [line] = refused.err.splitlines()
+    for word in words:
+        assert word in line
+    assert refused.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+    assert cli("--json", "schedule", "add", "s", *arguments).json["error"]["exit_code"] == 64
+    cli("schedule", "add", "other", "@daily", *RUNS)
+    assert cli("schedule", "add", "s", *arguments).code == 64
+    assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["other"]
+
+
+@pytest.mark.parametrize("schedule_id", ["", "a b", "ü", "a/b", "x" * 151, "\udcff", "a\nb"])
+def test_an_id_that_could_be_no_key_is_refused(cli, tmp_path, schedule_id):
+    refused = cli("schedule", "add", schedule_id, "@daily", *RUNS)
+
+    assert (refused.code, "must be 1 to 150 characters" in refused.err) == (64, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["show", "s"],
+        ["preview", "s"],
+        ["history", "s"],
+        ["pause", "s"],
+        ["resume", "s"],
+        ["edit", "s", "--jitter", "5"],
+        ["run-now", "s"],
+        ["skip-next", "s"],
+        ["backfill", "s", "--from", "0", "--to", "1"],
+        ["remove", "s", "--yes"],
+        ["trust-clock"],
+        ["reanchor"],
+    ],
+    ids=" ".join,
+)
+def test_only_add_makes_a_database(cli, tmp_path, arguments):
+    refused = cli("--json", "schedule", *arguments)
+
+    assert (refused.code, refused.json["error"]["code"]) == (10, "NOT_FOUND")
+    assert "no such database" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_verb_is_guessed(cli):
+    assert "did you mean 'preview'?" in cli("schedule", "preveiw").err
+    assert cli("schedule").code == 64

@@ -1,0 +1,218 @@
+"""What `craftcore status`, `release` and `check` say of schedules, of the clock, and of safe mode."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from craftcore.schedules.clock_trust import ClockTrust, Moved
+from craftcore.schedules.model import Origin, ScheduleSpec
+from tests.cli.conftest import NOON
+from tests.processes import APP, craftcore
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def daemon(database):
+    """A daemon that holds the database: this very process."""
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        yield lock
+
+
+def declare(core, schedule_id, when="every 1h", **changes):
+    spec = ScheduleSpec(**{"id": schedule_id, "when": when, "workflow": "greet", **changes})
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+
+
+def remember(core, name, value):
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES (:name, :value)", name=name, value=value))
+
+
+# status
+
+
+def test_schedules_are_counted_and_the_next_is_named(cli, core, daemon):
+    declare(core, "hourly")
+    declare(core, "daily", "@daily")
+    declare(core, "away")
+    core.do(core.schedules.pause, "away")
+
+    told = cli("--json", "status").json
+
+    assert told["ok"]
+    assert told["schedules"] == {
+        "active": 2,
+        "paused": 1,
+        "disabled": 0,
+        "finished": 0,
+        "next_id": "hourly",
+        "next_at": NOON + HOUR,
+        "next_at_iso": "2026-11-21T13:00:00.000Z",
+        "ahead": [],
+    }
+    assert (told["safe_mode"], told["clock"]["held_until"], told["clock"]["last_event"]) == (None, None, None)
+    lines = cli("status").out.splitlines()
+    assert "schedules 2 active, 1 paused; next hourly at 2026-11-21 13:00:00Z, in 60 min" in lines
+    assert not any(line.startswith("clock") for line in lines)
+
+
+def test_without_schedules_there_is_no_line_about_them(cli, core, daemon):
+    assert not any(line.startswith("schedules") for line in cli("status").out.splitlines())
+    assert cli("--json", "status").json["schedules"]["next_at"] is None
+
+
+def test_safe_mode_needs_a_person_until_it_is_released(cli, core, daemon):
+    remember(core, "safe_mode", "6 unclean starts within 10 minutes")
+
+    told = cli("--json", "status").json
+
+    assert (told["ok"], told["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
+    assert cli("status").out.splitlines()[0] == (
+        "safe mode: 6 unclean starts within 10 minutes; scheduled and resumed work waits. Find out why it dies, then: "
+        "craftcore release"
+    )
+    core.do(
+        lambda tx: tx.run(
+            "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1, 'b', 1, 'h', '1', 1)"
+        )
+    )
+    assert cli("release").out == "released; it was held because 6 unclean starts within 10 minutes\n"
+    assert cli("--json", "status").json["safe_mode"] is None
+    assert cli("release").out == "nothing was held\n"
+
+
+def test_a_clock_that_is_behind_holds_schedules_and_says_what_to_do(cli, core, daemon):
+    declare(core, "s")
+    core.do(ClockTrust().hold_if_behind, 1, NOON + 24 * HOUR)
+
+    told = cli("--json", "status").json
+    verdict, *lines = cli("status").out.splitlines()
+
+    assert (told["ok"], told["clock"]["held_until"]) == (False, NOON + 24 * HOUR)
+    assert (told["clock"]["last_event"]["kind"], told["clock"]["last_event"]["at"]) == ("held", NOON)
+    assert verdict == (
+        "schedules are held: the clock has shown 2026-11-22 12:00:00Z here and now shows 2026-11-21 12:00:00Z. "
+        "Set it, or if it is right: craftcore schedule trust-clock"
+    )
+    assert "clock     2026-11-21 12:00:00Z: was behind by 24 h: schedules were held" in lines
+    cli("schedule", "trust-clock")
+    assert cli("--json", "status").json["ok"]
+    assert "clock     2026-11-21 12:00:00Z: was said to be right: schedules go on" in cli("status").out
+
+
+def test_a_clock_that_has_caught_up_holds_nothing(cli, core, daemon, clock):
+    """The daemon lets schedules go at its next look; until then nobody need be called."""
+    remember(core, "clock_held", repr(NOON))
+
+    assert cli("--json", "status").json["ok"]
+
+
+def test_schedules_ahead_of_the_clock_are_an_alarm(cli, core, daemon, clock):
+    for schedule_id in "abcdefg":
+        declare(core, schedule_id)
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    clock.set_back(2 * HOUR)
+
+    told = cli("--json", "status").json
+
+    assert (told["ok"], told["schedules"]["ahead"]) == (False, list("abcdefg"))
+    assert told["verdict"] == (
+        "7 schedules wait, ahead of the clock: a, b, c, d, e, …. If it is right: craftcore schedule reanchor"
+    )
+    cli("schedule", "reanchor")
+    assert cli("--json", "status").json["ok"]
+
+
+def test_an_alarm_is_said_also_where_the_verdict_is_another(cli, core, clock):
+    declare(core, "a")
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    clock.set_back(2 * HOUR)
+
+    verdict, *lines = cli("status").out.splitlines()
+
+    assert verdict.startswith("no daemon runs on ")
+    assert "1 schedule waits, ahead of the clock: a. If it is right: craftcore schedule reanchor" in lines
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (Moved(step=7200.0, asleep=0.0), "went forward by 2 h"),
+        (Moved(step=-60.0, asleep=0.0), "went back by 60 s"),
+        (Moved(step=0.0, asleep=3e4), "the machine slept for 8 h"),
+    ],
+)
+def test_what_the_clock_did_is_said_for_a_week(cli, core, daemon, clock, change, line):
+    core.do(ClockTrust().note, 1, change)
+
+    assert f"clock     2026-11-21 12:00:00Z: {line}" in cli("status").out.splitlines()
+    clock.advance(hours=8 * 24)
+    assert line not in cli("status").out
+    assert cli("--json", "status").json["clock"]["last_event"]["at"] == NOON
+
+
+# check
+
+SCHEDULED = """
+app.schedule("brief", "every day at 7am", workflow="greet", payload={"name": "Ada"})
+"""
+IN_THE_FILE = """
+[[schedule]]
+id = "backup"
+when = "0 3 * * *"
+timezone = "Europe/Berlin"
+command = ["restic", "backup", "/srv"]
+"""
+
+
+def test_check_looks_at_what_app_and_settings_declare(tmp_path):
+    (tmp_path / "app.py").write_text(APP + SCHEDULED)
+    (tmp_path / "good.toml").write_text(IN_THE_FILE)
+
+    found = craftcore(tmp_path, "--config", "good.toml", "check", "app:app")
+    only_file = craftcore(tmp_path, "--config", "good.toml", "check")
+    none = craftcore(tmp_path, "check")
+
+    assert (found.code, found.err) == (0, "")
+    assert "ok    schedules: declared are brief, backup" in found.out.splitlines()
+    assert "ok    schedules: declared are backup" in only_file.out.splitlines()
+    assert "ok    schedules: none are declared" in none.out.splitlines()
+    assert "command.run" not in found.out.split("app:app declares")[1].splitlines()[0]
+    assert not (tmp_path / "agent.db").exists()
+
+
+def test_check_lists_every_schedule_that_cannot_be(tmp_path):
+    bad = [
+        'app.schedule("a", "every weekday", workflow="greet")',
+        'app.schedule("b", "@daily", workflow="gret")',
+        'app.schedule("c", "@daily", workflow="greet", payload={"nome": 1})',
+        'app.schedule("backup", "@daily", workflow="greet")',
+    ]
+    (tmp_path / "app.py").write_text(APP + "\n".join(bad))
+    (tmp_path / "both.toml").write_text(IN_THE_FILE)
+
+    found = craftcore(tmp_path, "--config", "both.toml", "check", "app:app")
+
+    assert found.code == 78
+    failed = [line for line in found.out.splitlines() if line.startswith("FAIL")]
+    assert [line.split()[3].rstrip(":") for line in failed] == ["a", "b", "c", "backup"]
+    assert "every weekday at 9am" in failed[0]
+    assert "no workflow is named gret" in failed[1]
+    assert "does not fit greet" in failed[2]
+    assert "declared twice" in failed[3]
+    told = craftcore(tmp_path, "--config", "both.toml", "--json", "check", "app:app").json
+    assert [one["check"] for one in told["checks"] if not one["ok"]] == ["schedules"]
+
+
+def test_schedules_of_what_cannot_be_read_are_not_looked_at(tmp_path):
+    (tmp_path / "bad.toml").write_text("[[schedule]]\nid = 1\n")
+
+    found = craftcore(tmp_path, "--config", "bad.toml", "check")
+
+    assert found.code == 78
+    assert "schedules:" not in found.out

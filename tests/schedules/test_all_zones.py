@@ -1,0 +1,129 @@
+"""A daily time comes once for each day, in every zone there is: the days of a year, against an oracle that only knows
+what the clock shows each hour.
+
+What "once a day" means where a clock is changed: each day has its wall time, and that has one moment. It is the first
+one at which the wall shows it; if it never does, the first instant after the gap, though that be the next day's.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+
+from craftcore.schedules.occurrences import count, occurrences
+from craftcore.schedules.timing import Cron
+
+HOUR, DAY = 3600, 86_400
+
+TIMES = [(0, 0), (1, 30), (2, 30), (3, 0), (23, 30)]
+
+ZONE_YEARS = [
+    ("UTC", 2028),
+    ("Africa/Cairo", 2026),
+    ("Africa/Casablanca", 2026),
+    ("Africa/El_Aaiun", 2031),
+    ("America/Asuncion", 2023),
+    ("America/Caracas", 2016),
+    ("America/Havana", 2026),
+    ("America/New_York", 2026),
+    ("America/Nuuk", 2026),
+    ("America/Santiago", 2026),
+    ("America/Sao_Paulo", 2018),
+    ("America/Scoresbysund", 2026),
+    ("America/St_Johns", 2010),
+    ("Antarctica/Casey", 2023),
+    ("Antarctica/Troll", 2026),
+    ("Antarctica/Vostok", 1994),
+    ("Asia/Beirut", 2026),
+    ("Asia/Gaza", 2026),
+    ("Asia/Kathmandu", 1986),
+    ("Asia/Pyongyang", 2015),
+    ("Asia/Pyongyang", 2018),
+    ("Asia/Tehran", 2022),
+    ("Atlantic/Azores", 2026),
+    ("Australia/Lord_Howe", 2026),
+    ("Europe/Berlin", 2026),
+    ("Europe/Dublin", 2026),
+    ("Europe/Volgograd", 2018),
+    ("Pacific/Chatham", 2026),
+    ("Pacific/Kiritimati", 1994),
+]
+
+SKIPPED_DAYS = [
+    ("Pacific/Apia", date(2011, 12, 30)),
+    ("Pacific/Fakaofo", date(2011, 12, 30)),
+    ("Pacific/Kwajalein", date(1993, 8, 21)),
+]
+
+
+def wall_offset(zone: ZoneInfo, t: int) -> int:
+    return round(datetime.fromtimestamp(t, zone).replace(tzinfo=UTC).timestamp()) - t
+
+
+def stretches(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int, int]]:
+    """(start, end, offset) of what the clock was set to, found by looking each hour, and each minute of a change."""
+    starts = [first]
+    for hour in range(first, last, HOUR):
+        if wall_offset(zone, hour) != wall_offset(zone, hour + HOUR):
+            starts.append(
+                next(t for t in range(hour, hour + HOUR + 1, 60) if wall_offset(zone, t) != wall_offset(zone, hour))
+            )
+    return [(start, end, wall_offset(zone, start)) for start, end in pairwise([*starts, last])]
+
+
+def moment(wall: int, clock: list[tuple[int, int, int]]) -> int:
+    """When the wall first shows that; else when it is first beyond that."""
+    for start, end, offset in clock:
+        if start <= wall - offset < end:
+            return wall - offset
+    return next(start for start, _, offset in clock if start + offset > wall)
+
+
+def check_each_day_once(timezone: str, year: int, *, skipped: date | None = None) -> None:
+    new_year = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
+    days = (date(year + 1, 1, 1) - date(year, 1, 1)).days
+    clock = stretches(ZoneInfo(timezone), new_year - 3 * DAY, new_year + (days + 3) * DAY)
+    for hour, minute in TIMES:
+        timing = Cron(expression=f"{minute} {hour} * * *", timezone=timezone)
+        eve, *moments = (moment(new_year + day * DAY + hour * HOUR + minute * 60, clock) for day in range(-1, days))
+
+        found = [int(t) for t in occurrences(timing, eve, moments[-1])]
+
+        assert found == sorted(set(moments) - {eve}), (timezone, year, hour, minute)
+        assert count(timing, eve, moments[-1]) == len(found)
+        if skipped is None or (hour, minute) != (0, 0):
+            assert len(found) == days, (timezone, year, hour, minute)
+        else:  # its midnight, and that of the next day: the same first instant after the gap
+            assert len(found) == days - 1
+
+
+@pytest.mark.parametrize(("timezone", "year"), ZONE_YEARS)
+def test_a_daily_time_comes_exactly_once_for_each_day_of_a_year(timezone, year):
+    check_each_day_once(timezone, year)
+
+
+@pytest.mark.parametrize(("timezone", "day"), SKIPPED_DAYS)
+def test_a_day_that_does_not_exist_has_its_time_at_the_first_instant_after_it(timezone, day):
+    check_each_day_once(timezone, day.year, skipped=day)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("year", [2010, 2012, 2026, 2027])
+def test_a_daily_time_comes_exactly_once_for_each_day_in_every_zone(year):
+    for timezone in sorted(available_timezones()):
+        check_each_day_once(timezone, year)
+
+
+@pytest.mark.campaign
+def test_no_clock_is_changed_twice_within_a_day_or_by_more_than_a_day():
+    """What finding a change by halving stands on. The least there has been is a week."""
+    for timezone in sorted(available_timezones()):
+        zone = ZoneInfo(timezone)
+        offsets = [(t, wall_offset(zone, t)) for t in range(0, 68 * 366 * DAY, 6 * HOUR)]
+        changed = [(t, after - before) for (_, before), (t, after) in pairwise(offsets) if after != before]
+
+        assert all(abs(by) <= DAY for _, by in changed), timezone
+        assert all(later - earlier > 6 * DAY for (earlier, _), (later, _) in pairwise(changed)), timezone

@@ -1,0 +1,488 @@
+"""When a timing comes: next, last, all and how many agree with each other, with measured vectors, and with a walk
+through the minutes that knows neither cronsim nor our code."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from craftcore.clock import YEAR_10000
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.occurrences import count, last_until, newest, next_after, occurrences
+from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400
+NEW_YEAR = 1_767_225_600
+
+
+def utc(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def shown(moments: list[float]) -> list[str]:
+    return [f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%MZ}" for moment in moments]
+
+
+def cron(expression: str, timezone: str = "UTC") -> Cron:
+    return Cron(expression=expression, timezone=timezone)
+
+
+def coming(timing: Timing, after: str, number: int) -> list[str]:
+    return shown(list(islice(occurrences(timing, utc(after), math.inf), number)))
+
+
+VECTORS = json.loads((Path(__file__).parent / "dst_vectors.json").read_text())["vectors"]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['expr']} {vector['tz']} {vector['after']}")
+def test_cron_comes_when_the_measured_vectors_say(vector):
+    after = datetime.fromisoformat(vector["after"]).timestamp()
+    timing = cron(vector["expr"], vector["tz"])
+
+    assert shown(list(islice(occurrences(timing, after, math.inf), len(vector["next_utc"])))) == vector["next_utc"]
+
+
+# Where cronsim 2.8 by itself answers otherwise.
+
+
+def test_in_the_second_copy_of_an_hour_a_fixed_time_of_it_is_past():
+    """Berlin, 02:30 for the second time: cronsim goes on with the 02:45 of the first time."""
+    assert coming(cron("45 2 * * *", "Europe/Berlin"), "2026-10-25 01:30", 1) == ["2026-10-26T01:45Z"]
+
+
+def test_a_change_of_half_an_hour_loses_no_wall_time_that_exists():
+    """Lord Howe: cronsim steps by the hour from half past, over 02:00 and 02:15, and 03:00 and 03:15."""
+    lord_howe = "Australia/Lord_Howe"
+
+    assert coming(cron("*/15 2 * * *", lord_howe), "2026-04-04 15:15", 2) == ["2026-04-04T15:30Z", "2026-04-04T15:45Z"]
+    assert coming(cron("*/15 3 * * *", lord_howe), "2026-10-03 15:00", 2) == ["2026-10-03T16:00Z", "2026-10-03T16:15Z"]
+
+
+def test_a_wildcard_does_not_come_in_an_hour_that_midnight_skips():
+    """Havana, 8 March: the day begins at 01:00. cronsim comes at the 00:00 that does not exist."""
+    assert coming(cron("*/30 0 * * 0", "America/Havana"), "2026-03-07 12:00", 1) == ["2026-03-15T04:00Z"]
+
+
+def test_a_fold_that_reaches_back_over_midnight_is_passed():
+    """St John's in 2010 went from 00:01 back to 23:01: cronsim returns to the first midnight for ever."""
+    timing = cron("0 * * * 0", "America/St_Johns")
+
+    assert coming(timing, "2010-11-07 02:45", 2) == ["2010-11-07T03:30Z", "2010-11-07T04:30Z"]
+    assert coming(timing, "2010-11-07 02:00", 2) == ["2010-11-07T02:30Z", "2010-11-07T03:30Z"]
+
+
+def test_a_gap_that_does_not_end_on_a_minute_is_left_at_its_first_second():
+    """Monrovia left an offset of -00:44:30 on 7 January 1972, from midnight to 00:44:30."""
+    assert next_after(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-06 12:00")) == utc("1972-01-07 00:44:30")
+    assert next_after(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-05 12:00")) == utc("1972-01-06 00:44:30")
+
+
+# Apia skipped the whole of 30 December 2011: what was fixed for that day comes at the first instant of the 31st.
+
+
+def test_a_fixed_time_of_a_day_that_does_not_exist_comes_at_the_first_instant_after_it():
+    assert coming(cron("0 9 * * *", "Pacific/Apia"), "2011-12-29 00:00", 3) == [
+        "2011-12-29T19:00Z",
+        "2011-12-30T10:00Z",
+        "2011-12-30T19:00Z",
+    ]
+
+
+def test_midnight_of_a_day_that_does_not_exist_and_of_the_next_are_one():
+    apia = cron("0 0 * * *", "Pacific/Apia")
+
+    assert coming(apia, "2011-12-29 00:00", 3) == ["2011-12-29T10:00Z", "2011-12-30T10:00Z", "2011-12-31T10:00Z"]
+    assert count(apia, utc("2011-12-29 00:00"), utc("2011-12-31 10:00")) == 3
+
+
+def test_a_wildcard_keeps_its_cadence_over_a_day_that_does_not_exist():
+    assert coming(cron("0 * * * *", "Pacific/Apia"), "2011-12-30 08:30", 3) == [
+        "2011-12-30T09:00Z",
+        "2011-12-30T10:00Z",
+        "2011-12-30T11:00Z",
+    ]
+
+
+# Intervals, one moment, startup.
+
+ANCHOR = NEW_YEAR + 7
+
+
+@pytest.mark.parametrize(
+    ("t", "moment"),
+    [
+        (0.0, ANCHOR),
+        (ANCHOR - 0.5, ANCHOR),
+        (ANCHOR, ANCHOR + 90),
+        (ANCHOR + 89.999, ANCHOR + 90),
+        (ANCHOR + 90, ANCHOR + 180),
+        (ANCHOR + 90.001, ANCHOR + 180),
+        (-math.inf, ANCHOR),
+        (YEAR_10000, None),
+        (math.inf, None),
+    ],
+)
+def test_an_interval_comes_on_its_grid_from_its_anchor_on(t, moment):
+    assert next_after(Every(anchor_at=ANCHOR, step_seconds=90), t) == moment
+
+
+def test_an_interval_of_a_second_after_a_century_is_arithmetic():
+    timing = Every(anchor_at=NEW_YEAR, step_seconds=1)
+    until = NEW_YEAR + 100 * YEAR + 0.5
+
+    assert count(timing, NEW_YEAR, until) == 100 * YEAR
+    assert count(timing, NEW_YEAR - 1, until) == 100 * YEAR + 1
+    assert last_until(timing, until, after=NEW_YEAR) == NEW_YEAR + 100 * YEAR
+    assert newest(timing, NEW_YEAR, until, 3) == [NEW_YEAR + 100 * YEAR - 2 + nth for nth in range(3)]
+
+
+def test_one_moment_comes_once_also_within_a_second():
+    timing = Once(at=NEW_YEAR + 0.75)
+
+    assert next_after(timing, NEW_YEAR + 0.5) == NEW_YEAR + 0.75
+    assert next_after(timing, NEW_YEAR + 0.75) is None
+    assert last_until(timing, NEW_YEAR + 0.75, after=NEW_YEAR + 0.5) == NEW_YEAR + 0.75
+    assert last_until(timing, NEW_YEAR + 0.7, after=NEW_YEAR) is None
+    assert last_until(timing, NEW_YEAR + 9, after=NEW_YEAR + 0.75) is None
+    assert newest(timing, 0, NEW_YEAR + 9, 5) == [NEW_YEAR + 0.75]
+    assert [count(timing, 0, NEW_YEAR + tenths / 10) for tenths in (7, 8)] == [0, 1]
+
+
+def test_startup_never_comes_by_the_clock():
+    assert next_after(Startup(), 0) is None
+    assert last_until(Startup(), YEAR_10000, after=0) is None
+    assert list(occurrences(Startup(), 0, math.inf)) == []
+    assert count(Startup(), 0, YEAR_10000) == 0
+    assert newest(Startup(), 0, YEAR_10000, 5) == []
+
+
+EACH_KIND = [
+    Once(at=NEW_YEAR + 5),
+    Every(anchor_at=NEW_YEAR, step_seconds=1),
+    cron("* * * * *"),
+    cron("* * * * *", "Europe/Berlin"),
+    cron("0 0 * * *", "Pacific/Kiritimati"),
+    cron("0 0 * * *", "Pacific/Pago_Pago"),
+    Startup(),
+]
+
+
+@pytest.mark.parametrize("timing", EACH_KIND, ids=str)
+def test_a_span_that_is_empty_or_runs_backward_has_no_occurrences(timing):
+    for after, until in [(NEW_YEAR + 60, NEW_YEAR + 60), (NEW_YEAR + DAY, NEW_YEAR), (math.inf, 0)]:
+        assert list(occurrences(timing, after, until)) == []
+        assert count(timing, after, until) == 0
+        assert last_until(timing, until, after=after) is None
+        assert newest(timing, after, until, 5) == []
+    assert newest(timing, NEW_YEAR, NEW_YEAR + DAY, 0) == []
+
+
+@pytest.mark.parametrize("timing", EACH_KIND, ids=str)
+@pytest.mark.parametrize("days", [0, 1, 2, 3, 400])
+def test_nothing_comes_after_the_year_9999(timing, days):
+    near = YEAR_10000 - days * DAY - 90
+    last = last_until(timing, math.inf, after=near)
+
+    assert last == last_until(timing, YEAR_10000, after=near)
+    assert last is None or near < last < YEAR_10000
+    assert last is None or next_after(timing, last) is None
+    assert next_after(timing, YEAR_10000) is None
+    assert count(timing, YEAR_10000 - 4 * DAY, math.inf) == count(timing, YEAR_10000 - 4 * DAY, YEAR_10000)
+
+
+@pytest.mark.parametrize(
+    ("expression", "timezone"),
+    [("0 0 */29 2 MON#5", "UTC"), ("* 2 * 3 0L", "Europe/Berlin")],
+    ids=["29 February is no fifth Monday with *", "the clock skips that hour each year"],
+)
+def test_what_does_not_come_for_fifty_years_never_comes(expression, timezone):
+    assert next_after(cron(expression, timezone), NEW_YEAR) is None
+    assert count(cron(expression, timezone), NEW_YEAR, NEW_YEAR + 60 * YEAR) == 0
+
+
+def test_what_comes_every_28_years_comes():
+    assert coming(cron("0 0 29 2 */7"), "2026-01-01", 3) == [
+        "2032-02-29T00:00Z",
+        "2060-02-29T00:00Z",
+        "2088-02-29T00:00Z",
+    ]
+
+
+def test_a_zone_that_this_machine_does_not_know_is_an_error_that_says_so():
+    with pytest.raises(ScheduleInvalid, match="time zone 'Mars/Olympus' is not known on this machine"):
+        next_after(cron("* * * * *", "Mars/Olympus"), NEW_YEAR)
+
+
+def test_years_of_minutes_are_counted_without_making_them():
+    """Making them would take half a minute."""
+    timing = cron("* * * * *", "Europe/Berlin")
+    started = time.process_time()
+
+    assert count(timing, NEW_YEAR, NEW_YEAR + 5 * YEAR) == 5 * YEAR // 60
+    assert newest(timing, NEW_YEAR, NEW_YEAR + 5 * YEAR, 20)[-1] == NEW_YEAR + 5 * YEAR
+    assert time.process_time() - started < 2.0
+
+
+# The oracle: a walk through the minutes of a zone, for expressions that bring along what they mean.
+
+
+@dataclass(frozen=True)
+class Said:
+    """A cron expression, and the sets its fields stand for."""
+
+    fields: tuple[str, ...]
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+
+    @property
+    def expression(self) -> str:
+        return " ".join(self.fields)
+
+    @property
+    def keeps_cadence(self) -> bool:
+        return self.fields[0].startswith("*") or self.fields[1].startswith("*")
+
+    def names(self, wall: datetime) -> bool:
+        day, weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
+        both = self.fields[2].startswith("*") or self.fields[4].startswith("*")
+        return (
+            wall.minute in self.minutes
+            and wall.hour in self.hours
+            and wall.month in self.months
+            and ((day and weekday) if both else (day or weekday))
+        )
+
+
+def walked(said: Said, zone: ZoneInfo, after: float, until: float) -> list[float]:
+    """All in (after, until]. For zones whose offsets are whole minutes."""
+    first, last = math.floor(after / 60) - 27 * 60, math.floor(until / 60)  # a clock is set back by a day at most
+    comes: set[int] = set()
+    seen: set[datetime] = set()
+    before = None
+    for minute in range(first, last + 1):
+        wall = datetime.fromtimestamp(minute * 60, zone).replace(tzinfo=None, fold=0)
+        if said.keeps_cadence:
+            walls = [wall]
+        else:
+            gap = 1 if before is None else max(1, int((wall - before) / timedelta(minutes=1)))
+            walls = [passed for passed in (wall - timedelta(minutes=n) for n in range(gap)) if passed not in seen]
+            seen.update(walls)
+        if any(map(said.names, walls)):
+            comes.add(minute * 60)
+        before = wall
+    return [float(moment) for moment in sorted(comes) if after < moment <= until]
+
+
+ODD_ZONES = [
+    "UTC",
+    "Africa/Cairo",
+    "Africa/Casablanca",
+    "America/Asuncion",
+    "America/Havana",
+    "America/New_York",
+    "America/Nuuk",
+    "America/Sao_Paulo",
+    "America/Scoresbysund",
+    "America/St_Johns",
+    "Antarctica/Casey",
+    "Antarctica/Troll",
+    "Asia/Beirut",
+    "Asia/Gaza",
+    "Asia/Kathmandu",
+    "Asia/Pyongyang",
+    "Atlantic/Azores",
+    "Australia/Lord_Howe",
+    "Europe/Berlin",
+    "Europe/Dublin",
+    "Pacific/Apia",
+    "Pacific/Chatham",
+    "Pacific/Kwajalein",
+]
+
+
+EVERY_DAY = (range(1, 32), range(1, 13), range(7))
+
+
+@lru_cache
+def changes(timezone: str) -> list[int]:
+    """The days between which the zone's clock was changed from 1975 to 2038."""
+    zone = ZoneInfo(timezone)
+    days = range(5 * YEAR, 68 * YEAR, DAY)
+    offsets = [datetime.fromtimestamp(day, zone).utcoffset() for day in days]
+    return [day for day, (before, after) in zip(days, pairwise(offsets), strict=False) if before != after] or [NEW_YEAR]
+
+
+@st.composite
+def a_field(draw, low: int, high: int, near: int) -> tuple[str, frozenset[int]]:
+    """A field of low-high and what it stands for; numbers are drawn up to `near`, where there is something to see."""
+    whole = range(low, high + 1)
+    step = draw(st.integers(1, high))
+    start = draw(st.integers(low, near - 1))
+    end = draw(st.integers(start + 1, near))
+    some = draw(st.sets(st.integers(low, near), min_size=1, max_size=4))
+    field: tuple[str, frozenset[int]] = draw(
+        st.sampled_from(
+            [
+                ("*", frozenset(whole)),
+                (f"*/{step}", frozenset(whole[::step])),
+                (f"{start}", frozenset({start})),
+                (f"{start}/{step}", frozenset(range(start, high + 1, step))),
+                (f"{start}-{end}", frozenset(range(start, end + 1))),
+                (f"{start}-{end}/{step}", frozenset(range(start, end + 1, step))),
+                (",".join(map(str, some)), frozenset(some)),
+                (f"{start},*/{step}", frozenset(whole[::step]) | {start}),
+            ]
+        )
+    )
+    return field
+
+
+@st.composite
+def an_expression(draw) -> Said:
+    every_day = draw(st.sampled_from([True, True, False]))
+    drawn = [
+        draw(a_field(0, 59, 59)),
+        draw(a_field(0, 23, 23) | a_field(0, 23, 4)),
+        ("*", frozenset(range(1, 32))) if every_day else draw(a_field(1, 31, 28)),
+        ("*", frozenset(range(1, 13))) if every_day else draw(a_field(1, 12, 12)),
+        ("*", frozenset(range(8))) if every_day else draw(a_field(0, 7, 7)),
+    ]
+    minutes, hours, days, months, weekdays = (meaning for _, meaning in drawn)
+    sunday_is_0 = frozenset(weekday % 7 for weekday in weekdays)
+    return Said(tuple(text for text, _ in drawn), minutes, hours, days, months, sunday_is_0)
+
+
+@st.composite
+def a_span(draw) -> tuple[str, float, float, float]:
+    """A zone, and three moments in order within days of one of its changes."""
+    timezone = draw(st.sampled_from(ODD_ZONES))
+    change = draw(st.sampled_from(changes(timezone)))
+    hours = sorted(draw(st.lists(st.floats(-20, 44), min_size=3, max_size=3)))
+    after, middle, until = (change + HOUR * number for number in hours)
+    return timezone, after, middle, until
+
+
+def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) -> None:
+    """All there is to ask, answered by the walk: in (after, until] and its two parts."""
+    timezone, after, middle, until = span
+    timing = cron(said.expression, timezone)
+    expected = walked(said, ZoneInfo(timezone), after, until)
+
+    assert list(occurrences(timing, after, until)) == expected
+    early, late = list(occurrences(timing, after, middle)), list(occurrences(timing, middle, until))
+    assert early + late == expected
+    for start, end, found in [(after, until, expected), (after, middle, early), (middle, until, late)]:
+        assert count(timing, start, end) == len(found)
+        assert last_until(timing, end, after=start) == (found[-1] if found else None)
+        assert newest(timing, start, end, 4) == found[-4:]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(an_expression(), a_span())
+def test_cron_around_a_change_is_what_a_walk_through_its_minutes_finds(said, span):
+    check_against_the_walk(said, span)
+
+
+@pytest.mark.campaign
+@settings(max_examples=10_000, deadline=None, derandomize=True)
+@given(an_expression(), a_span())
+def test_cron_around_a_change_is_what_a_long_walk_finds(said, span):
+    check_against_the_walk(said, span)
+
+
+CADENCES = [
+    Said(("*/15", "*", "*", "*", "*"), frozenset({0, 15, 30, 45}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
+    Said(("0", "*", "*", "*", "*"), frozenset({0}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
+    Said(("0", "*/2", "*", "*", "*"), frozenset({0}), frozenset(range(0, 24, 2)), *map(frozenset, EVERY_DAY)),
+    Said(("*", "2", "*", "*", "*"), frozenset(range(60)), frozenset({2}), *map(frozenset, EVERY_DAY)),
+]
+
+
+@pytest.mark.parametrize("said", CADENCES, ids=lambda said: said.expression)
+@pytest.mark.parametrize("timezone", ODD_ZONES)
+def test_a_wildcard_keeps_its_cadence_through_changes_both_ways(said, timezone):
+    for change in changes(timezone)[-2:]:
+        after, until = change - 6 * HOUR, change + 30 * HOUR
+
+        found = list(occurrences(cron(said.expression, timezone), after, until))
+
+        assert found == walked(said, ZoneInfo(timezone), after, until)
+
+
+def test_every_quarter_of_an_hour_is_a_quarter_of_an_hour_after_the_last_one_all_year():
+    moments = list(occurrences(cron("*/15 * * * *", "Europe/Berlin"), NEW_YEAR, NEW_YEAR + YEAR))
+
+    assert {later - earlier for earlier, later in pairwise(moments)} == {15 * MINUTE}
+    assert len(moments) == YEAR // (15 * MINUTE)
+
+
+YEARS = [
+    ("30 2 * * *", 365.25),
+    ("0 0 * * *", 365.25),
+    ("*/30 1,2 * * 0", 4 * 52.18),
+    ("0-30/10 23,0 1-7 * *", 8 * 84),
+    ("0 */6 * * *", 4 * 365.25),
+    ("* 0 1 1 *", 60),
+    ("0 9 29 2 *", 0.25),
+]
+
+
+@pytest.mark.parametrize("timezone", ["Europe/Berlin", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"])
+@pytest.mark.parametrize(("expression", "a_year"), YEARS)
+def test_twenty_years_are_counted_as_they_come(expression, a_year, timezone):
+    timing, after, until = cron(expression, timezone), utc("1999-07-01 12:00"), utc("2019-07-01 12:00")
+
+    moments = list(occurrences(timing, after, until))
+
+    assert count(timing, after, until) == len(moments) == pytest.approx(20 * a_year, rel=0.02)
+    assert newest(timing, after, until, 10) == moments[-10:]
+    assert all(earlier < later for earlier, later in pairwise(moments))
+
+
+@st.composite
+def a_timing(draw) -> Timing:
+    match draw(st.integers(0, 4)):
+        case 0:
+            return Once(at=draw(st.floats(0, YEAR_10000, exclude_max=True)))
+        case 1:
+            return Every(anchor_at=draw(st.integers(0, int(YEAR_10000) - 1)), step_seconds=draw(st.integers(1, YEAR)))
+        case _:
+            return cron(draw(an_expression()).expression, draw(st.sampled_from(ODD_ZONES)))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(a_timing(), st.floats(0, YEAR_10000))
+def test_what_is_next_is_later_and_is_the_last_until_then(timing, t):
+    moment = next_after(timing, t)
+
+    if moment is not None:
+        assert t < moment < YEAR_10000
+        assert last_until(timing, moment, after=t) == moment
+        assert next_after(timing, math.nextafter(moment, 0)) == moment
+        assert count(timing, t, moment) == 1
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.integers(0, 1000), st.integers(1, 50), st.lists(st.floats(-100, 2000), min_size=2, max_size=2))
+def test_an_interval_is_its_grid(anchor, step, span):
+    timing, (after, until) = Every(anchor_at=anchor, step_seconds=step), sorted(span)
+    expected = [float(moment) for moment in range(anchor, 2001, step) if after < moment <= until]
+
+    assert list(occurrences(timing, after, until)) == expected
+    assert count(timing, after, until) == len(expected)
+    assert last_until(timing, until, after=after) == (expected[-1] if expected else None)
+    assert newest(timing, after, until, 3) == expected[-3:]
