@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import structlog
 
 from craftcore.actions.command import COMMAND
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.service import ScheduleService
+from craftcore.schedules.service import Put, ScheduleService
+
+log = structlog.get_logger(__name__)
 
 
 def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
@@ -32,6 +37,13 @@ def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[O
     if mistakes:
         raise ConfigInvalid("\n".join(mistakes))
     return declared
+
+
+def say_declared(puts: Iterable[Put]) -> None:
+    """Log what was declared and is not as it was."""
+    for put in puts:
+        if put.change != "unchanged":
+            log.info(f"schedule.{put.change}", schedule=put.schedule.id, next_at=put.schedule.next_at)
 
 
 def _spec(table: dict[str, Any]) -> ScheduleSpec:

@@ -2,7 +2,8 @@
 
 first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
 a second one               cancel it now; its attempts are given back
-SIGHUP                     read the configuration again; what cannot change while running waits for the next start
+SIGHUP                     read the configuration again: its schedules and log level count at once, what cannot change
+                           while running from the next start on
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from craftcore.app import App
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.daemon import logging
+from craftcore.daemon.declarations import declarations, say_declared
 from craftcore.daemon.running import only, running
 from craftcore.daemon.signals import watch_signals
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.daemon.systemd import Notifier
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
-from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound
+from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFull
+from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
@@ -39,7 +42,7 @@ log = structlog.get_logger(__name__)
 STATUS_SECONDS = 3.0
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
-RELOADABLE = "log.level"
+RELOADABLE = ("log.level", "schedule")
 
 
 def run(
@@ -104,6 +107,7 @@ class Daemon:
         self._engine: Engine | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopping = False
+        self._reload_asked = anyio.Event()
 
     async def serve(self, paused: bool, until_idle: bool) -> int:
         """Boot, run, drain. The exit code: 0, or 4 when it ran until idle and something failed for good."""
@@ -130,6 +134,7 @@ class Daemon:
         async with anyio.create_task_group() as beside:
             beside.start_soon(watchdog, self._notifier, engine.round_trip)
             beside.start_soon(self._report, engine, status)
+            beside.start_soon(self._reload_when_asked, engine)
             if until_idle:
                 beside.start_soon(self._leave_when_idle, engine)
             await anyio.sleep_forever()
@@ -201,23 +206,36 @@ class Daemon:
 
     def _on_reload(self) -> None:
         self._notifier.reloading()
-        logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
-        try:
-            self._take_over(self._load_config())
-        except ConfigInvalid as error:
-            log.error("config.refused", reason=error.message, kept="the settings as they were")
-        finally:
-            logging.set_level(self._config.log.level)
-        self._notifier.ready("reloaded")
+        self._reload_asked.set()
 
-    def _take_over(self, fresh: Config) -> None:
+    async def _reload_when_asked(self, engine: Engine) -> None:
+        while True:
+            await self._reload_asked.wait()
+            self._reload_asked = anyio.Event()
+            logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
+            try:
+                await self._take_over(engine, self._load_config())
+            except ConfigInvalid as error:
+                log.error("config.refused", reason=error.message, kept="the settings as they were")
+            except StorageFull as error:
+                log.error("reload.failed", reason=error.message, kept="the settings as they were")
+            finally:
+                logging.set_level(self._config.log.level)
+            self._notifier.ready("reloaded")
+
+    async def _take_over(self, engine: Engine, fresh: Config) -> None:
         changed = changed_keys(self._config, fresh)
         if not changed:
             log.info("config.unchanged")
             return
-        later = [key for key in changed if key != RELOADABLE]
-        log.info("config.changed", applied=[key for key in changed if key == RELOADABLE], at_next_start=later)
-        self._config = replace(self._config, log=replace(self._config.log, level=fresh.log.level))
+        if "schedule" in changed:
+            specs = declarations(self._app, fresh, self._core.schedules)[Origin.FILE]
+            say_declared(await engine.writer.commit(self._core.schedules.declare, Origin.FILE, specs))
+            engine.scheduler.ring()
+        applied = [key for key in changed if key in RELOADABLE]
+        log.info("config.changed", applied=applied, at_next_start=[key for key in changed if key not in applied])
+        level = replace(self._config.log, level=fresh.log.level)
+        self._config = replace(self._config, log=level, schedule=fresh.schedule)
 
 
 def changed_keys(old: Config, new: Config) -> list[str]:

@@ -19,7 +19,7 @@ from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.daemon.declarations import declarations
+from craftcore.daemon.declarations import declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
@@ -124,9 +124,7 @@ def _boot(
     core.close()
     reach(CutPoint.RECLAIM_COMMITTED)
     lock.write(database_id=boot.database_id, epoch=boot.epoch)
-    for put in puts:
-        if put.change != "unchanged":
-            log.info(f"schedule.{put.change}", schedule=put.schedule.id, next_at=put.schedule.next_at)
+    say_declared(puts)
     log.info(
         "engine.booted",
         epoch=boot.epoch,

@@ -169,6 +169,29 @@ def test_sighup_takes_a_new_log_level_and_says_what_must_wait(folder):
         until(lambda: failures() > before)
 
 
+def test_sighup_takes_over_the_schedules_of_the_file_at_once(folder):
+    settings = folder / "craftcore.toml"
+    settings.write_text("")
+    table = '[[schedule]]\nid = "often"\nworkflow = "greet"\nwhen = "{}"\n'
+
+    def reload(text):
+        settings.write_text(text)
+        daemon.signal(signal.SIGHUP)
+        daemon.hear("READY=1")
+        return [line for line in daemon.log.splitlines() if "config." in line][-1]
+
+    with a_daemon(folder, "app:app", "--config", "craftcore.toml") as daemon:
+        daemon.ready()
+
+        assert json.loads(reload(table.format("every 1s")))["applied"] == ["schedule"]
+        until(lambda: "greet you" in traced(folder))
+        assert "every weekday at 9am" in reload(table.format("every weekday"))
+        reload("")
+
+    [schedule] = craftcore(folder, "--json", "schedule", "list").json
+    assert (schedule["status"], schedule["reason"]) == ("DISABLED", "no longer declared in the configuration file")
+
+
 def test_the_watchdog_hears_from_an_engine_that_moves(folder):
     with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
         daemon.ready()

@@ -1,0 +1,106 @@
+"""The bug that started the project, through the command line and real daemons: late, then doubled, by each restart."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.processes import APP, a_daemon, craftcore, traced, until
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def settled(folder, schedule_id):
+    """The account of a schedule whose triggers are all settled."""
+    lines = craftcore(folder, "--json", "schedule", "history", schedule_id, "--limit", "1000").json
+    return [line for line in lines if line["trigger_status"] in ("DONE", None)]
+
+
+def a_restart(folder):
+    """How many seconds a daemon's start, its death and a command take on this machine today."""
+    began = time.monotonic()
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        daemon.kill()
+    craftcore(folder, "status")
+    return time.monotonic() - began
+
+
+def test_a_job_in_seconds_fires_once_on_time_however_often_the_daemon_is_killed_before(folder):
+    enough = 4 + 4 * a_restart(folder)
+    add = ("schedule", "add", "reminder", f"in {enough:.0f}s", "--workflow", "greet", "--payload", '{"name": "Ada"}')
+    added = craftcore(folder, "--json", *add)
+    assert added.code == 0, added.err
+    due_at = added.json["next_at"]
+    for _ in range(2):
+        with a_daemon(folder, "app:app") as daemon:
+            daemon.ready()
+            daemon.kill()
+        assert craftcore(folder, "--json", *add).json["next_at"] == due_at, "the same again moves nothing"
+    assert traced(folder) == []
+
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        until(lambda: traced(folder))
+        until(lambda: settled(folder, "reminder"))
+        daemon.kill()
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", "greet", "--wait", "60")
+
+    assert traced(folder) == ["greet Ada", "greet you"]
+    [line] = settled(folder, "reminder")
+    assert (line["outcome"], line["nominal_at"]) == ("fired", due_at)
+    again = craftcore(folder, *add)
+    assert (again.code, "remove it to use its id again" in again.err) == (1, True)
+
+
+def test_a_command_by_the_clock_needs_no_python_and_no_second_of_it_is_unaccounted_for(folder):
+    command = ("--", "sh", "-c", "echo x >> ran")
+    added = craftcore(folder, "schedule", "add", "often", "every 1s", "--overlap", "allow", *command)
+    assert added.code == 0, added.err
+    for _ in range(2):
+        ran = (folder / "ran").read_text().count("x") if (folder / "ran").exists() else 0
+        with a_daemon(folder) as daemon:
+            daemon.ready()
+            until(lambda ran=ran: (folder / "ran").exists() and (folder / "ran").read_text().count("x") > ran + 1)
+            daemon.kill()
+    assert craftcore(folder, "schedule", "pause", "often").code == 0
+    assert craftcore(folder, "run", "--until-idle").code == 0
+
+    lines = craftcore(folder, "--json", "schedule", "history", "often", "--limit", "1000").json[::-1]
+    first = craftcore(folder, "--json", "schedule", "show", "often").json["created_at"]
+    expected = int(first) + 1
+    for line in lines:
+        assert line["nominal_at"] == expected, json.dumps(lines)
+        assert line["last_at"] == expected + line["count"] - 1
+        expected += line["count"]
+    assert {line["trigger_status"] for line in lines if line["outcome"] == "fired"} == {"DONE"}
+
+
+def test_a_daemon_that_keeps_dying_holds_what_is_scheduled_until_a_person_looks(folder):
+    assert craftcore(folder, "schedule", "add", "s", "on startup", "--workflow", "greet").code == 0
+    for _ in range(6):
+        with a_daemon(folder, "app:app") as daemon:
+            daemon.ready()
+            daemon.kill()
+    before = len(traced(folder))
+
+    with a_daemon(folder, "app:app") as daemon:
+        assert "safe mode" in daemon.hear("READY=1")
+        assert craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", "60").code == 0
+        status = craftcore(folder, "status")
+        assert "6 unclean starts within 10 minutes" in status.out
+        assert "craftcore release" in status.out
+        assert traced(folder)[before:] == ["greet Ada"]
+
+        assert "safe mode" in craftcore(folder, "--json", "status").json["verdict"]
+        assert craftcore(folder, "release").code == 0
+        assert craftcore(folder, "schedule", "run-now", "s").code == 0
+        until(lambda: "greet you" in traced(folder)[before:])
