@@ -25,6 +25,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine import boot as booting
 from craftcore.engine.engine import Engine
+from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
@@ -110,7 +111,7 @@ def _boot(
             )
             puts[:] = [put for origin, specs in declared.items() for put in core.schedules.declare(tx, origin, specs)]
             if not boot.holds_schedules:
-                core.ticks.startup(tx)
+                tx.after_commit(say_ticked, core.ticks.startup(tx))
             return boot
 
     try:

@@ -142,7 +142,7 @@ class Engine:
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
         """Cancel a trigger; a running one at its next await."""
         await self.writer.commit(self._triggers.cancel, trigger_id, reason)
-        self.feeder.ring()
+        self.ring(schedules=True)  # an occurrence may have waited for it
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""

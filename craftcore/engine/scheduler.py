@@ -123,15 +123,8 @@ class Scheduler:
         if self.held is not (ticked is None):
             self.held = ticked is None
             log.warning("schedules.held" if self.held else "schedules.going_on")
-        if ticked is None:
-            return
-        for schedule_id, run in ticked.skipped:
-            log.info("schedule.skipped", schedule=schedule_id, count=run.count, reason=run.reason)
-        for placed in ticked.placed:
-            if placed.outcome is Outcome.SKIPPED:
-                log.info("schedule.skipped", schedule=placed.schedule_id, count=1, reason=placed.reason)
-        for schedule_id, reason in ticked.disabled:
-            log.error("schedule.disabled", schedule=schedule_id, reason=reason)
+        if ticked is not None:
+            say_ticked(ticked)
 
     def _read(self) -> Reading:
         return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
@@ -141,3 +134,14 @@ class Scheduler:
         wait = RECHECK_SECONDS if next_at is None else min(RECHECK_SECONDS, next_at - self._clock.now())
         with anyio.move_on_after(max(0.0, wait)):
             await self._rung.wait()
+
+
+def say_ticked(ticked: Ticked) -> None:
+    """Log what did not fire, and why."""
+    for schedule_id, run in ticked.skipped:
+        log.info("schedule.skipped", schedule=schedule_id, count=run.count, reason=run.reason)
+    for placed in ticked.placed:
+        if placed.outcome is Outcome.SKIPPED:
+            log.info("schedule.skipped", schedule=placed.schedule_id, count=1, reason=placed.reason)
+    for schedule_id, reason in ticked.disabled:
+        log.error("schedule.disabled", schedule=schedule_id, reason=reason)

@@ -21,8 +21,9 @@ from cronsim import CronSim, CronSimError
 
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules import words
-from craftcore.schedules.occurrences import moment_of, next_after
+from craftcore.schedules.occurrences import next_after
 from craftcore.schedules.timing import Cron, Once, Startup, Timing
+from craftcore.schedules.zones import moment_of
 
 FORMS = (
     "immediate, in 10m, at 3pm [today|tomorrow], tomorrow at 9am, 2026-12-01T09:00Z, every 2h, every day at 7am, "
@@ -69,7 +70,7 @@ def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, pas
     """What `text` means if declared at `now`, in the IANA zone `timezone`.
 
     `zone_given`: somebody chose that zone, so an ISO moment without one is read in it; else it is refused.
-    `past_allowed`: an ISO moment before `now` is no mistake. Everything else that has passed is.
+    `past_allowed`: an ISO moment or a time of today that has passed is no mistake.
     Raises ScheduleInvalid, with what is wrong and the supported forms, or for an unknown zone.
     """
     zone = check_zone(timezone)
@@ -122,7 +123,7 @@ def _read(written: str, now: float, zone: ZoneInfo, zone_given: bool, past_allow
         return _moment(spoken.removeprefix("at "), now, zone if zone_given else None, past_allowed)
     if _CRON.fullmatch(spoken):
         return _cron(written, now, zone)
-    return words.read(spoken, now=now, zone=zone)
+    return words.read(spoken, now=now, zone=zone, past_allowed=past_allowed)
 
 
 def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) -> Once:

@@ -40,6 +40,10 @@ class Firing:
         self._triggers = triggers
         self._store = store
 
+    def check(self, schedule: Schedule) -> None:
+        """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""
+        self._triggers.accept(self._spec(schedule, 0.0, None))
+
     def place(
         self,
         tx: Transaction,
@@ -78,10 +82,12 @@ class Firing:
         self._store.unbuffer(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
         return placed
 
-    def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
-        """What waits for an earlier occurrence will not fire."""
-        for line in self._store.buffered(tx, schedule.id):
+    def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str) -> int:
+        """What waits for an earlier occurrence will not fire; how many of them had been counted as runs."""
+        waiting = self._store.buffered(tx, schedule.id)
+        for line in waiting:
             self._store.unbuffer(tx, line, Outcome.SKIPPED, of=reason)
+        return sum(line.cause in (Cause.TIME, Cause.STARTUP) for line in waiting)
 
     def skip(self, tx: Transaction, schedule: Schedule, run: Skipped) -> None:
         """Account for a run of occurrences that do not fire."""
@@ -113,8 +119,14 @@ class Firing:
         at = nominal_at
         if cause is Cause.TIME or cause is Cause.BACKFILL:
             at += jitter(schedule.id, nominal_at, schedule.jitter)
+        spec = self._spec(schedule, at, _key(schedule, nominal_at, cause))
+        return self._triggers.emit_scheduled(
+            tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
+        )
+
+    def _spec(self, schedule: Schedule, at: float, dedup_key: str | None) -> TriggerSpec:
         priority = ONE_TIME_PRIORITY if schedule.is_one_time else None
-        spec = TriggerSpec(
+        return TriggerSpec(
             workflow=schedule.workflow,
             payload=json.loads(schedule.payload_json),
             source=TriggerSource.SCHEDULED,
@@ -124,10 +136,7 @@ class Firing:
             session_id=schedule.session_id,
             description=schedule.description,
             max_attempts=schedule.max_attempts,
-            dedup_key=_key(schedule, nominal_at, cause),
-        )
-        return self._triggers.emit_scheduled(
-            tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
+            dedup_key=dedup_key,
         )
 
     def _account(self, tx: Transaction, schedule: Schedule, cause: Cause, placed: Placed) -> Placed:

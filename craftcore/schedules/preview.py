@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from craftcore.schedules.occurrences import is_wildcard, match_after, offset_at, zone_named
+from craftcore.schedules.cron import is_wildcard, match_after
 from craftcore.schedules.timing import Cron, Timing
+from craftcore.schedules.zones import offset_at, zone_named
 
 
 def note(timing: Timing, t: float) -> str | None:
     """Why `t`, an occurrence of cron, is not the plain time its fields name. None when it is, and for other timings.
 
-    A fixed time that a gap skips comes at the first instant after the gap; see `occurrences`.
+    A fixed time that a gap skips comes at the first instant after the gap; see `cron`.
     """
     if not isinstance(timing, Cron):
         return None

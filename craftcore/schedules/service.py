@@ -278,10 +278,9 @@ class ScheduleService:
 
     def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
         """Nothing of it fires any more, nor what waits for an earlier occurrence."""
-        self._firing.drop_buffered(tx, schedule, reason)
-        return self._write(
-            tx, replace(schedule, status=status, reason=reason, next_at=None, updated_at=tx.now), "changed"
-        ).schedule
+        runs = schedule.runs - self._firing.drop_buffered(tx, schedule, reason)
+        stopped = replace(schedule, status=status, reason=reason, runs=runs, next_at=None, updated_at=tx.now)
+        return self._write(tx, stopped, "changed").schedule
 
     def _write(self, tx: Transaction, schedule: Schedule, change: Change) -> Put:
         self._store.put(tx, schedule)

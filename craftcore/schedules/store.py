@@ -165,17 +165,22 @@ class ScheduleStore:
         )
         return changed == 1
 
-    def disable(self, tx: Transaction, schedule_id: str, reason: str) -> bool:
+    def disable(self, tx: Transaction, schedule_id: str, reason: str, *, runs: int) -> bool:
         """Stop one that cannot go on, without reading what may be wrong in it. False when it is not active."""
         changed = tx.run(
             """
             UPDATE schedules
-               SET status = 'DISABLED', reason = :reason, next_at = NULL, updated_at = :now
+               SET status     = 'DISABLED',
+                   reason     = :reason,
+                   runs       = :runs,
+                   next_at    = NULL,
+                   updated_at = :now
              WHERE id = :id
                AND status = 'ACTIVE'
             """,
             id=schedule_id,
             reason=reason,
+            runs=runs,
             now=tx.now,
         )
         return changed == 1

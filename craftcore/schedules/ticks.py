@@ -9,7 +9,7 @@ from craftcore.schedules.changes import spent
 from craftcore.schedules.firing import Firing, Placed
 from craftcore.schedules.model import Cause, Outcome, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick import Skipped, decide
+from craftcore.schedules.tick import Decision, Skipped, decide
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.service import TriggerService
 
@@ -52,29 +52,42 @@ class TickService:
         for line in ready:
             schedule = self._store.get(tx, line.schedule_id)
             assert schedule is not None, line
-            ticked.placed.append(self._firing.fire_buffered(tx, schedule, line))
+            if self._can_go_on(tx, schedule, ticked) is not None:
+                ticked.placed.append(self._firing.fire_buffered(tx, schedule, line))
         for schedule in due:
-            try:
-                self._account(tx, schedule, ticked)
-            except (CraftcoreError, ValueError, OverflowError) as error:
-                # a zone that is gone, a payload over a limit that was lowered, a damaged row
-                reason = f"cannot go on: {error}"
-                self._store.disable(tx, schedule.id, reason)
-                ticked.disabled.append((schedule.id, reason))
+            if (decision := self._can_go_on(tx, schedule, ticked)) is not None:
+                self._account(tx, schedule, decision, ticked)
         ticked.next_at = self._store.next_at(tx)
         return ticked
 
-    def startup(self, tx: Transaction) -> None:
+    def startup(self, tx: Transaction) -> Ticked:
         """Fire what is to run whenever a daemon starts."""
+        ticked = Ticked()
         for schedule in self._store.at_startup(tx):
             if schedule.high_water_at > tx.now or (schedule.until_at is not None and schedule.until_at < tx.now):
                 continue
+            if self._can_go_on(tx, schedule, ticked) is None:
+                continue
             placed = self._firing.place(tx, schedule, tx.now, Cause.STARTUP)
+            ticked.placed.append(placed)
             if placed.outcome is not Outcome.SKIPPED:
                 self._advance(tx, schedule, runs=1, last=tx.now, high_water_at=tx.now, next_at=None)
+        return ticked
 
-    def _account(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> None:
-        decision = decide(schedule, tx.now)
+    def _can_go_on(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> Decision | None:
+        """What is to be accounted for, decided and checked before anything is written; None when that is not possible:
+        a zone that is gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
+        try:
+            self._firing.check(schedule)
+            return decide(schedule, tx.now)
+        except (CraftcoreError, ValueError, OverflowError) as error:
+            reason = f"cannot go on: {error}"
+        runs = self._firing.drop_buffered(tx, schedule, reason)
+        self._store.disable(tx, schedule.id, reason, runs=schedule.runs - runs)
+        ticked.disabled.append((schedule.id, reason))
+        return None
+
+    def _account(self, tx: Transaction, schedule: Schedule, decision: Decision, ticked: Ticked) -> None:
         for run in decision.skipped:
             self._firing.skip(tx, schedule, run)
             ticked.skipped.append((schedule.id, run))

@@ -12,8 +12,8 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from craftcore.clock import YEAR_10000
-from craftcore.schedules.occurrences import moment_of, offset_at
 from craftcore.schedules.timing import Cron, Every, Once, Timing
+from craftcore.schedules.zones import moment_of, offset_at
 
 LONGEST_STEP = 10 * 366 * 86_400
 """Ten years, in seconds: nobody means a longer interval."""
@@ -52,8 +52,8 @@ class Unreadable(Exception):
     """What the words cannot mean, as a clause: `parse` makes the sentence."""
 
 
-def read(words: str, *, now: float, zone: ZoneInfo) -> Timing:
-    """The timing that these words name. Raises Unreadable."""
+def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) -> Timing:
+    """The timing that these words name. `past_allowed`: a time of today may have passed. Raises Unreadable."""
     first, _, rest = words.partition(" ")
     match first:
         case "immediate" | "now" if not rest:
@@ -62,11 +62,11 @@ def read(words: str, *, now: float, zone: ZoneInfo) -> Timing:
             return once(now + float(span(rest)))
         case "at":
             clock, day = _cut_day(rest)
-            return _at(clock, day, now, zone)
+            return _at(clock, day, now, zone, past_allowed)
         case "today" | "tomorrow":
             if not rest.startswith("at "):
                 raise Unreadable(f"add a time of day: {first} at 9am")
-            return _at(rest.removeprefix("at "), first, now, zone)
+            return _at(rest.removeprefix("at "), first, now, zone, past_allowed)
         case "every":
             return _every(rest, now, zone)
         case _:
@@ -129,20 +129,19 @@ def _cut_day(words: str) -> tuple[str, str | None]:
     return (clock, last) if last in ("today", "tomorrow") else (words, None)
 
 
-def _at(clock: str, day: str | None, now: float, zone: ZoneInfo) -> Once:
+def _at(clock: str, day: str | None, now: float, zone: ZoneInfo, past_allowed: bool) -> Once:
     hour, minute = time_of_day(clock)
     if now >= YEAR_10000 - 2 * _DAY:
         raise Unreadable("the calendar ends with the year 9999")
     today = (int(now) + offset_at(zone, int(now))) // _DAY
 
     def on(date: int) -> float:
-        wall = date * _DAY + hour * 3600 + minute * 60
-        return float(moment_of(zone, wall)) if wall < YEAR_10000 else YEAR_10000
+        return float(moment_of(zone, date * _DAY + hour * 3600 + minute * 60))
 
     if day == "tomorrow":
         return once(on(today + 1))
     at = on(today)
-    if at >= now:
+    if at >= now or (day == "today" and past_allowed):
         return once(at)
     if day == "today":
         shown = datetime.fromtimestamp(now, zone)

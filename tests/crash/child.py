@@ -188,7 +188,7 @@ def forgive(db: Path) -> bool:
     connection.set_busy_timeout(5000)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the boot is to find the WAL as the dead left it
     try:
-        if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('facts', 'epochs')").get == 2:
+        if connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('facts', 'epochs')").get != 2:
             return False
         connection.execute(
             """

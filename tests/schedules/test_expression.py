@@ -375,7 +375,7 @@ def test_the_first_and_the_last_local_moment_of_the_calendar_are_read():
     assert read("9999-12-31 23:59:59", timezone="UTC", zone_given=True) == Once(at=YEAR_10000 - 1)
 
 
-@pytest.mark.parametrize("text", ["at 3pm", "tomorrow at 9am", "in 2d", "2026-12-01T09:00Z"])
+@pytest.mark.parametrize("text", ["at 3pm", "tomorrow at 9am", "in 1s", "2026-12-01T09:00Z"])
 def test_at_the_end_of_the_calendar_nothing_comes_any_more(text):
     with pytest.raises(ScheduleInvalid, match=r"the calendar ends|not a moment between|has passed"):
         read(text, now=YEAR_10000 - 1)
@@ -385,10 +385,10 @@ def test_an_iso_moment_equal_to_now_has_not_passed():
     assert read("2026-06-10T12:34:56.5Z") == Once(at=NOW)
 
 
-def test_a_declared_iso_moment_may_have_passed_and_nothing_else():
+def test_a_declared_moment_may_have_passed():
     assert read("2020-01-01T00:00Z", past_allowed=True) == Once(at=utc("2020-01-01 00:00"))
-    with pytest.raises(ScheduleInvalid, match="9am today has passed"):
-        read("today at 9am", past_allowed=True)
+    assert read("today at 9am", past_allowed=True) == read("at 9am today", past_allowed=True)
+    assert read("today at 9am", past_allowed=True) == Once(at=utc("2026-06-10 07:00"))
     with pytest.raises(ScheduleInvalid, match="not a moment between the years 1970 and 9999"):
         read("1969-12-31T23:59Z", past_allowed=True)
 
@@ -399,6 +399,8 @@ WRONG_ZONES = {
     "Berlin": "did you mean Europe/Berlin?",
     "Mars/Olympus_Mons": "is unknown; use an IANA name",
     "Europe": "time zone 'Europe' is unknown",
+    "leapseconds": "time zone 'leapseconds' is unknown",
+    "SECURITY": "time zone 'SECURITY' is unknown",
     "": "time zone '' must be an IANA name such as Europe/Berlin or UTC",
     " ": "must be an IANA name",
     "UTC ": "must be an IANA name",

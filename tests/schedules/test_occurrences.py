@@ -88,6 +88,15 @@ def test_a_gap_that_does_not_end_on_a_minute_is_left_at_its_first_second():
     assert next_after(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-05 12:00")) == utc("1972-01-06 00:44:30")
 
 
+def test_what_is_counted_up_to_the_second_copy_of_an_hour_is_what_came_in_the_first():
+    """Berlin, from noon of the day before until 02:20 for the second time."""
+    timing, after, until = cron("0,15,30,45 2 * * *", "Europe/Berlin"), utc("2026-10-24 12:00"), utc("2026-10-25 01:20")
+
+    assert coming(timing, "2026-10-24 12:00", 4)[-1] == "2026-10-25T00:45Z"
+    assert count(timing, after, until) == 4
+    assert last_until(timing, until, after=after) == utc("2026-10-25 00:45")
+
+
 # Apia skipped the whole of 30 December 2011: what was fixed for that day comes at the first instant of the 31st.
 
 
@@ -189,7 +198,7 @@ def test_a_span_that_is_empty_or_runs_backward_has_no_occurrences(timing):
 
 
 @pytest.mark.parametrize("timing", EACH_KIND, ids=str)
-@pytest.mark.parametrize("days", [0, 1, 2, 3, 400])
+@pytest.mark.parametrize("days", [0, 1, 2, 3])
 def test_nothing_comes_after_the_year_9999(timing, days):
     near = YEAR_10000 - days * DAY - 90
     last = last_until(timing, math.inf, after=near)
@@ -198,7 +207,7 @@ def test_nothing_comes_after_the_year_9999(timing, days):
     assert last is None or near < last < YEAR_10000
     assert last is None or next_after(timing, last) is None
     assert next_after(timing, YEAR_10000) is None
-    assert count(timing, YEAR_10000 - 4 * DAY, math.inf) == count(timing, YEAR_10000 - 4 * DAY, YEAR_10000)
+    assert count(timing, near, math.inf) == len(list(islice(occurrences(timing, near, math.inf), 300_000)))
 
 
 @pytest.mark.parametrize(

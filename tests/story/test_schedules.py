@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 import pytest
 
@@ -61,15 +62,25 @@ def test_a_job_in_seconds_fires_once_on_time_however_often_the_daemon_is_killed_
     assert (again.code, "remove it to use its id again" in again.err) == (1, True)
 
 
+def runs(folder):
+    """How often the command ran."""
+    path = folder / "ran"
+    return path.read_text().count("x") if path.exists() else 0
+
+
+def ran_more_often_than(folder, times):
+    return runs(folder) > times
+
+
 def test_a_command_by_the_clock_needs_no_python_and_no_second_of_it_is_unaccounted_for(folder):
     command = ("--", "sh", "-c", "echo x >> ran")
     added = craftcore(folder, "schedule", "add", "often", "every 1s", "--overlap", "allow", *command)
     assert added.code == 0, added.err
     for _ in range(2):
-        ran = (folder / "ran").read_text().count("x") if (folder / "ran").exists() else 0
+        ran = runs(folder)
         with a_daemon(folder) as daemon:
             daemon.ready()
-            until(lambda ran=ran: (folder / "ran").exists() and (folder / "ran").read_text().count("x") > ran + 1)
+            until(partial(ran_more_often_than, folder, ran + 1))
             daemon.kill()
     assert craftcore(folder, "schedule", "pause", "often").code == 0
     assert craftcore(folder, "run", "--until-idle").code == 0

@@ -1,0 +1,78 @@
+"""Schedules that cannot go on, and runs that were dropped: what the campaign and the simulated year made us look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from craftcore.app import App
+from craftcore.config import Config, TriggerSettings
+from craftcore.daemon.running import running
+from craftcore.schedules.model import Overlap, ScheduleStatus
+from tests.schedules.life import account, put, run_all, stored, tick, triggers
+from tests.virtual import VirtualClock, VirtualCore
+
+TOO_LARGE = {"text": "x" * 5000}
+SMALLER = replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))
+
+
+def with_a_smaller_limit(core: VirtualCore, clock: VirtualClock) -> VirtualCore:
+    return VirtualCore(core.database.path, clock, SMALLER)
+
+
+def test_what_a_tick_could_not_fire_is_accounted_for_once_when_its_schedule_goes_on(core, clock):
+    put(core, payload=TOO_LARGE)
+    clock.advance(hours=3)
+    lower = with_a_smaller_limit(core, clock)
+    tick(lower)
+    assert stored(core).status is ScheduleStatus.DISABLED
+
+    lower.do(lower.schedules.resume, "job")
+
+    assert sum(line[2] for line in account(core)) == 3
+
+
+def test_one_that_waits_and_cannot_fire_any_more_stops_its_schedule_and_no_other(core, clock):
+    put(core, id="large", payload=TOO_LARGE)
+    put(core, id="sound", overlap=Overlap.ALLOW)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+    run_all(core)
+    clock.advance(hours=1)
+
+    ticked = tick(with_a_smaller_limit(core, clock))
+
+    assert [placed.schedule_id for placed in ticked.placed if placed.trigger_id] == ["sound"]
+    assert stored(core, "large").status is ScheduleStatus.DISABLED
+
+
+@pytest.mark.anyio
+async def test_one_that_cannot_be_fired_at_a_start_does_not_keep_the_daemon_from_starting(tmp_path):
+    clock = VirtualClock()
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    put(core, when="on startup", payload=TOO_LARGE)
+    core.close()
+
+    async with running(App("test"), tmp_path / "agent.db", SMALLER, clock):
+        pass
+
+    assert stored(core).status is ScheduleStatus.DISABLED
+
+
+def test_an_occurrence_that_a_pause_took_out_of_the_line_is_none_of_the_runs(core, clock):
+    put(core, max_runs=3)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+    core.do(core.schedules.pause, "job")
+    run_all(core)
+    core.do(core.schedules.resume, "job")
+
+    for _ in range(5):
+        clock.advance(hours=1)
+        tick(core)
+        run_all(core)
+
+    assert len(triggers(core)) == 3
