@@ -17,9 +17,9 @@ from craftcore.cli.schedule_preview import preview
 from craftcore.cli.schedule_text import document, understood, what_comes
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
-from craftcore.schedules.store import ScheduleStore
 from craftcore.triggers.declared import refuse_unknown
 
 CAN_BE_UNSET = (
@@ -141,7 +141,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
         after = core.schedules.pause(tx, before.id, reason)
-        live = ScheduleStore().live_trigger(tx, before.id)
+        live = AccountStore().live_trigger(tx, before.id)
     if session.json:
         session.out.document(document(after))
     elif before.status is ScheduleStatus.PAUSED:
@@ -169,7 +169,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
         after = core.schedules.resume(tx, before.id)
-        newest = ScheduleStore().history(tx, before.id, 1)
+        newest = AccountStore().history(tx, before.id, 1)
         now = tx.now
     if session.json:
         session.out.document(document(after))
@@ -194,7 +194,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     core = session.core()
     with core.reading() as reader:
         whole = the_schedule(reader, schedule_id).id
-        waiting = len(ScheduleStore().unstarted_triggers(reader, whole))
+        waiting = len(AccountStore().unstarted_triggers(reader, whole))
     # A script named it, and its history stays; a person at a terminal may have meant another one.
     confirm(
         yes or not sys.stdin.isatty(),
@@ -203,7 +203,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     with session.changing(core) as tx:
         cancelled = core.schedules.remove(tx, whole)
         removed = the_schedule(tx, whole, removed=True)
-        live = ScheduleStore().live_trigger(tx, whole)
+        live = AccountStore().live_trigger(tx, whole)
     if session.json:
         session.out.document({**document(removed), "cancelled": cancelled})
         return

@@ -14,6 +14,7 @@ from craftcore.cli.schedule_ids import the_schedule, whole_schedule_id
 from craftcore.cli.schedule_text import document, wall, wall_and_utc, what_comes
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.store import ScheduleStore
@@ -34,7 +35,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     with session.changing(core) as tx:
         whole = whole_schedule_id(tx, schedule_id)
         placed = core.schedules.run_now(tx, whole)
-        live = ScheduleStore().live_trigger(tx, whole)
+        live = AccountStore().live_trigger(tx, whole)
         obstacles = list(_obstacles(tx))
     waits_for = live if placed.outcome is Outcome.BUFFERED else None
     if session.json:

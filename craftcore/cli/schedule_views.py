@@ -15,6 +15,7 @@ from craftcore.cli.schedule_preview import coming, print_moments
 from craftcore.cli.schedule_text import document, next_firing, understood, wall, what_comes
 from craftcore.cli.session import Session
 from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.timing import Startup
@@ -69,8 +70,8 @@ def show(session: Session, /, schedule_id: str) -> None:
     now, store = core.clock.now(), ScheduleStore()
     with core.reading() as reader:
         schedule = the_schedule(reader, schedule_id, removed=True)
-        live = store.live_trigger(reader, schedule.id)
-        account = [_line(reader, line) for line in store.history(reader, schedule.id, HISTORY_SHOWN)]
+        live = AccountStore().live_trigger(reader, schedule.id)
+        account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, HISTORY_SHOWN)]
         ahead = schedule.id in {one.id for one in store.ahead(reader, now)}
     try:
         moments = coming(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
@@ -107,7 +108,7 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
     """What became of its occurrences, newest first."""
     with session.core().reading() as reader:
         schedule = the_schedule(reader, schedule_id, removed=True)
-        account = [_line(reader, line) for line in ScheduleStore().history(reader, schedule.id, limit)]
+        account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, limit)]
     if session.json:
         session.out.document(account)
     else:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
-from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick import Skipped, jitter
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Emitted, TriggerSource, TriggerSpec
@@ -36,9 +36,9 @@ class Placed:
 class Firing:
     """Fires occurrences through `emit`, and keeps the account."""
 
-    def __init__(self, triggers: TriggerService, store: ScheduleStore) -> None:
+    def __init__(self, triggers: TriggerService) -> None:
         self._triggers = triggers
-        self._store = store
+        self._store = AccountStore()
 
     def check(self, schedule: Schedule) -> None:
         """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""

@@ -14,6 +14,7 @@ from typing import Literal
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
 from craftcore.schedules.acceptance import accept, check_names
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import MISSED, edited, fresh, going_on, reanchored, timing_changed
 from craftcore.schedules.expression import parse
 from craftcore.schedules.firing import Firing, Placed
@@ -54,7 +55,7 @@ class ScheduleService:
         self._clock = clock
         self._triggers = triggers
         self._store = ScheduleStore()
-        self._firing = Firing(triggers, self._store)
+        self._firing = Firing(triggers)
 
     # Declare
 
@@ -190,7 +191,7 @@ class ScheduleService:
             raise StateRefused(
                 f"schedule {schedule_id} is declared in {_place_of(schedule.origin)}: remove it there, or pause it"
             )
-        cancelled = self._store.unstarted_triggers(tx, schedule_id)
+        cancelled = AccountStore().unstarted_triggers(tx, schedule_id)
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
         self._stop(tx, schedule, ScheduleStatus.REMOVED, "removed")

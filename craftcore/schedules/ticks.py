@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from craftcore.errors import CraftcoreError
+from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import spent
 from craftcore.schedules.firing import Firing, Placed
 from craftcore.schedules.model import Cause, Outcome, Overlap, Schedule, ScheduleStatus
@@ -41,12 +42,13 @@ class TickService:
 
     def __init__(self, triggers: TriggerService, *, batch: int = 100) -> None:
         self._store = ScheduleStore()
-        self._firing = Firing(triggers, self._store)
+        self._accounts = AccountStore()
+        self._firing = Firing(triggers)
         self._batch = batch
 
     def tick(self, tx: Transaction) -> Ticked:
         """Fire what waited for an earlier occurrence, then account for what has come due."""
-        ready = self._store.ready(tx, self._batch)
+        ready = self._accounts.ready(tx, self._batch)
         due = self._store.due(tx, tx.now, self._batch)
         ticked = Ticked(more=self._batch in (len(ready), len(due)))
         for line in ready:

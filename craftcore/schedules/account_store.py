@@ -1,0 +1,153 @@
+"""The only SQL of the account: what became of each occurrence, and which triggers of a schedule are not settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from craftcore.canonical import canonical
+from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+
+class AccountStore:
+    """Rows of `schedule_occurrences`. Holds nothing."""
+
+    def insert(self, tx: Transaction, line: Occurrence) -> bool:
+        """Add a line; its `seq` is assigned here. False when this occurrence fired or is buffered already."""
+        changed = tx.run(
+            """
+            INSERT INTO schedule_occurrences (
+                schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at
+            ) VALUES (
+                :schedule_id, :generation, :cause, :nominal_at, :last_at, :count, :outcome, :reason, :trigger_id,
+                :decided_at
+            )
+            ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
+            """,
+            **{name: value for name, value in asdict(line).items() if name != "seq"},
+        )
+        return changed == 1
+
+    def standing(self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[Cause]) -> Occurrence | None:
+        """The line of this moment that fired or waits, for one of these causes; None when there is none.
+
+        A one-time schedule whose id is used again may come at the same moment again; a slot of a recurring one not.
+        """
+        row = tx.one(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND nominal_at = :nominal_at
+               AND outcome <> 'skipped'
+               AND cause IN (SELECT value FROM json_each(:causes))
+               AND (generation = :generation OR NOT :one_time)
+             LIMIT 1
+            """,
+            id=schedule.id,
+            nominal_at=nominal_at,
+            causes=canonical(list(causes)),
+            generation=schedule.generation,
+            one_time=schedule.is_one_time,
+        )
+        return occurrence_of(row) if row else None
+
+    def unbuffer(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
+        """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""
+        changed = tx.run(
+            """
+            UPDATE schedule_occurrences
+               SET outcome    = :outcome,
+                   trigger_id = CASE WHEN :outcome = 'fired' THEN :of END,
+                   reason     = CASE WHEN :outcome = 'fired' THEN reason ELSE :of END,
+                   decided_at = :now
+             WHERE seq = :seq
+               AND outcome = 'buffered'
+            """,
+            seq=line.seq,
+            outcome=outcome,
+            of=of,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
+        """What waits for an earlier occurrence of this schedule, oldest first."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND outcome = 'buffered'
+             ORDER BY nominal_at
+            """,
+            id=schedule_id,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
+        """The oldest buffered occurrence of each schedule none of whose triggers is live any more."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences AS waiting
+             WHERE outcome = 'buffered'
+               AND nominal_at = (SELECT min(nominal_at)
+                                   FROM schedule_occurrences
+                                  WHERE schedule_id = waiting.schedule_id
+                                    AND outcome = 'buffered')
+               AND NOT EXISTS (SELECT 1
+                                 FROM triggers
+                                WHERE triggers.schedule_id = waiting.schedule_id
+                                  AND triggers.schedule_id IS NOT NULL
+                                  AND triggers.status IN ('PENDING', 'CLAIMED'))
+             LIMIT :limit
+            """,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
+        """The newest lines of the account, newest first."""
+        rows = tx.all(
+            "SELECT * FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq DESC LIMIT :limit",
+            id=schedule_id,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
+        """A trigger of this schedule that is not settled; None when there is none."""
+        found: str | None = tx.value(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found
+
+    def unstarted_triggers(self, tx: Reader, schedule_id: str) -> list[str]:
+        """The ids of its triggers that are accepted and have not started."""
+        rows = tx.all(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+            """,
+            id=schedule_id,
+        )
+        return [row["id"] for row in rows]
+
+
+def occurrence_of(row: Row) -> Occurrence:
+    """The model of a line of the account."""
+    return Occurrence(**{**row, "cause": Cause(row["cause"]), "outcome": Outcome(row["outcome"])})
