@@ -10,6 +10,7 @@ NAMES = {
     "cost": "statements, commits and loop hops per trigger; depends on no machine",
     "latency": "from another process's emit to the handler, and what an idle daemon burns",
     "fairness": "a bulk producer and a saturated daemon on one file: who waits how long",
+    "schedules": "a tick among 100, 10,000 and 100,000 schedules, a thousand due at once, a year of seconds",
     "boot": "from process start to the first handler, with and without a million settled rows",
 }
 

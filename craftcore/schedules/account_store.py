@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 
 from craftcore.canonical import canonical
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
 from craftcore.storage.transaction import Reader, Row, Transaction
+
+_INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
 
 
 class AccountStore:
@@ -25,7 +27,7 @@ class AccountStore:
             )
             ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
             """,
-            **{name: value for name, value in asdict(line).items() if name != "seq"},
+            **{name: getattr(line, name) for name in _INSERTED},
         )
         return changed == 1
 

@@ -81,7 +81,14 @@ class ScheduleStore:
     def due(self, tx: Reader, now: float, limit: int) -> list[Schedule]:
         """Those whose next occurrence has come, the longest waiting first."""
         rows = tx.all(
-            "SELECT * FROM schedules WHERE next_at IS NOT NULL AND next_at <= :now ORDER BY next_at, id LIMIT :limit",
+            """
+            SELECT *
+              FROM schedules
+             WHERE next_at IS NOT NULL
+               AND next_at <= :now
+             ORDER BY next_at, rowid
+             LIMIT :limit
+            """,
             now=now,
             limit=limit,
         )

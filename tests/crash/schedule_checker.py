@@ -1,0 +1,306 @@
+"""The independent checker of schedules: plain SQL, text files and an arithmetic of its own; none of craftcore's code.
+
+Every schedule of the campaign comes at `origin + n * step`, intervals from their anchor, `*/5` from 1970 on, so an
+occurrence is a whole number, and the account of a schedule must name each number once, from the first to the mark.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import floor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+FIVE_MINUTES = 300
+
+DROPPED = ("paused at ", "removed", "no longer declared", "its schedule was changed", "fired before")
+"""Why one that waited may never fire."""
+
+Row = dict[str, Any]
+Generation = tuple[str, int]
+"""(schedule id, generation)"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """What the checker found in one folder. `lost` and `doubled` count occurrences, `triggers` those that fired."""
+
+    occurrences: int = 0
+    triggers: int = 0
+    one_time: int = 0
+    skipped: int = 0
+    poisoned: int = 0
+    run_again: int = 0
+    forgotten: int = 0
+    lost: int = 0
+    doubled: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Grid(NamedTuple):
+    """All moments of a schedule; `first` is the number of the first that was to be accounted for."""
+
+    origin: int
+    step: int
+    first: int
+
+    def number(self, moment: float) -> int:
+        """Of the newest at or before that moment."""
+        return floor((moment - self.origin) / self.step)
+
+    def moment(self, number: int) -> float:
+        return float(self.origin + number * self.step)
+
+
+def check(folder: Path) -> Verdict:
+    """Compare the database with what must have come, and with what the journals say ran. Call it after a LAST life."""
+    connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return _Check(folder, connection).verdict
+    finally:
+        connection.close()
+
+
+class _Check:
+    def __init__(self, folder: Path, connection: apsw.Connection) -> None:
+        self.folder = folder
+        self.connection = connection
+        self.verdict = Verdict()
+        self.schedules = {row["id"]: row for row in self.rows("SELECT * FROM schedules")}
+        self.triggers = {row["id"]: row for row in self.rows("SELECT * FROM triggers WHERE schedule_id IS NOT NULL")}
+        self.account = self.rows("SELECT * FROM schedule_occurrences ORDER BY schedule_id, generation, nominal_at, seq")
+        self.deleted = {id: (status, " ".join(reason)) for id, status, *reason in self.lines("deleted")}
+        self.ran = [(words[1], words[2], float(words[3])) for words in self.lines("ran") if words[0] == "+"]
+        self.declared = {(id, int(generation)): words for id, generation, *words in self.lines("declared")}
+        self.now, _, _ = struct.unpack("<ddd", (folder / "clock").read_bytes())
+        self.timings: dict[Generation, tuple[str, str]] = {}
+        self.marks: dict[Generation, float] = {}
+        self.file_is_sound()
+        self.no_mark_and_no_anchor_ever_moved_back()
+        self.each_occurrence_is_accounted_for_once()
+        self.each_that_fired_has_one_trigger_of_its_own()
+        self.each_trigger_ran_and_settled()
+        self.one_time_jobs_fired_once()
+        self.each_start_fired_what_is_for_a_start()
+        self.runs_are_counted()
+
+    def file_is_sound(self) -> None:
+        for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
+            found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
+            self.blame(f"{pragma}: {found}" for _ in found[:1])
+
+    def no_mark_and_no_anchor_ever_moved_back(self) -> None:
+        written = ("id", "generation", "high_water_at", "anchor_at", "step_seconds")
+        now = [[str(row[name]) for name in written] for row in self.schedules.values()]
+        for id, number, mark, anchor, step in [*(words[1:] for words in self.lines("marks")), *now]:
+            key = (id, int(number))
+            if float(mark) < self.marks.get(key, 0.0):
+                self.blame([f"{id} was accounted for up to {self.marks[key]}, and later up to {mark}"])
+            self.marks[key] = max(float(mark), self.marks.get(key, 0.0))
+            if self.timings.setdefault(key, (anchor, step)) != (anchor, step):
+                self.blame([f"{id} was anchored at {self.timings[key]}, and later at {(anchor, step)}"])
+
+    def each_occurrence_is_accounted_for_once(self) -> None:
+        lines: dict[Generation, list[Row]] = defaultdict(list)
+        for row in self.account:
+            if row["cause"] == "time":
+                lines[row["schedule_id"], row["generation"]].append(row)
+                waited = (row["reason"] or "").startswith(("waits for trigger ", *DROPPED))  # and the clock went back
+                if row["decided_at"] < row["last_at"] and not waited:
+                    decided = f"{row['last_at']} was decided at {row['decided_at']}, before it"
+                    self.blame([f"{row['schedule_id']}: {decided}"])
+        for key in {**lines, **self.marks}:
+            if self.schedules[key[0]]["kind"] not in ("once", "startup") and (grid := self.grid(key)):
+                self.account_of(key, grid, lines[key])
+
+    def account_of(self, key: Generation, grid: Grid, lines: list[Row]) -> None:
+        """The lines must follow each other without a gap, from the first occurrence to the mark."""
+        name = f"{key[0]} in generation {key[1]}"
+        awaited = grid.first
+        for row in lines:
+            first, last = grid.number(row["nominal_at"]), grid.number(row["last_at"])
+            so = (grid.moment(first), grid.moment(last), last - first + 1)
+            if so != (row["nominal_at"], row["last_at"], row["count"]):
+                self.blame([f"{name}: {row['count']} from {row['nominal_at']} to {row['last_at']} is not so"])
+            self.gap(name, grid, awaited, first)
+            if first < awaited:
+                self.verdict.doubled += awaited - first
+                self.blame([f"{name}: {grid.moment(first)} is accounted for twice"])
+            awaited = max(awaited, last + 1)
+            self.verdict.occurrences += row["count"]
+            self.verdict.skipped += row["count"] if row["outcome"] == "skipped" else 0
+        self.gap(name, grid, awaited, grid.number(self.marks[key]) + 1 if key in self.marks else awaited)
+        schedule = self.schedules[key[0]]
+        if key[1] == schedule["generation"]:
+            mark = grid.number(schedule["high_water_at"])
+            if awaited > max(mark + 1, grid.first):
+                self.blame([f"{name}: its mark is {schedule['high_water_at']}, and more is accounted for"])
+            self.goes_on_after(name, schedule, grid.moment(max(mark + 1, grid.first)))
+
+    def goes_on_after(self, name: str, schedule: Row, moment: float) -> None:
+        """`moment` is the first that is not accounted for."""
+        match schedule["status"]:
+            case "ACTIVE":
+                if schedule["next_at"] != moment or moment <= self.now:
+                    self.blame([f"{name} awaits {schedule['next_at']} at {self.now}, and {moment} is next"])
+            case "FINISHED":
+                is_spent = schedule["max_runs"] is not None and schedule["runs"] >= schedule["max_runs"]
+                if not is_spent and (schedule["until_at"] is None or moment <= schedule["until_at"]):
+                    self.blame([f"{name} is FINISHED ({schedule['reason']}), and {moment} is to come"])
+
+    def gap(self, name: str, grid: Grid, awaited: int, found: int) -> None:
+        if found > awaited:
+            self.verdict.lost += found - awaited
+            self.blame([f"{name}: {found - awaited} from {grid.moment(awaited)} on are in no line"])
+
+    def each_that_fired_has_one_trigger_of_its_own(self) -> None:
+        owners: dict[str, Row] = {}
+        of_moment: dict[tuple[str, float], set[str]] = defaultdict(set)
+        for row in self.account:
+            if row["outcome"] == "buffered":
+                self.blame([f"{row['schedule_id']}: {row['nominal_at']} waits for ever"])
+            if row["outcome"] != "fired":
+                continue
+            id, nominal = row["trigger_id"], row["nominal_at"]
+            self.verdict.triggers += 1
+            if owners.setdefault(id, row) is not row:
+                self.blame([f"{row['schedule_id']}: {nominal} and {owners[id]['nominal_at']} have one trigger {id}"])
+            if row["cause"] in ("time", "backfill"):
+                of_moment[row["schedule_id"], nominal].add(id)
+            if id not in self.triggers and id not in self.deleted:
+                self.verdict.lost += 1
+                self.blame([f"{row['schedule_id']}: {nominal} fired trigger {id}, which is not there"])
+            elif id in self.triggers:
+                self.is_of(self.triggers[id], row)
+        for key, ids in of_moment.items():
+            if len(ids) > 1:
+                self.verdict.doubled += 1
+                self.blame([f"{key[0]}: {key[1]} has the triggers {sorted(ids)}"])
+        for id in {*self.triggers, *self.deleted} - set(owners):
+            self.verdict.doubled += 1
+            self.blame([f"trigger {id} is in no line of the account"])
+        for id, schedule, nominal in self.ran:
+            owner = owners.get(id)
+            if owner is None:
+                self.blame([f"a handler ran {id} of {schedule}, which no line names"])
+            elif (owner["schedule_id"], round(owner["nominal_at"], 3)) != (schedule, round(nominal, 3)):
+                self.blame([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
+
+    def is_of(self, trigger: Row, row: Row) -> None:
+        """The trigger is for this occurrence, and was not to start before it."""
+        if (trigger["schedule_id"], trigger["nominal_at"]) != (row["schedule_id"], row["nominal_at"]):
+            self.blame([f"trigger {trigger['id']} is for {trigger['nominal_at']}, its line for {row['nominal_at']}"])
+        latest = row["nominal_at"] + self.schedules[row["schedule_id"]]["jitter"]
+        if not row["nominal_at"] <= trigger["fire_at"] <= latest:
+            self.blame([f"trigger {trigger['id']} of {row['nominal_at']} was to start at {trigger['fire_at']}"])
+
+    def each_trigger_ran_and_settled(self) -> None:
+        begun = Counter(id for id, *_ in self.ran)
+        self.verdict.run_again = sum(count - 1 for count in begun.values())
+        ends = {**self.deleted, **{id: (row["status"], row["reason"]) for id, row in self.triggers.items()}}
+        self.verdict.forgotten = len(set(self.deleted) - set(self.triggers))
+        for id, (status, reason) in ends.items():
+            self.verdict.poisoned += reason == "poison"
+            removed = status == "DONE" and reason.endswith(" was removed")
+            if (status, reason) not in (("DONE", "succeeded"), ("DEAD", "poison")) and not removed:
+                self.blame([f"trigger {id} is {status} ({reason})"])
+            if (
+                not begun[id] and not removed and reason != "poison"
+            ):  # one may die three times on its way to the handler
+                self.verdict.lost += 1
+                self.blame([f"trigger {id} is {status}, and no handler ever ran it"])
+
+    def one_time_jobs_fired_once(self) -> None:
+        lines: dict[Generation, list[Row]] = defaultdict(list)
+        for row in self.account:
+            if self.schedules[row["schedule_id"]]["kind"] == "once" and row["cause"] == "time":
+                lines[row["schedule_id"], row["generation"]].append(row)
+        for key, found in lines.items():
+            if len(found) > 1:
+                self.verdict.doubled += 1
+                self.blame([f"{key[0]} in generation {key[1]} has {len(found)} lines"])
+        ran: dict[tuple[str, float], set[str]] = defaultdict(set)
+        for id, schedule_id, nominal in self.ran:
+            ran[schedule_id, nominal].add(id)
+        for id, row in self.schedules.items():
+            if row["kind"] != "once":
+                continue
+            if len(ran[id, round(row["at"], 6)]) > 1:
+                self.verdict.doubled += 1
+                self.blame([f"{id} of {row['at']} ran as {sorted(ran[id, round(row['at'], 6)])}"])
+            outcomes = [line["outcome"] for line in lines[id, row["generation"]]]
+            self.verdict.one_time += outcomes == ["fired"]
+            skips = row["skip_to_at"] is not None
+            match row["status"]:
+                case "FINISHED":
+                    right = outcomes == ["fired"] or (skips and outcomes == ["skipped"])
+                case "ACTIVE":
+                    right = outcomes == [] and row["at"] > self.now
+                case _:
+                    right = len(outcomes) <= 1
+            if not right:
+                self.verdict.lost += 1
+                why = f"{row['status']} ({row['reason']})"
+                self.blame([f"{id} of {row['at']}, at {self.now}, is {why}, and its lines are {outcomes}"])
+
+    def each_start_fired_what_is_for_a_start(self) -> None:
+        """In each epoch once; not while the clock was behind an earlier one."""
+        starts = [row["started_at"] for row in self.rows("SELECT started_at FROM epochs ORDER BY epoch")]
+        for id in (id for id, row in self.schedules.items() if row["kind"] == "startup"):
+            lines = [row for row in self.account if row["schedule_id"] == id and row["cause"] == "startup"]
+            outcomes = {row["nominal_at"]: row["outcome"] for row in lines}
+            mark, wanted = 0.0, []
+            for at in starts:
+                if at >= mark:
+                    wanted.append(at)
+                    mark = mark if outcomes.get(at) == "skipped" else at
+            if sorted(row["nominal_at"] for row in lines) != sorted(wanted):
+                self.verdict.lost += 1
+                self.blame([f"{id} has lines for {sorted(outcomes)}, and the starts were at {wanted}"])
+
+    def runs_are_counted(self) -> None:
+        """Each occurrence that fired is a run; one that waited and was dropped is none."""
+        runs: Counter[str] = Counter()
+        for row in self.account:
+            schedule = self.schedules[row["schedule_id"]]
+            if row["cause"] in ("time", "startup") and row["generation"] == schedule["generation"]:
+                runs[row["schedule_id"]] += row["outcome"] != "skipped"
+        for id, row in self.schedules.items():
+            if row["runs"] != runs[id]:
+                self.blame([f"{id} has {row['runs']} runs, and {runs[id]} of its occurrences fired"])
+            if row["max_runs"] is not None and runs[id] > row["max_runs"]:
+                self.blame([f"{id} fired {runs[id]} times, and was to fire {row['max_runs']} times at most"])
+
+    # What is known from where
+
+    def grid(self, key: Generation) -> Grid | None:
+        """None for a generation whose life was too short for anybody to write down its mark."""
+        anchor, step = self.timings.get(key, ("None", "None"))
+        written = self.declared.get(key)
+        if anchor == "None" and written is not None:
+            anchor, step = written[1:]
+        if anchor != "None":
+            return Grid(int(anchor), int(step), 1)
+        schedule = self.schedules[key[0]]
+        mark = float(written[0]) if written is not None else schedule["created_at"] if key[1] == 0 else None
+        return None if mark is None else Grid(0, FIVE_MINUTES, floor(mark / FIVE_MINUTES) + 1)
+
+    def blame(self, complaints: Iterable[str]) -> None:
+        self.verdict.wrong.extend(complaints)
+
+    def lines(self, journal: str) -> Iterator[list[str]]:
+        path = self.folder / journal
+        return (line.split() for line in path.read_text().splitlines()) if path.exists() else iter(())
+
+    def rows(self, sql: str) -> list[Row]:
+        cursor = self.connection.execute(sql)
+        first = cursor.fetchone()
+        if first is None:
+            return []
+        names = [column[0] for column in cursor.get_description()]
+        return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]

@@ -1,0 +1,54 @@
+"""Hundreds of processes killed at every point of a tick: each occurrence is accounted for once, fires at most once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.schedule_child import WAYS
+
+ROOT = Path(__file__).parents[2]
+
+
+def campaign(tmp_path: Path, kills: int, timeout: float) -> dict[str, Any]:
+    """Run the campaign in a warm parent of its own: this process has threads and open databases, and must not fork."""
+    answer = tmp_path / "result.json"
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.crash.schedule_campaign", "--kills", str(kills), "--json", str(answer)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    print(child.stdout)
+    assert child.returncode == 0, child.stdout + child.stderr
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
+
+
+def judge(result: dict[str, Any], kills: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert sum(result["kills"].values()) >= kills
+    assert {way for way in WAYS if result["kills"].get(way, 0) >= kills * WAYS.count(way) / len(WAYS) / 2} == {*WAYS}
+    assert (found["lost"], found["doubled"]) == (0, 0)
+    assert found["run_again"] > kills / 2, "kills that interrupt nothing prove nothing"
+    assert found["one_time"] > kills / 10
+    assert found["forgotten"] > kills, "retention must have taken settled triggers away"
+    assert found["poisoned"] < found["triggers"] / 50
+    assert found["triggers"] > kills * 5
+
+
+def test_two_hundred_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
+    judge(campaign(tmp_path, 200, timeout=600), 200)
+
+
+@pytest.mark.campaign
+def test_two_thousand_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
+    judge(campaign(tmp_path, 2000, timeout=7200), 2000)

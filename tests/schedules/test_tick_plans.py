@@ -1,0 +1,203 @@
+"""An idle look stays flat: what is not due is not visited, however many schedules there are and how long their past.
+
+The crowd of these tests is 10,000 schedules due in an hour or later, each with a line of account and a settled trigger;
+the handful is ten of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from craftcore.engine.scheduler import Scheduler, Seen
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.model import Overlap
+from craftcore.schedules.ticks import Ticked
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from tests.schedules.life import DAY, HOUR, put, run_all, tick
+from tests.triggers.test_claim_plans import connection_of, steps_of, undone
+from tests.virtual import VirtualClock, VirtualCore
+
+HANDFUL, CROWD = 10, 10_000
+
+WALKS = ("SCAN schedules", "SCAN schedule_occurrences", "SCAN triggers", "SCAN waiting")
+OVER_ALL_THAT_WAITS = "SCAN waiting USING INDEX occurrences_buffered"
+"""That index holds what waits for an earlier occurrence and nothing else."""
+
+COPIED = {
+    "schedules": {"id": "'job-' || n", "next_at": "next_at + n * 1e-3"},
+    "triggers": {"seq": "seq + n", "id": "id || n", "dedup_key": "dedup_key || n", "schedule_id": "'job-' || n"},
+    "schedule_occurrences": {"seq": "seq + n", "trigger_id": "trigger_id || n", "schedule_id": "'job-' || n"},
+}
+"""How the rows of the n-th schedule differ from those of the first."""
+
+
+@pytest.fixture(scope="module")
+def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("handful") / "agent.db", HANDFUL) as core:
+        yield core
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("crowd") / "agent.db", CROWD) as core:
+        yield core
+
+
+@contextmanager
+def filled(path: Path, number: int) -> Iterator[VirtualCore]:
+    """So many schedules with a past, copied from one that has one."""
+    core = VirtualCore(path, VirtualClock())
+    put(core, overlap=Overlap.ALLOW)
+    cast(VirtualClock, core.clock).advance(hours=1)
+    tick(core)
+    run_all(core)
+    with core.transaction() as tx:
+        for table, changes in COPIED.items():
+            columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})")]
+            values = ", ".join(changes.get(name, name) for name in columns)
+            tx.run(
+                f"""
+                WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :more)
+                INSERT INTO {table} ({", ".join(columns)})
+                SELECT {values} FROM {table}, numbers WHERE {table}.rowid = 1
+                """,
+                more=number - 1,
+            )
+    yield core
+    core.close()
+
+
+@dataclass
+class Looker:
+    """What the scheduler does on the writer's thread, at one look."""
+
+    scheduler: Scheduler
+    seen: Seen
+
+    @classmethod
+    def of(cls, core: VirtualCore) -> Looker:
+        async def made() -> Looker:  # it reads the clock of a loop
+            nobody = cast(Writer, None)
+            scheduler = Scheduler(core.ticks, ClockTrust(), nobody, core.clock, epoch=1, on_fired=lambda _: None)
+            return cls(scheduler, scheduler._observe())
+
+        return anyio.run(made)
+
+    def look(self, tx: Transaction) -> Ticked:
+        ticked = self.scheduler._look(tx, self.seen)
+        assert ticked is not None
+        return ticked
+
+
+def make_due(tx: Transaction, which: str) -> None:
+    """These came half an hour ago, and nothing of that is accounted for."""
+    tx.run(
+        f"""
+        UPDATE schedules
+           SET anchor_at     = anchor_at - 1800,
+               high_water_at = :now - 3000,
+               next_at       = :now - 1800
+         WHERE {which}
+        """,
+        now=tx.now,
+    )
+
+
+def steps_of_a_look(core: VirtualCore, *, fires: int, due: str | None = None) -> int:
+    """VM steps of a look, after a first one that prepared the statements. `due`: what comes due before it."""
+    looker = Looker.of(core)
+    with undone(core) as tx:
+        assert looker.look(tx).fired == 0
+        if due is not None:
+            make_due(tx, due)
+        fired = []
+        steps = steps_of(tx, lambda: fired.append(looker.look(tx).fired))
+    assert fired == [fires]
+    return steps
+
+
+def statements_of_a_look(core: VirtualCore, tx: Transaction) -> list[tuple[str, Any]]:
+    """Each statement with its bindings."""
+    statements: list[tuple[str, Any]] = []
+
+    def note(_cursor: object, sql: str, bindings: Any) -> bool:
+        statements.append((sql, bindings))
+        return True
+
+    looker = Looker.of(core)
+    connection_of(tx).exec_trace = note
+    looker.look(tx)
+    connection_of(tx).exec_trace = None
+    return statements
+
+
+def plans_of_a_look(core: VirtualCore) -> set[tuple[str, str]]:
+    """(line of the plan, statement) of a look that finds one due, and one that waited for a trigger that is settled."""
+    with undone(core) as tx:
+        make_due(tx, "id = 'job-7'")
+        tx.run("UPDATE schedule_occurrences SET outcome = 'buffered', trigger_id = NULL WHERE seq = 5")
+        tx.run("DELETE FROM triggers WHERE seq = 5")
+        plans = {
+            sql: [row[3] for row in connection_of(tx).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+            for sql, bindings in statements_of_a_look(core, tx)
+        }
+        assert tx.value("SELECT count(*) FROM triggers WHERE status = 'PENDING'") == 2
+
+    assert len(plans) > 10
+    return {(line, sql) for sql, plan in plans.items() for line in plan}
+
+
+def test_every_statement_of_a_look_seeks_and_none_walks_through_a_table(crowd):
+    lines = plans_of_a_look(crowd)
+
+    assert {(line, sql) for line, sql in lines if line.startswith(WALKS) and line != OVER_ALL_THAT_WAITS} == set()
+
+
+def test_no_statement_of_a_look_sorts_what_it_found(crowd):
+    assert {(line, sql) for line, sql in plans_of_a_look(crowd) if "TEMP B-TREE" in line} == set()
+
+
+def test_this_test_would_see_a_walk_and_a_sort(crowd):
+    with undone(crowd) as tx:
+        sql = "EXPLAIN QUERY PLAN SELECT id FROM schedules WHERE reason = 'x' ORDER BY updated_at"
+        plan = [row[3] for row in tx.tuples(sql)]
+
+    assert plan == ["SCAN schedules", "USE TEMP B-TREE FOR ORDER BY"]
+
+
+def test_an_idle_look_takes_no_step_more_among_ten_thousand_than_among_ten(handful, crowd):
+    assert steps_of_a_look(crowd, fires=0) == steps_of_a_look(handful, fires=0) < 500
+
+
+def test_one_that_is_due_costs_no_step_more_among_ten_thousand_than_among_ten(handful, crowd):
+    one = "id = 'job-7'"
+
+    assert steps_of_a_look(crowd, fires=1, due=one) == steps_of_a_look(handful, fires=1, due=one)
+
+
+def test_of_ten_thousand_due_at_one_moment_a_look_visits_no_more_than_it_takes(crowd):
+    batch = 100
+
+    few = steps_of_a_look(crowd, fires=batch, due=f"rowid <= {2 * batch}")
+    all_of_them = steps_of_a_look(crowd, fires=batch, due="id <> ''")
+
+    assert all_of_them <= few + 1_000
+
+
+def test_a_year_of_seconds_takes_no_statement_more_than_an_hour(core, clock):
+    put(core, when="every 1s")
+    found = []
+    for seconds in (HOUR, 365 * DAY):
+        clock.advance(seconds)
+        with undone(core) as tx:
+            found.append(len(statements_of_a_look(core, tx)))
+
+    assert found[0] == found[1] < 30

@@ -1,0 +1,263 @@
+"""A simulated year of a hundred schedules with a restart a day: it can be lived twice, and its books always balance.
+
+What must be in the books is worked out by brute force (`moments`), the books are read with plain SQL.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from craftcore.schedules import ticks
+from craftcore.schedules.model import Schedule
+from craftcore.schedules.tick import Decision, decide
+from craftcore.schedules.timing import Cron
+from tests.simulation.year import Year, digest
+from tests.virtual import VirtualCore
+
+MONTH = 30
+
+REASONS = (
+    "missed: ",
+    "overlap: ",
+    "waits for trigger ",
+    "fired before, as trigger ",
+    "holidays",
+    "skip-next",
+    "no longer declared in code",
+)
+RARE_REASONS = ("waits already", "removed", "its schedule was changed")
+
+LINES = """
+SELECT schedule_id, generation, nominal_at, last_at, count, outcome
+  FROM schedule_occurrences
+ WHERE cause = 'time'
+ ORDER BY schedule_id, generation, nominal_at, seq
+"""
+
+
+def live(year: Year) -> str:
+    """Live a year, check its books at the end of each month; its digest."""
+    for day in year.live():
+        if day % MONTH == 0 or day == year.days:
+            check(year)
+    return digest(year.core.database.path)
+
+
+def check(year: Year) -> None:
+    each_occurrence_is_in_the_books_once(year)
+    each_that_fired_has_one_trigger_of_its_own(year.core)
+    runs_are_those_that_fired_or_will(year.core)
+    one_time_jobs_fire_once(year)
+
+
+def each_occurrence_is_in_the_books_once(year: Year) -> None:
+    """The lines of a generation, in order, are what had to come: from the first to the mark, nothing between."""
+    schedules = {row["id"]: row for row in year.core.rows("SELECT * FROM schedules")}
+    position: dict[tuple[str, int], int] = defaultdict(int)
+    with year.core.reading() as reader:
+        for id, generation, nominal_at, last_at, count, outcome in reader.tuples(LINES):
+            key = (id, generation)
+            moments, at = year.moments[key], position[key]
+            found = (nominal_at, last_at, count)
+            assert at + count <= len(moments), (key, found)
+            assert found == (moments[at], moments[at + count - 1], count), (key, moments[at], found)
+            assert outcome == "skipped" or count == 1, (key, found)
+            position[key] += count
+    for (id, generation), moments in year.moments.items():
+        row, at = schedules[id], position[id, generation]
+        if row["generation"] != generation:
+            continue
+        assert at == bisect_right(moments, row["high_water_at"]), (id, row["high_water_at"], moments[at - 1 : at + 1])
+        following = moments[at] if at < len(moments) else None
+        if row["until_at"] is not None and following is not None and following > row["until_at"]:
+            following = None
+        if row["status"] == "ACTIVE" and row["kind"] != "startup":
+            assert following is None or row["next_at"] == following, (id, row["next_at"], following)
+            assert row["next_at"] > year.seen_at, (id, row["next_at"], "has come, and nobody accounted for it")
+        if row["status"] == "FINISHED" and row["runs"] != row["max_runs"]:
+            assert following is None, (id, row["reason"], following)
+
+
+def each_that_fired_has_one_trigger_of_its_own(core: VirtualCore) -> None:
+    strays = core.rows(
+        """
+        SELECT o.schedule_id, o.nominal_at, o.trigger_id, t.id
+          FROM schedule_occurrences AS o
+          FULL JOIN triggers AS t
+            ON t.id = o.trigger_id AND t.schedule_id = o.schedule_id AND t.nominal_at = o.nominal_at
+         WHERE (o.trigger_id IS NULL AND o.outcome IS NOT 'skipped' AND o.outcome IS NOT 'buffered')
+            OR (o.outcome = 'fired' AND t.id IS NULL)
+        """
+    )
+    assert strays == []
+    twice = core.rows(
+        """
+        SELECT schedule_id, nominal_at, count(*), count(DISTINCT trigger_id)
+          FROM schedule_occurrences
+         WHERE outcome = 'fired' AND cause IN ('time', 'backfill')
+         GROUP BY schedule_id, nominal_at
+        HAVING count(*) > 1
+        """
+    )
+    assert twice == []
+    [counts] = core.rows(
+        "SELECT count(*) AS lines, count(DISTINCT trigger_id) AS triggers, (SELECT count(*) FROM triggers) AS rows "
+        "FROM schedule_occurrences WHERE outcome = 'fired'"
+    )
+    assert counts["lines"] == counts["triggers"] == counts["rows"]
+    early = core.rows("SELECT id, nominal_at, fire_at, created_at FROM triggers WHERE fire_at < nominal_at")
+    assert early == []
+
+
+def runs_are_those_that_fired_or_will(core: VirtualCore) -> None:
+    wrong = core.rows(
+        """
+        SELECT id, runs, count(seq) AS lines
+          FROM schedules
+          LEFT JOIN schedule_occurrences AS o
+            ON o.schedule_id = id
+           AND o.generation = schedules.generation
+           AND o.outcome <> 'skipped'
+           AND o.cause IN ('time', 'startup')
+         GROUP BY id
+        HAVING runs <> count(seq) OR runs > max_runs
+        """
+    )
+    assert wrong == []
+
+
+def one_time_jobs_fire_once(year: Year) -> None:
+    fired = year.core.rows(
+        """
+        SELECT id, at, status, skip_to_at, (SELECT count(*)
+                                  FROM schedule_occurrences
+                                 WHERE schedule_id = id AND generation = schedules.generation
+                                   AND cause = 'time' AND outcome = 'fired') AS times
+          FROM schedules
+         WHERE kind = 'once'
+        """
+    )
+    for row in fired:
+        if row["skip_to_at"] is None and row["status"] == "FINISHED":
+            assert row["times"] == 1, row
+        elif row["status"] == "ACTIVE":
+            assert row["times"] == 0, row
+            assert row["at"] > year.seen_at, row
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, str]:
+    year = Year(tmp_path_factory.mktemp("lived"), seed=1)
+    return year, live(year)
+
+
+def test_a_year_of_a_hundred_schedules_with_a_restart_a_day_is_the_same_twice(lived, tmp_path):
+    _, digest_of_the_first = lived
+
+    assert live(Year(tmp_path, seed=1)) == digest_of_the_first
+
+
+def test_another_seed_is_another_year(tmp_path):
+    one, other = (live(Year(folder(tmp_path, str(seed)), seed=seed, days=MONTH)) for seed in (1, 2))
+
+    assert one != other
+
+
+def test_that_year_had_everything_in_it(lived):
+    year, _ = lived
+
+    def counted(sql: str) -> Counter[str]:
+        return Counter({row["what"]: row["number"] for row in year.core.rows(sql)})
+
+    kinds = counted("SELECT kind AS what, count(*) AS number FROM schedules GROUP BY 1")
+    states = counted("SELECT status AS what, count(*) AS number FROM schedules GROUP BY 1")
+    ends = counted("SELECT status || ' ' || reason AS what, count(*) AS number FROM triggers GROUP BY 1")
+    lines = counted("SELECT coalesce(reason, outcome) AS what, count(*) AS number FROM schedule_occurrences GROUP BY 1")
+    reasons = Counter({known: sum(lines[what] for what in lines if what.startswith(known)) for known in REASONS})
+
+    assert set(kinds) == {"once", "every", "cron", "startup"}
+    assert kinds.total() == 100
+    assert set(states) >= {"ACTIVE", "FINISHED"}
+    assert ends["DONE succeeded"] > 5000
+    assert ends["FAILED VALIDATION_ERROR"] > 20
+    assert ends["DONE stale"] > 0
+    assert set(lines) == {"fired", *(what for what in lines if what.startswith((*REASONS, *RARE_REASONS)))}
+    assert min(reasons.values()) > 0, reasons
+    assert year.deaths > 100
+    assert year.core.rows("SELECT * FROM triggers WHERE crash_count > 0") != []
+
+
+# The books are read by somebody who can say no
+
+A_LINE = "seq = (SELECT max(seq) FROM schedule_occurrences WHERE outcome = 'fired' AND cause = 'time')"
+SKIPPED = "seq = (SELECT max(seq) FROM schedule_occurrences WHERE outcome = 'skipped' AND cause = 'time')"
+COLUMNS = "schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        f"DELETE FROM schedule_occurrences WHERE {A_LINE}",
+        f"DELETE FROM schedule_occurrences WHERE {SKIPPED}",
+        f"INSERT INTO schedule_occurrences ({COLUMNS}) SELECT {COLUMNS} FROM schedule_occurrences WHERE {SKIPPED}",
+        f"UPDATE schedule_occurrences SET nominal_at = nominal_at + 60, last_at = last_at + 60 WHERE {A_LINE}",
+        f"DELETE FROM triggers WHERE id = (SELECT trigger_id FROM schedule_occurrences WHERE {A_LINE})",
+        "UPDATE triggers SET id = 'another' WHERE seq = 1",
+        "UPDATE triggers SET nominal_at = nominal_at + 1 WHERE seq = 1",
+        "UPDATE schedules SET high_water_at = high_water_at + 86400 * 9 WHERE kind = 'every' AND status = 'ACTIVE'",
+        "UPDATE schedules SET high_water_at = high_water_at - 86400 * 9 WHERE kind = 'cron' AND status = 'ACTIVE'",
+        "UPDATE schedules SET next_at = next_at + 60 WHERE next_at IS NOT NULL",
+        "UPDATE schedules SET runs = runs + 1 WHERE kind = 'cron'",
+        "UPDATE schedules SET status = 'FINISHED', reason = 'x', next_at = NULL WHERE kind = 'once'",
+    ],
+)
+def test_books_that_do_not_balance_are_refused(spoil, a_month, tmp_path):
+    year, path = a_month
+    copy = tmp_path / "agent.db"
+    copy.write_bytes(path.read_bytes())
+    year.core = VirtualCore(copy, year.clock)
+    check(year)
+    with year.core.transaction() as tx:
+        assert tx.run(spoil) > 0
+
+    with pytest.raises(AssertionError):
+        check(year)
+    year.core.close()
+
+
+@pytest.fixture(scope="module")
+def a_month(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, Path]:
+    year = Year(tmp_path_factory.mktemp("month"), seed=3, days=MONTH)
+    live(year)
+    return year, year.core.database.path
+
+
+def test_an_engine_that_forgets_what_it_skips_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(ticks, "decide", lambda schedule, now: replace(decide(schedule, now), skipped=[]))
+
+    with pytest.raises(AssertionError):
+        live(Year(tmp_path, seed=1, days=MONTH))
+
+
+def test_an_engine_for_which_winter_never_ends_is_refused(tmp_path, monkeypatch):
+    winter = {"Europe/Berlin": "Etc/GMT-1", "America/New_York": "Etc/GMT+5"}
+
+    def always_in_winter(schedule: Schedule, now: float) -> Decision:
+        if isinstance(timing := schedule.timing, Cron):
+            timing = replace(timing, timezone=winter.get(timing.timezone, timing.timezone))
+        return decide(replace(schedule, timing=timing), now)
+
+    monkeypatch.setattr(ticks, "decide", always_in_winter)
+
+    with pytest.raises(AssertionError):
+        live(Year(tmp_path, seed=1, days=4 * MONTH))
+
+
+def folder(tmp_path: Path, name: str) -> Path:
+    (tmp_path / name).mkdir()
+    return tmp_path / name
