@@ -95,10 +95,12 @@ class AccountStore:
             SELECT *
               FROM schedule_occurrences AS waiting
              WHERE outcome = 'buffered'
-               AND nominal_at = (SELECT min(nominal_at)
-                                   FROM schedule_occurrences
-                                  WHERE schedule_id = waiting.schedule_id
-                                    AND outcome = 'buffered')
+               AND seq = (SELECT seq
+                            FROM schedule_occurrences
+                           WHERE schedule_id = waiting.schedule_id
+                             AND outcome = 'buffered'
+                           ORDER BY nominal_at, seq
+                           LIMIT 1)
                AND NOT EXISTS (SELECT 1
                                  FROM triggers
                                 WHERE triggers.schedule_id = waiting.schedule_id

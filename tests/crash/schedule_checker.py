@@ -134,8 +134,10 @@ class _Check:
             awaited = max(awaited, last + 1)
             self.verdict.occurrences += row["count"]
             self.verdict.skipped += row["count"] if row["outcome"] == "skipped" else 0
-        self.gap(name, grid, awaited, grid.number(self.marks[key]) + 1 if key in self.marks else awaited)
         schedule = self.schedules[key[0]]
+        if key in self.marks:  # one that is resumed after its end has a mark beyond it
+            end = self.marks[key] if schedule["until_at"] is None else min(self.marks[key], schedule["until_at"])
+            self.gap(name, grid, awaited, grid.number(end) + 1)
         if key[1] == schedule["generation"]:
             mark = grid.number(schedule["high_water_at"])
             if awaited > max(mark + 1, grid.first):

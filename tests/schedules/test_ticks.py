@@ -90,6 +90,19 @@ def test_one_occurrence_waits_for_an_earlier_one_and_fires_when_that_is_settled(
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR]
 
 
+def test_two_that_wait_for_one_moment_fire_one_after_the_other(core, clock):
+    """The slot came by itself while a person fired the schedule at that very moment."""
+    put(core)
+    core.do(core.schedules.run_now, "job")
+    clock.advance(hours=1)
+    core.do(core.schedules.run_now, "job")
+    tick(core)
+    assert [line[:2] for line in account(core)][1:] == [("buffered", clock.now()), ("skipped", clock.now())]
+    run_all(core)
+
+    assert [tick(core).fired, run_all(core), tick(core).fired] == [1, 1, 0]
+
+
 def test_an_occurrence_in_backoff_is_not_settled_yet(core, clock):
     put(core)
     clock.advance(hours=1)
