@@ -131,9 +131,11 @@ class App:
         """Declare a schedule. The arguments are those of ScheduleSpec.
 
         Taken over when the app starts, by id: the same declaration changes nothing, whenever that was; a changed one
-        takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice, and
-        when the app starts for what cannot be used.
+        takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice or an app
+        that runs already, and when the app starts for what cannot be used.
         """
+        if self._engine is not None:
+            raise ConfigInvalid(f"schedule {id}: the app runs already; declare schedules before it is started")
         if id in self.schedules:
             raise ConfigInvalid(f"schedule {id} is declared twice")
         self.schedules[id] = ScheduleSpec(

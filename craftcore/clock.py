@@ -56,7 +56,7 @@ def _machine_zone(tz: str) -> str:
     name = tz.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
     try:
         return ZoneInfo(name).key
-    except (ValueError, OSError):
+    except (KeyError, ValueError, OSError):  # unknown; no name at all; a folder of zones
         return "UTC"
 
 

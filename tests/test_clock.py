@@ -6,6 +6,7 @@ import random
 import time
 import uuid
 
+import pytest
 from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,13 @@ def test_two_clocks_of_one_machine_never_make_the_same_id():
 def test_the_system_clock_tells_wall_time_in_epoch_seconds():
     with freeze_time("2026-01-01T00:00:00Z"):
         assert SystemClock().now() == NEW_YEAR
+
+
+@pytest.mark.parametrize("tz", ["nonsense", "CET-1CEST,M3.5.0,M10.5.0/3", "Europe", "../etc/passwd"])
+def test_a_tz_that_is_no_iana_name_is_utc(monkeypatch, tz):
+    monkeypatch.setenv("TZ", tz)
+
+    assert SystemClock().zone() == "UTC"
 
 
 def test_boot_time_goes_on_when_the_wall_clock_does_not():

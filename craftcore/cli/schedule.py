@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -14,17 +14,23 @@ from craftcore.cli.root import Noun
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_options import COMMAND, WithCommand, command_payload, read_options, schedule_options
 from craftcore.cli.schedule_preview import preview
-from craftcore.cli.schedule_text import document, understood, what_comes
+from craftcore.cli.schedule_status import what_holds_them
+from craftcore.cli.schedule_text import command_line, document, understood, what_comes
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
+from craftcore.schedules.service import Put
 from craftcore.triggers.declared import refuse_unknown
 
-CAN_BE_UNSET = (
-    *("timezone", "expires-after", "start", "until", "max-runs", "session", "priority", "description", "max-attempts"),
-)
+UNSET = {
+    ("session" if field.name == "session_id" else field.name.replace("_", "-")): field
+    for field in fields(ScheduleSpec)
+    if field.name not in ("id", "when", "workflow", "payload")
+}
+"""The options that can be taken away, each with its field: what is left is the field's default."""
+
 REASON_MAX = 500
 
 
@@ -50,18 +56,19 @@ def add(
     EXPR is when, in quotes: "every day at 3am", "every monday at 9am", "every 2h", "in 10m", "tomorrow at 9am",
     "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --.
 
-    The same again changes nothing. Makes the database when it is missing.
+    The same again changes nothing. An option that is not given has its default, also on a schedule that had another
+    (`edit` changes only what it is given). Makes the database when it is missing.
     """
     if len(words) > 1:
         raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
-    fields = read_options(given)
+    declared = read_options(given)
     if command is not None:
-        if "workflow" in fields or "payload" in fields:
+        if "workflow" in declared or "payload" in declared:
             raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-        fields |= {"workflow": COMMAND, "payload": command_payload(command)}
-    elif "workflow" not in fields:
+        declared |= {"workflow": COMMAND, "payload": command_payload(command)}
+    elif "workflow" not in declared:
         raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
-    spec = ScheduleSpec(id=schedule_id, when=words[0], **fields)
+    spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
     core = session.core()
     core.schedules.accept(spec)
     if not core.database.path.exists():
@@ -70,14 +77,20 @@ def add(
     with session.changing(core) as tx:
         refuse_unknown(tx, [spec.workflow])
         put = core.schedules.put(tx, spec, Origin.OPERATOR)
-    _say_put(session, put.schedule, put.change, core.clock.now())
+        holds = what_holds_them(tx, tx.now)
+    _say_put(session, put, holds, core.clock.now())
 
 
 @schedule.command("edit", cls=WithCommand)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--when", metavar="EXPR", help='When, in quotes: "every day at 4am".')
 @click.option(
-    "--unset", "unset", metavar="OPTION", type=click.Choice(CAN_BE_UNSET), multiple=True, help="Take an option away."
+    "--unset",
+    "unset",
+    metavar="OPTION",
+    type=click.Choice(list(UNSET)),
+    multiple=True,
+    help="Put an option back to its default: --unset jitter.",
 )
 @schedule_options
 @click.pass_obj
@@ -91,43 +104,51 @@ def edit(
     **given: str | int | None,
 ) -> None:
     """Change what is given and leave the rest. It never fires the past."""
-    fields = read_options({"when": when, **given})
+    changes = read_options({"when": when, **given})
     for name in unset:
-        field = "session_id" if name == "session" else name.replace("-", "_")
-        if field in fields:
+        field = UNSET[name]
+        if field.name in changes:
             raise click.UsageError(f"--{name} is given and unset; which of them?")
-        fields[field] = None
-    if not fields and command is None:
+        changes[field.name] = field.default
+    if not changes and command is None:
         raise click.UsageError("say what changes: --when, another option, or a command after --")
     core = session.core()
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
-        spec = replace(spec_of(before), **fields, **_work(before, fields, command))
-        if "workflow" in fields or command is not None:
+        spec = replace(spec_of(before), **changes, **_work(before, changes, command))
+        if "workflow" in changes or command is not None:
             refuse_unknown(tx, [spec.workflow])
         put = core.schedules.put(tx, spec, Origin.OPERATOR)
-    _say_put(session, put.schedule, put.change, core.clock.now())
+        holds = what_holds_them(tx, tx.now)
+    _say_put(session, put, holds, core.clock.now())
 
 
-def _work(before: Schedule, fields: dict[str, Any], command: list[str] | None) -> dict[str, Any]:
+def _work(before: Schedule, changes: dict[str, Any], command: list[str] | None) -> dict[str, Any]:
     """What a changed command comes to; its directory, environment and timeout stay."""
     runs_command = before.workflow == COMMAND
     if command is None:
-        if runs_command and fields.get("workflow", COMMAND) != COMMAND and "payload" not in fields:
+        if runs_command and changes.get("workflow", COMMAND) != COMMAND and "payload" not in changes:
             raise click.UsageError("its payload is a command's; give --payload with --workflow")
         return {}
-    if "workflow" in fields or "payload" in fields:
+    if "workflow" in changes or "payload" in changes:
         raise click.UsageError("a command is a workflow and a payload already: give one or the other")
     kept = spec_of(before).payload if runs_command else {}
     return {"workflow": COMMAND, "payload": {**kept, **command_payload(command)}}
 
 
-def _say_put(session: Session, put: Schedule, change: str, now: float) -> None:
+def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
+    schedule = put.schedule
     if session.json:
-        session.out.document({**document(put), "change": change})
+        session.out.document({**document(schedule), "change": put.change})
         return
-    session.out.line(f"{put.id}: {change}. {understood(put.expression, put.timing, put.timezone)}")
-    session.out.line(what_comes(put, now))
+    session.out.line(
+        f"{schedule.id}: {put.change}. {understood(schedule.expression, schedule.timing, schedule.timezone)}"
+    )
+    if (command := command_line(schedule)) is not None:
+        session.out.line(f"runs: {command}")
+    session.out.line(what_comes(schedule, now))
+    if schedule.status is ScheduleStatus.ACTIVE and holds is not None:
+        session.out.line(holds, style="warn")
 
 
 @schedule.command("pause")
@@ -183,6 +204,9 @@ def resume(session: Session, /, schedule_id: str) -> None:
             if line.decided_at == now and line.outcome is Outcome.SKIPPED:
                 session.out.line(f"skipped: {line.count:,} that came meanwhile")
     session.out.line(what_comes(after, now))
+    if before.status is ScheduleStatus.DISABLED and before.origin is not Origin.OPERATOR:
+        remark = "unless it is declared again, the next start of the daemon disables it again"
+        session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
 
 
 @schedule.command("remove")

@@ -46,6 +46,8 @@ def preview(
     """
     if (schedule_id is None) == (expression is None):
         raise click.UsageError("give the ID of a schedule, or --expr; not both")
+    if schedule_id is not None and " " in schedule_id:
+        raise click.UsageError(f'an ID has no spaces; to preview an expression: --expr "{schedule_id:.80}"')
     if timezone is not None and expression is None:
         raise click.UsageError("--timezone belongs to --expr; a schedule has its own")
     first = None if since is None else moment("from", parse_moment(since))

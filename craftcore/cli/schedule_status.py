@@ -51,13 +51,27 @@ def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
 def schedules_alarm(found: dict[str, Any]) -> str | None:
     """Why schedules wait for a person, and what to do; None when they do not."""
     if (until := found["clock"]["held_until"]) is not None:
-        shown = f"the clock has shown {clock_time(until)} here and now shows {clock_time(found['now'])}"
-        return f"schedules are held: {shown}. Set it, or if it is right: craftcore schedule trust-clock"
+        return _clock_held(until, found["now"])
     if ahead := found["schedules"]["ahead"]:
         names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
         several = "schedules wait" if len(ahead) > 1 else "schedule waits"
         return f"{len(ahead):,} {several}, ahead of the clock: {names}. If it is right: craftcore schedule reanchor"
     return None
+
+
+def what_holds_them(reader: Reader, now: float) -> str | None:
+    """Why no schedule fires, whatever its row says, and what to do; None when nothing holds them."""
+    if held := fact(reader, "held"):
+        return f"everything is held: {held}. To let it go on: craftcore release"
+    if safe_mode := fact(reader, "safe_mode"):
+        return f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: craftcore release"
+    until = fact(reader, "clock_held")
+    return None if until is None or float(until) <= now else _clock_held(float(until), now)
+
+
+def _clock_held(until: float, now: float) -> str:
+    shown = f"the clock has shown {clock_time(until)} here and now shows {clock_time(now)}"
+    return f"schedules are held: {shown}. Set it, or if it is right: craftcore schedule trust-clock"
 
 
 def say_schedules(out: Output, found: dict[str, Any]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
+from craftcore.cli.schedule_options import COMMAND
 from craftcore.cli.trigger import json_or_text
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
@@ -49,7 +51,8 @@ def what_comes(schedule: Schedule, now: float) -> str:
             why = "" if schedule.reason in (None, "paused") else f" ({schedule.reason})"
             return f"paused{why}: nothing of it fires until: craftcore schedule resume {schedule.id}"
         case ScheduleStatus.DISABLED | ScheduleStatus.FINISHED | ScheduleStatus.REMOVED:
-            return f"{schedule.status.lower()}: {schedule.reason}"
+            named = schedule.status.lower()
+            return named if schedule.reason in (None, named) else f"{named}: {schedule.reason}"
     if isinstance(schedule.timing, Startup):
         return "next: when a daemon starts"
     moment = next_firing(schedule)
@@ -57,6 +60,13 @@ def what_comes(schedule: Schedule, now: float) -> str:
         return "next: none; what was left is skipped"
     skipped = "" if moment == schedule.next_at else "; what comes before is skipped"
     return f"next: {wall_and_utc(moment, schedule.timezone, now)}{skipped}"
+
+
+def command_line(schedule: Schedule) -> str | None:
+    """The command it runs, quoted as for a shell, so that a word too many is seen; None when it runs none."""
+    payload = json_or_text(schedule.payload_json)
+    argv = payload.get("argv") if schedule.workflow == COMMAND and isinstance(payload, dict) else None
+    return shlex.join(map(str, argv)) if isinstance(argv, list) else None
 
 
 def next_firing(schedule: Schedule) -> float | None:

@@ -12,6 +12,7 @@ from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_preview import coming, print_moments
+from craftcore.cli.schedule_status import what_holds_them
 from craftcore.cli.schedule_text import document, next_firing, understood, wall, what_comes
 from craftcore.cli.session import Session
 from craftcore.errors import ScheduleInvalid
@@ -34,9 +35,11 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, removed: bool, limit: int) -> None:
-    """All schedules by id: when each comes next, and how it did."""
-    with session.core().reading() as reader:
+    """All schedules by id: when each comes next, when it last came."""
+    core = session.core()
+    with core.reading() as reader:
         found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
+        holds = what_holds_them(reader, core.clock.now())
     if len(found) > limit:
         session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
@@ -44,6 +47,8 @@ def list_(session: Session, /, removed: bool, limit: int) -> None:
         session.out.document([document(schedule) for schedule in found])
     else:
         session.out.table(LIST_COLUMNS, [_cells(schedule) for schedule in found])
+        if holds is not None:
+            session.out.aside(holds)
 
 
 def _cells(schedule: Schedule) -> tuple[object, ...]:
@@ -73,6 +78,7 @@ def show(session: Session, /, schedule_id: str) -> None:
         live = AccountStore().live_trigger(reader, schedule.id)
         account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, HISTORY_SHOWN)]
         ahead = schedule.id in {one.id for one in store.ahead(reader, now)}
+        holds = what_holds_them(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
     try:
         moments = coming(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
     except ScheduleInvalid as error:
@@ -85,6 +91,8 @@ def show(session: Session, /, schedule_id: str) -> None:
     out, zone = session.out, schedule.timezone
     out.line(f"{schedule.id}: {understood(schedule.expression, schedule.timing, zone)}", style="bold")
     out.line(what_comes(schedule, now))
+    if holds is not None:
+        out.line(holds, style="bad")
     if ahead:
         done = f"ahead of the clock: accounted for up to {wall(schedule.high_water_at, zone)}"
         out.line(f"{done}. To let it go on from now: craftcore schedule reanchor {schedule.id}", style="bad")

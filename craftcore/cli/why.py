@@ -50,8 +50,11 @@ def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, 
 
 
 def _settled(trigger: Trigger) -> Reason:
-    error = f": {trigger.error_code}: {trigger.error_message}" if trigger.error_message else ""
-    text = f"settled {trigger.status} at {clock_time(trigger.settled_at)}, reason: {trigger.reason}{error}"
+    reason = trigger.reason
+    if trigger.error_message:
+        code = "" if reason == trigger.error_code else f"{trigger.error_code}: "
+        reason = f"{reason}: {code}{trigger.error_message}"
+    text = f"settled {trigger.status} at {clock_time(trigger.settled_at)}, reason: {reason}"
     return Reason(code="settled", text=text, query=shown(ROW, id=trigger.id))
 
 
@@ -84,9 +87,13 @@ def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
     if trigger.due_at > now:
         found.append(_not_due(trigger, now))
     if (held := reader.value(HELD)) is not None:
-        found.append(Reason(code="held", text=f"everything is held: {held}. craftcore release", query=shown(HELD)))
+        found.append(
+            Reason(
+                code="held", text=f"everything is held: {held}. To let it go on: craftcore release", query=shown(HELD)
+            )
+        )
     if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.value(SAFE_MODE)) is not None:
-        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. craftcore release"
+        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: craftcore release"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
     if not daemon_runs:
         text = "no daemon runs on this database. Start one: craftcore run"

@@ -69,7 +69,7 @@ def check_names(spec: ScheduleSpec) -> None:
     if type(spec.id) is not str or not ID.fullmatch(spec.id):
         raise ScheduleInvalid(f"id {spec.id!r:.80} must be 1 to 150 characters out of A-Z a-z 0-9 . _ : @ + -")
     if not isinstance(spec.workflow, str):
-        raise ScheduleInvalid(f"schedule {spec.id} needs the name of a workflow")
+        raise ScheduleInvalid(f"workflow {spec.workflow!r:.80} must be the name of a workflow, as text")
 
 
 def _hashed(declared: Declared) -> Declared:
@@ -90,7 +90,7 @@ def _moment(name: str, value: object) -> float:
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
-        raise ScheduleInvalid(f"{name} {value!r:.80} must be {least:g} to {most:g} seconds")
+        raise ScheduleInvalid(f"{name} {value!r:.80} must be {least:.0f} to {most:.0f} seconds")
     return float(seconds)
 
 

@@ -83,7 +83,7 @@ def going_on(schedule: Schedule) -> Schedule:
 
 def spent(schedule: Schedule) -> str:
     """Why one that has run as often as it may is finished."""
-    return f"all its {schedule.max_runs} runs are spent"
+    return "its one run is spent" if schedule.max_runs == 1 else f"all its {schedule.max_runs} runs are spent"
 
 
 def reanchored(schedule: Schedule, now: float) -> Schedule:

@@ -155,7 +155,8 @@ def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
         )
     for nth, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
         if not _is_cron(" ".join(field if nth == other else "*" for other in range(len(fields)))):
-            raise words.Unreadable(f"its {name} {field!r:.40} must be {allowed}")
+            steps = ", in steps of 1 or more" if "/" in field else ""
+            raise words.Unreadable(f"its {name} {field!r:.40} must be {allowed}{steps}")
     cron = Cron(expression=expression, timezone=zone.key)
     if not _is_cron(expression):
         raise words.Unreadable(

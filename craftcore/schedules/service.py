@@ -296,7 +296,7 @@ def _has_finished(schedule: Schedule) -> StateRefused:
 
 def _require(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
     if schedule.status not in allowed:
-        why = f" ({schedule.reason})" if schedule.reason else ""
+        why = "" if schedule.reason in (None, schedule.status.lower()) else f" ({schedule.reason})"
         raise StateRefused(f"schedule {schedule.id} is {schedule.status}{why} and cannot be {verb}")
 
 

@@ -64,7 +64,7 @@ def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) 
             clock, day = _cut_day(rest)
             return _at(clock, day, now, zone, past_allowed)
         case "today" | "tomorrow":
-            if not rest.startswith("at "):
+            if not rest:
                 raise Unreadable(f"add a time of day: {first} at 9am")
             return _at(rest.removeprefix("at "), first, now, zone, past_allowed)
         case "every":

@@ -9,6 +9,7 @@ import pytest
 from craftcore.actions import command
 from craftcore.cli import schedule_options
 from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage import facts
 from tests.cli.conftest import NOON
 from tests.processes import a_daemon, craftcore, until
 from tests.triggers.life import run_one, start_one
@@ -48,11 +49,36 @@ def test_a_command_by_the_clock_in_one_line(cli, database):
     assert (done.code, done.err) == (0, "")
     assert done.out == (
         "backup: added. every day at 3am (0 3 * * * in Europe/Berlin)\n"
+        "runs: restic backup /srv\n"
         "next: 2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)\n"
     )
     row = shown(cli, "backup")
     assert (row["workflow"], row["payload"], row["origin"]) == ("command.run", ARGV, "operator")
     assert database.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_command_in_one_word_and_an_option_after_the_dashes_can_be_seen(cli):
+    one_word = cli("schedule", "add", "backup", "every 1h", "--", "restic backup /srv")
+    option = cli("schedule", "add", "backup", "every 1h", "--", "restic", "--jitter", "5m")
+
+    assert "runs: 'restic backup /srv'\n" in one_word.out
+    assert "runs: restic --jitter 5m\n" in option.out
+
+
+@pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode, no sched")])
+def test_what_cannot_fire_now_says_so_where_one_looks(cli, core, name, words):
+    core.do(facts.remember, name, "why")
+
+    added = cli("schedule", "add", "s", "every 1h", "--workflow", "greet")
+
+    assert words in added.out
+    assert words in cli("schedule", "show", "s").out
+    listed = cli("schedule", "list")
+    assert words not in listed.out
+    assert words in listed.err
+    for told in (added.out, listed.err):
+        assert told.endswith("craftcore release\n")
+    assert cli("--json", "schedule", "list").err == ""
 
 
 @pytest.mark.parametrize(
@@ -230,6 +256,10 @@ def test_an_option_can_be_taken_away(cli):
     edited = cli("--json", "schedule", "edit", "s", "--unset", "until", "--unset", "session").json
 
     assert (edited["until_at"], edited["session_id"], edited["max_runs"]) == (None, None, 3)
+    cli("schedule", "edit", "s", "--jitter", "5m", "--catch-up", "all", "--overlap", "skip")
+    back = ("--unset", "jitter", "--unset", "catch-up", "--unset", "overlap")
+    edited = cli("--json", "schedule", "edit", "s", *back).json
+    assert (edited["jitter"], edited["catch_up"], edited["overlap"]) == (0, "latest", "buffer_one")
     both = cli("schedule", "edit", "s", "--unset", "max-runs", "--max-runs", "4")
     assert (both.code, "--max-runs is given and unset" in both.err) == (64, True)
     assert cli("schedule", "edit", "s", "--unset", "workflow").code == 64
@@ -346,6 +376,16 @@ def test_a_reason_is_a_short_text(cli, reason):
 
     assert (refused.code, "1 to 500 characters" in refused.err) == (64, True)
     assert shown(cli, "s")["status"] == "ACTIVE"
+
+
+def test_resuming_what_is_declared_no_longer_says_that_it_will_not_last(cli, core):
+    declared_in_code(core, "gone")
+    declared_in_code(core, "other")  # and gone is not, any more
+
+    resumed = cli("schedule", "resume", "gone")
+
+    assert "gone is active again\n" in resumed.out
+    assert "it was disabled: no longer declared in code; unless it is declared again, the next start" in resumed.out
 
 
 # remove

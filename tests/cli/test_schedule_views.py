@@ -106,9 +106,11 @@ def test_a_removed_one_can_still_be_looked_at(cli):
     add(cli, "s", "@daily", "--workflow", "greet")
     cli("schedule", "remove", "s", "--yes")
 
-    assert cli("schedule", "show", "s").out.splitlines()[1] == "removed: removed"
+    assert cli("schedule", "show", "s").out.splitlines()[1] == "removed"
     assert cli("--json", "schedule", "history", "s").json == []
     assert cli("schedule", "preview", "s").code == 10
+    expression = cli("schedule", "preview", "every 5m")
+    assert (expression.code, '--expr "every 5m"' in expression.err) == (64, True)
 
 
 def test_a_zone_that_this_machine_has_lost_is_no_reason_to_show_nothing(cli, core):

@@ -148,7 +148,7 @@ def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
     core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('other', 1)"))
 
     assert why(cli, second)["lane order"] == f"trigger {first} of its lane s comes first"
-    assert why(cli, second)["held"] == "everything is held: it was restored. craftcore release"
+    assert why(cli, second)["held"] == "everything is held: it was restored. To let it go on: craftcore release"
     assert "declared no workflow greet" in why(cli, second)["unknown workflow"]
     claim = claim_one(core)
     assert why(cli, second)["lane busy"] == f"its lane s is busy: trigger {first} is claimed"
@@ -167,7 +167,8 @@ def test_scheduled_and_resumed_work_says_that_it_waits_for_the_end_of_safe_mode(
     if waits:
         told = reasons["safe mode"]
         assert told["text"] == (
-            "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. craftcore release"
+            "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. "
+            "To let it go on: craftcore release"
         )
         assert core.rows(told["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
 
@@ -191,7 +192,7 @@ def test_a_settled_one_says_how_it_ended(cli, core):
 
     settled = why(cli, trigger_id)["settled"]
 
-    assert settled.startswith("settled FAILED at 2023-11-14 22:13:20Z, reason: VALIDATION_ERROR")
+    assert settled.startswith("settled FAILED at 2023-11-14 22:13:20Z, reason: VALIDATION_ERROR: it")
     assert settled.endswith("it never will")
 
 

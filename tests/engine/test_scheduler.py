@@ -192,6 +192,15 @@ def test_a_schedule_is_declared_once():
         app.schedule("brief", "every 2h", workflow="greet")
 
 
+async def test_a_schedule_declared_while_the_app_runs_is_refused_instead_of_ignored(tmp_path):
+    app = App("late")
+    app.declare("nothing", lambda: None)
+
+    async with app.running(tmp_path / "agent.db"):
+        with pytest.raises(ConfigInvalid, match="schedule brief: the app runs already"):
+            app.schedule("brief", "every 1h", workflow="nothing")
+
+
 async def test_on_startup_runs_once_a_start(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     for _ in range(2):

@@ -261,7 +261,7 @@ def test_all_mistakes_of_a_declaration_are_named_and_nothing_is_stored(core):
         ({"catch_up_window": math.nan}, "catch_up_window nan"),
         ({"catch_up_spacing": -1}, "catch_up_spacing -1"),
         ({"jitter": "60"}, "jitter '60'"),
-        ({"expires_after": 0}, "expires_after 0"),
+        ({"expires_after": 0}, "expires_after 0 must be 1 to 316224000 seconds"),
         ({"max_runs": 0}, "max_runs 0"),
         ({"start": datetime(2026, 1, 2)}, "no time zone"),  # noqa: DTZ001 - that is what is refused
         ({"until": "tomorrow"}, "until 'tomorrow'"),
