@@ -20,9 +20,9 @@ from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.timing import Startup
-from craftcore.storage.transaction import Reader
+from craftcore.storage.transaction import Reader, Row
 
-LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "runs", "catch-up, overlap", "reason")
+LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
 HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
 NEXT_SHOWN, HISTORY_SHOWN = 3, 5
 TRIGGER = "SELECT status AS trigger_status, reason AS trigger_reason FROM triggers WHERE id = :id"
@@ -35,23 +35,24 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, removed: bool, limit: int) -> None:
-    """All schedules by id: when each comes next, when it last came."""
+    """All schedules by id: when each comes next, how it last ended."""
     core = session.core()
     with core.reading() as reader:
         found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
         holds = what_holds_them(reader, core.clock.now())
+        latest = {schedule.id: AccountStore().last_trigger(reader, schedule.id) for schedule in found}
     if len(found) > limit:
         session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
     if session.json:
-        session.out.document([document(schedule) for schedule in found])
+        session.out.document([{**document(schedule), **latest[schedule.id]} for schedule in found])
     else:
-        session.out.table(LIST_COLUMNS, [_cells(schedule) for schedule in found])
+        session.out.table(LIST_COLUMNS, [_cells(schedule, latest[schedule.id]) for schedule in found])
         if holds is not None:
             session.out.aside(holds)
 
 
-def _cells(schedule: Schedule) -> tuple[object, ...]:
+def _cells(schedule: Schedule, latest: Row) -> tuple[object, ...]:
     starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
     return (
         schedule.id,
@@ -60,8 +61,8 @@ def _cells(schedule: Schedule) -> tuple[object, ...]:
         schedule.timezone,
         "at startup" if starts else clock_time(next_firing(schedule)),
         clock_time(schedule.last_nominal_at),
+        latest["last_trigger_status"],
         schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
-        f"{schedule.catch_up}, {schedule.overlap}",
         schedule.reason,
     )
 

@@ -136,6 +136,24 @@ class AccountStore:
         )
         return found
 
+    def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
+        """`last_trigger_id` and `last_trigger_status`: of the newest occurrence that fired; None where none did, or its
+        row is gone."""
+        found = tx.one(
+            """
+            SELECT triggers.id     AS last_trigger_id,
+                   triggers.status AS last_trigger_status
+              FROM schedule_occurrences
+              JOIN triggers ON triggers.id = trigger_id
+             WHERE schedule_occurrences.schedule_id = :id
+               AND outcome = 'fired'
+             ORDER BY schedule_occurrences.seq DESC
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found or {"last_trigger_id": None, "last_trigger_status": None}
+
     def unstarted_triggers(self, tx: Reader, schedule_id: str) -> list[str]:
         """The ids of its triggers that are accepted and have not started."""
         rows = tx.all(

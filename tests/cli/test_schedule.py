@@ -161,7 +161,8 @@ def test_every_option_reaches_the_row(cli):
     assert given == {**expected, "change": "added"}
     assert list(given)[: len(expected)] == list(expected)
     assert {name: value for name, value in shown(cli, "s").items() if name in expected} == expected
-    assert cli("--json", "schedule", "list").json == [expected]
+    latest = {"last_trigger_id": None, "last_trigger_status": None}
+    assert cli("--json", "schedule", "list").json == [{**expected, **latest}]
 
 
 def test_what_stands_after_the_dashes_is_the_command_s(cli):

@@ -6,8 +6,9 @@ from datetime import datetime
 
 import pytest
 
+from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
-from tests.triggers.life import BROKEN, run_one
+from tests.triggers.life import BROKEN, HOPELESS, ack, claim_all, run_one, start
 
 HOUR = 3600.0
 BERLIN = ["--timezone", "Europe/Berlin"]
@@ -27,7 +28,7 @@ def add(cli, *arguments):
 # list
 
 
-def test_the_list_has_next_last_and_runs(cli, core, clock):
+def test_the_list_has_what_comes_and_how_the_last_one_ended(cli, core, clock):
     add(cli, "tick", "every 10m", "--workflow", "greet", "--max-runs", "9")
     add(cli, "boot", "on startup", "--workflow", "greet")
     add(cli, "old", "in 1m", "--workflow", "greet")
@@ -35,18 +36,20 @@ def test_the_list_has_next_last_and_runs(cli, core, clock):
     cli("schedule", "pause", "later", "--reason", "not yet")
     clock.advance(minutes=15)
     core.do(core.ticks.tick)
+    for claim in claim_all(core):
+        ack(core, start(core, claim), HOPELESS if claim.schedule_id == "old" else Succeeded())
 
     header, *rows = cli("schedule", "list").out.splitlines()
 
-    assert header.split() == ["id", "status", "when", "zone", "next", "last", "runs", "catch-up,", "overlap", "reason"]
+    assert header.split() == ["id", "status", "when", "zone", "next", "last", "last", "is", "runs", "reason"]
     told = {line.split()[0]: " ".join(line.split()) for line in rows}
     assert list(told) == ["boot", "later", "old", "tick"]
-    assert told["boot"] == "boot ACTIVE on startup UTC at startup - 0 latest, buffer_one -"
-    assert told["later"] == "later PAUSED @daily Europe/Berlin - - 0 latest, buffer_one not yet"
-    assert told["old"] == "old FINISHED in 1m UTC - 2026-11-21 12:01:00Z 1 latest, buffer_one fired"
-    assert told["tick"] == (
-        "tick ACTIVE every 10m UTC 2026-11-21 12:20:00Z 2026-11-21 12:10:00Z 1 of 9 latest, buffer_one -"
-    )
+    assert told["boot"] == "boot ACTIVE on startup UTC at startup - - 0 -"
+    assert told["later"] == "later PAUSED @daily Europe/Berlin - - - 0 not yet"
+    assert told["old"] == "old FINISHED in 1m UTC - 2026-11-21 12:01:00Z FAILED 1 fired"
+    assert told["tick"] == "tick ACTIVE every 10m UTC 2026-11-21 12:20:00Z 2026-11-21 12:10:00Z DONE 1 of 9 -"
+    [_, _, old, _] = cli("--json", "schedule", "list").json
+    assert old["last_trigger_status"] == "FAILED"
 
 
 def test_a_list_that_is_cut_says_so(cli):
