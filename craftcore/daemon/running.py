@@ -98,6 +98,7 @@ def _boot(
     migrate.migrate(core.database, core.clock)
 
     puts: list[Put] = []
+    everywhere = {spec.id for specs in declared.values() for spec in specs}
 
     def take_over() -> booting.Boot:
         with core.transaction() as tx:
@@ -109,9 +110,12 @@ def _boot(
                 new_database_id=core.clock.new_id(),
                 last_seen=_last_seen(lock.previous),
             )
-            puts[:] = [put for origin, specs in declared.items() for put in core.schedules.declare(tx, origin, specs)]
-            if not boot.holds_schedules:
-                tx.after_commit(say_ticked, core.ticks.startup(tx))
+            puts[:] = [
+                put
+                for origin, specs in declared.items()
+                for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
+            ]
+            tx.after_commit(say_ticked, core.ticks.startup(tx, held=boot.held or boot.safe_mode))
             return boot
 
     try:

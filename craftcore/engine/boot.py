@@ -31,7 +31,7 @@ class Process:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
     """What the boot found and did. `held`: why nothing is claimed until a person releases it; `safe_mode`: why
-    scheduled and resumed work is not; `holds_schedules`: for either reason, or because the clock is behind."""
+    scheduled and resumed work is not."""
 
     epoch: int
     database_id: str
@@ -39,7 +39,6 @@ class Boot:
     clean: bool
     held: str | None
     safe_mode: str | None
-    holds_schedules: bool
 
 
 def boot(
@@ -87,15 +86,13 @@ def boot(
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     tx.run("DELETE FROM workflows")
     tx.many(DECLARE, [(name, epoch) for name in workflows])
-    held, safe_mode = fact(tx, "held"), fact(tx, "safe_mode")
     return Boot(
         epoch=epoch,
         database_id=database_id,
         reclaimed=reclaimed,
         clean=last is None or last["ended_at"] is not None,
-        held=held,
-        safe_mode=safe_mode,
-        holds_schedules=bool(held or safe_mode or ClockTrust().is_held(tx, epoch)),
+        held=fact(tx, "held"),
+        safe_mode=fact(tx, "safe_mode"),
     )
 
 
@@ -127,8 +124,10 @@ def _unclean_starts(tx: Transaction) -> int:
            AND ended IS NULL
            AND epoch > :released
            AND started_at > :since
+           AND started_at <= :now
         """,
         released=int(fact(tx, "released_epoch") or 0),
         since=tx.now - UNCLEAN_STARTS_SECONDS,
+        now=tx.now,  # what is later was seen by another clock
     )
     return starts

@@ -12,7 +12,7 @@ from craftcore.canonical import canonical, sha256_of
 from craftcore.errors import InvalidInput, ScheduleInvalid
 from craftcore.schedules.expression import check_zone
 from craftcore.schedules.model import CatchUp, Declared, Overlap, ScheduleSpec
-from craftcore.triggers.acceptance import moment
+from craftcore.triggers.acceptance import moment, shown
 from craftcore.triggers.model import NewTrigger
 
 ID = re.compile(r"[A-Za-z0-9._:@+-]{1,150}")
@@ -90,13 +90,13 @@ def _moment(name: str, value: object) -> float:
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
-        raise ScheduleInvalid(f"{name} {value!r:.80} must be {least:.0f} to {most:.0f} seconds")
+        raise ScheduleInvalid(f"{name} {shown(value)} must be {least:.0f} to {most:.0f} seconds")
     return float(seconds)
 
 
 def _whole(name: str, value: object, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ScheduleInvalid(f"{name} {value!r:.80} must be a whole number from {least} to {most}")
+        raise ScheduleInvalid(f"{name} {shown(value)} must be a whole number from {least} to {most}")
     return value
 
 

@@ -154,8 +154,8 @@ class AccountStore:
         )
         return found or {"last_trigger_id": None, "last_trigger_status": None}
 
-    def unstarted_triggers(self, tx: Reader, schedule_id: str) -> list[str]:
-        """The ids of its triggers that are accepted and have not started."""
+    def unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
+        """The ids of its triggers that are accepted, have not started, and are of a moment after that."""
         rows = tx.all(
             """
             SELECT id
@@ -164,8 +164,10 @@ class AccountStore:
                AND schedule_id IS NOT NULL
                AND status IN ('PENDING', 'CLAIMED')
                AND started_at IS NULL
+               AND nominal_at > :after
             """,
             id=schedule_id,
+            after=after,
         )
         return [row["id"] for row in rows]
 

@@ -89,14 +89,15 @@ def spent(schedule: Schedule) -> str:
 def reanchored(schedule: Schedule, now: float) -> Schedule:
     """From now on, in a generation of its own; an interval keeps its phase."""
     timing = schedule.timing
-    if isinstance(timing, Every) and timing.anchor_at > now:
+    mark = now if schedule.start_at is None else max(now, schedule.start_at - 1)
+    if isinstance(timing, Every) and timing.anchor_at > mark + 1:
         steps = math.ceil((timing.anchor_at - now) / timing.step_seconds)
         timing = replace(timing, anchor_at=timing.anchor_at - steps * timing.step_seconds)
     moved = replace(
         schedule,
         timing=timing,
         generation=schedule.generation + 1,
-        high_water_at=now,
+        high_water_at=mark,
         skip_to_at=None,
         updated_at=now,
     )

@@ -18,6 +18,9 @@ BACKWARD_MAX = 3 * 3600.0
 STEP_MIN = 5.0
 """Seconds; a clock that is slewed or a loop that is late by less is no event."""
 
+TRUST_SECONDS = 60.0
+"""For how long the word of a person counts for a step that nobody has noticed yet: longer than the scheduler sleeps."""
+
 EVENTS_MAX = 1000
 
 
@@ -66,8 +69,9 @@ class ClockTrust:
             self._record(tx, epoch, "suspend", change.asleep)
 
     def hold_if_behind(self, tx: Transaction, epoch: int, latest: float) -> None:
-        """Hold the schedules when the clock is too far behind the latest time it showed here."""
-        if latest - tx.now > BACKWARD_MAX and fact(tx, "clock_held") is None:
+        """Hold the schedules when the clock is too far behind the latest time it showed here, unless a person has just
+        said that it is right: before anybody here noticed."""
+        if latest - tx.now > BACKWARD_MAX and fact(tx, "clock_held") is None and not self._is_trusted(tx):
             remember(tx, "clock_held", repr(latest))
             self._record(tx, epoch, "held", latest - tx.now)
 
@@ -91,10 +95,15 @@ class ClockTrust:
         """A person says that the clock is right: schedules go on. The time they waited for; None when they did not."""
         until = forget(tx, "clock_held")
         remember(tx, "clock_seen_at", repr(tx.now))
+        remember(tx, "clock_trusted_at", repr(tx.now))
         if until is None:
             return None
         self._record(tx, None, "trusted", float(until) - tx.now)
         return float(until)
+
+    def _is_trusted(self, tx: Transaction) -> bool:
+        at = fact(tx, "clock_trusted_at")
+        return at is not None and 0 <= tx.now - float(at) <= TRUST_SECONDS
 
     def _record(self, tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
         tx.run(

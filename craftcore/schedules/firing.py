@@ -4,7 +4,7 @@ the account, in the same commit."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
@@ -82,9 +82,10 @@ class Firing:
         self._store.unbuffer(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
         return placed
 
-    def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str) -> int:
-        """What waits for an earlier occurrence will not fire; how many of them had been counted as runs."""
-        waiting = self._store.buffered(tx, schedule.id)
+    def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str, *, after: float = -1.0) -> int:
+        """What waits for an earlier occurrence, and was to be after that moment, will not fire; how many of them had
+        been counted as runs."""
+        waiting = [line for line in self._store.buffered(tx, schedule.id) if line.nominal_at > after]
         for line in waiting:
             self._store.unbuffer(tx, line, Outcome.SKIPPED, of=reason)
         return sum(line.cause in (Cause.TIME, Cause.STARTUP) for line in waiting)
@@ -108,6 +109,11 @@ class Firing:
             ),
         )
 
+    def hold_startup(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
+        """Account for a start at which nothing scheduled may fire."""
+        placed = Placed(schedule_id=schedule.id, nominal_at=tx.now, outcome=Outcome.SKIPPED, reason=f"held: {reason}")
+        self._account(tx, schedule, Cause.STARTUP, placed)
+
     def _emit(
         self,
         tx: Transaction,
@@ -120,6 +126,8 @@ class Firing:
         if cause is Cause.TIME or cause is Cause.BACKFILL:
             at += jitter(schedule.id, nominal_at, schedule.jitter)
         spec = self._spec(schedule, at, _key(schedule, nominal_at, cause))
+        if cause is Cause.BACKFILL and schedule.expires_after is not None:
+            spec = replace(spec, expires_at=max(not_before or at, tx.now) + schedule.expires_after)  # as if it came now
         return self._triggers.emit_scheduled(
             tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
         )

@@ -7,7 +7,7 @@ moves a moment. Nothing here fires the past, except what a person asks for by `r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -110,13 +110,14 @@ class ScheduleService:
         if before is None or before.status is ScheduleStatus.REMOVED:
             return self._begin(tx, declared, origin, before, "added")
         if origin is Origin.OPERATOR and before.origin is not origin:
-            raise StateRefused(
-                f"schedule {spec.id} is declared in {_place_of(before.origin)}: change it there, or choose another id"
-            )
+            place = _place_of(before.origin)
+            if before.status is ScheduleStatus.DISABLED:
+                raise StateRefused(f"schedule {spec.id} was declared in {place}: remove it to use its id again")
+            raise StateRefused(f"schedule {spec.id} is declared in {place}: change it there, or choose another id")
         if before.declared_hash == declared.declared_hash and before.origin is origin:
             return self._again(tx, before)
         if timing_changed(before, declared):
-            self._firing.drop_buffered(tx, before, "its schedule was changed")
+            self._close(tx, before, "its schedule was changed")
             return self._begin(tx, declared, origin, before, "changed")
         changed = edited(before, declared, origin, tx.now)
         match before.status:
@@ -130,8 +131,11 @@ class ScheduleService:
                 raise _has_finished(before)
         return self._write(tx, changed, "changed")
 
-    def declare(self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec]) -> list[Put]:
+    def declare(
+        self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec], *, elsewhere: Collection[str] = ()
+    ) -> list[Put]:
         """All that this origin declares now: upsert each, and disable what it declares no longer; what became of each.
+        What is declared `elsewhere` now is not disabled: that origin takes it over as it is.
 
         Raises ConfigInvalid with one line per mistake; nothing is written then.
         """
@@ -144,7 +148,7 @@ class ScheduleService:
                 mistakes.append(f"schedule {spec.id!s:.80}: {error.message}")
         if mistakes:
             raise ConfigInvalid("\n".join(mistakes))
-        declared = {spec.id for spec in specs}
+        declared = {spec.id for spec in specs}.union(elsewhere)
         for schedule in self._store.of_origin(tx, origin):
             if schedule.id not in declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
                 reason = f"no longer declared in {_place_of(origin)}"
@@ -195,6 +199,7 @@ class ScheduleService:
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
         self._stop(tx, schedule, ScheduleStatus.REMOVED, "removed")
+        self._close(tx, schedule, "removed")
         return cancelled
 
     def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
@@ -240,11 +245,15 @@ class ScheduleService:
         for schedule_id in schedule_ids:
             if self.get(tx, schedule_id).id not in ahead:
                 raise StateRefused(f"schedule {schedule_id} is not ahead of the clock; nothing was changed")
-        return [
-            self._write(tx, reanchored(schedule, tx.now), "changed").schedule
-            for schedule in ahead.values()
-            if not schedule_ids or schedule.id in schedule_ids
-        ]
+        chosen = [schedule for schedule in ahead.values() if not schedule_ids or schedule.id in schedule_ids]
+        return [self._write(tx, self._back(tx, schedule), "changed").schedule for schedule in chosen]
+
+    def _back(self, tx: Transaction, schedule: Schedule) -> Schedule:
+        """From now on; what a wrong clock brought, and has not started, would be in the way until it is that late."""
+        for trigger_id in AccountStore().unstarted_triggers(tx, schedule.id, after=tx.now):
+            self._triggers.cancel(tx, trigger_id, f"schedule {schedule.id} was reanchored")
+        dropped = self._firing.drop_buffered(tx, schedule, "reanchored", after=tx.now)
+        return reanchored(replace(schedule, runs=schedule.runs - dropped), tx.now)
 
     # How a row changes
 
@@ -276,6 +285,19 @@ class ScheduleService:
                 self._firing.skip(tx, schedule, run)
             mark = max(mark, tx.now)
         return going_on(replace(schedule, high_water_at=mark, updated_at=tx.now))
+
+    def _close(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
+        """A generation ends: what has come of it and was not accounted for yet is skipped, and what waits."""
+        self._firing.drop_buffered(tx, schedule, reason)
+        if schedule.status is ScheduleStatus.FINISHED:
+            return
+        until = tx.now if schedule.until_at is None else min(tx.now, schedule.until_at)
+        try:
+            run = skip(schedule, schedule.high_water_at, until, schedule.reason or reason)
+        except ScheduleInvalid:  # its zone is gone: nobody can say what came
+            return
+        if run:
+            self._firing.skip(tx, schedule, run)
 
     def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
         """Nothing of it fires any more, nor what waits for an earlier occurrence."""

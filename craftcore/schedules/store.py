@@ -125,7 +125,7 @@ class ScheduleStore:
             SELECT *
               FROM schedules
              WHERE status = 'ACTIVE'
-               AND kind <> 'once'
+               AND kind NOT IN ('once', 'startup')
                AND high_water_at > :now
                AND (start_at IS NULL OR high_water_at >= start_at)
              ORDER BY id

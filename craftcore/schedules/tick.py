@@ -81,7 +81,8 @@ def _chosen(schedule: Schedule, after: float, until: float, now: float) -> tuple
     """Which of (after, until] fire, oldest first, and why the others do not."""
     if schedule.is_one_time:
         return newest(schedule.timing, after, until, 1), ""
-    window, limit, reason = schedule.catch_up_window, 1, "missed: only the latest is caught up"
+    window = max(schedule.catch_up_window, MISFIRE_GRACE)  # what comes in time is not missed, however small the window
+    limit, reason = 1, "missed: only the latest is caught up"
     match schedule.catch_up:
         case CatchUp.ALL:
             limit, reason = schedule.catch_up_max, f"missed: more than {schedule.catch_up_max} are not caught up"

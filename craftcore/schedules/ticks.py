@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from craftcore.errors import CraftcoreError
@@ -10,9 +11,12 @@ from craftcore.schedules.changes import spent
 from craftcore.schedules.firing import Firing, Placed
 from craftcore.schedules.model import Cause, Outcome, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick import Decision, Skipped, decide
+from craftcore.schedules.tick import Decision, Skipped, decide, upcoming
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.service import TriggerService
+
+PLACED_MAX = 500
+"""Occurrences after which a tick begins no other schedule: nobody who writes waits longer than a moment for it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +42,8 @@ class Ticked:
 
 
 class TickService:
-    """Each method is a rule over a transaction it is given; one call handles at most `batch` schedules."""
+    """Each method is a rule over a transaction it is given; one call handles at most `batch` schedules, and fewer when
+    they have much to catch up."""
 
     def __init__(self, triggers: TriggerService, *, batch: int = 100) -> None:
         self._store = ScheduleStore()
@@ -54,46 +59,67 @@ class TickService:
         for line in ready:
             schedule = self._store.get(tx, line.schedule_id)
             assert schedule is not None, line
-            if self._can_go_on(tx, schedule, ticked) is not None:
+            if self._can_go_on(tx, schedule, ticked):
                 ticked.placed.append(self._firing.fire_buffered(tx, schedule, line))
         for schedule in due:
-            if (decision := self._can_go_on(tx, schedule, ticked)) is not None:
+            if len(ticked.placed) >= PLACED_MAX:
+                ticked.more = True
+                break
+            if (decision := self._decide(tx, schedule, ticked)) is not None:
                 self._account(tx, schedule, decision, ticked)
         ticked.next_at = self._store.next_at(tx)
         return ticked
 
-    def startup(self, tx: Transaction) -> Ticked:
-        """Fire what is to run whenever a daemon starts."""
+    def startup(self, tx: Transaction, *, held: str | None = None) -> Ticked:
+        """Fire what is to run whenever a daemon starts; `held`: why it is skipped this time."""
         ticked = Ticked()
         for schedule in self._store.at_startup(tx):
-            if schedule.high_water_at > tx.now or (schedule.until_at is not None and schedule.until_at < tx.now):
+            # Not by the high-water mark: it comes with a daemon, also when the clock was set back since the last one.
+            if not (schedule.start_at or 0.0) <= tx.now <= (schedule.until_at or math.inf):
                 continue
-            if self._can_go_on(tx, schedule, ticked) is None:
+            if held is not None:
+                self._firing.hold_startup(tx, schedule, held)
+                continue
+            if not self._can_go_on(tx, schedule, ticked):
                 continue
             placed = self._firing.place(tx, schedule, tx.now, Cause.STARTUP)
             ticked.placed.append(placed)
             if placed.outcome is not Outcome.SKIPPED:
-                self._advance(tx, schedule, runs=1, last=tx.now, high_water_at=tx.now, next_at=None)
+                mark = max(schedule.high_water_at, tx.now)
+                self._advance(tx, schedule, runs=1, last=tx.now, high_water_at=mark, next_at=None)
         return ticked
 
-    def _can_go_on(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> Decision | None:
+    def _can_go_on(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> bool:
+        """Whether an occurrence of it can fire; if not it is disabled."""
+        try:
+            self._firing.check(schedule)
+            upcoming(schedule, after=tx.now)
+        except (CraftcoreError, ValueError, OverflowError) as error:
+            self._disable(tx, schedule, error, ticked)
+            return False
+        return True
+
+    def _decide(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> Decision | None:
         """What is to be accounted for, decided and checked before anything is written; None when that is not possible:
         a zone that is gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
         try:
             self._firing.check(schedule)
             return decide(schedule, tx.now)
         except (CraftcoreError, ValueError, OverflowError) as error:
-            reason = f"cannot go on: {error}"
+            self._disable(tx, schedule, error, ticked)
+            return None
+
+    def _disable(self, tx: Transaction, schedule: Schedule, error: Exception, ticked: Ticked) -> None:
+        reason = f"cannot go on: {error}"
         runs = self._firing.drop_buffered(tx, schedule, reason)
         self._store.disable(tx, schedule.id, reason, runs=schedule.runs - runs)
         ticked.disabled.append((schedule.id, reason))
-        return None
 
     def _account(self, tx: Transaction, schedule: Schedule, decision: Decision, ticked: Ticked) -> None:
         for run in decision.skipped:
             self._firing.skip(tx, schedule, run)
             ticked.skipped.append((schedule.id, run))
-        runs = 0
+        runs, last = 0, schedule.last_nominal_at
         for nth, nominal_at in enumerate(decision.fired):
             paced = nth and schedule.overlap is Overlap.ALLOW  # the others wait for one another anyway
             placed = self._firing.place(
@@ -104,9 +130,9 @@ class TickService:
                 queues=len(decision.fired) > 1,
                 not_before=tx.now + nth * schedule.catch_up_spacing if paced else None,
             )
-            runs += placed.outcome is not Outcome.SKIPPED
+            if placed.outcome is not Outcome.SKIPPED:
+                runs, last = runs + 1, nominal_at
             ticked.placed.append(placed)
-        last = decision.fired[-1] if runs else schedule.last_nominal_at
         self._advance(
             tx, schedule, runs=runs, last=last, high_water_at=decision.high_water_at, next_at=decision.next_at
         )

@@ -1,11 +1,12 @@
 """Single facts about a database, by name: what no table of its own is worth.
 
-database_id     made with the first epoch
-held            why the engine claims nothing until a person releases it
-safe_mode       why scheduled and resumed work waits until a person releases it
-released_epoch  the epoch at which a person released it the last time
-clock_seen_at   the latest wall time that was seen here, epoch seconds
-clock_held      the wall time at which schedules go on by themselves, while they wait for a clock that is behind it
+database_id       made with the first epoch
+held              why the engine claims nothing until a person releases it
+safe_mode         why scheduled and resumed work waits until a person releases it
+released_epoch    the epoch at which a person released it the last time
+clock_seen_at     the latest wall time that was seen here, epoch seconds
+clock_held        the wall time at which schedules go on by themselves, while they wait for a clock that is behind it
+clock_trusted_at  the wall time at which a person said the last time that the clock is right
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     source: object = spec.source
     defaults = DEFAULTS.get(source) if isinstance(source, str) else None
     if defaults is None:
-        raise InvalidInput(f"source {_shown(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
+        raise InvalidInput(f"source {shown(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
     for field, value in (
         ("workflow", spec.workflow),
         ("session_id", spec.session_id),
@@ -38,19 +38,19 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         ("id", spec.id),
     ):
         if value is not None and (type(value) is not str or not _is_name(value)):
-            raise InvalidInput(f"{field} {_shown(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+            raise InvalidInput(f"{field} {shown(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
     if spec.workflow is None and spec.source == TriggerSource.IMMEDIATE and spec.session_id is None:
         raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
     scope: str | None = None
     if spec.dedup_key is not None:
         scope = _one_of("dedup_scope", spec.dedup_scope or defaults.scope, ("ever", "active"))
     elif spec.dedup_scope is not None:
-        raise InvalidInput(f"dedup_scope {_shown(spec.dedup_scope)} needs a dedup_key")
+        raise InvalidInput(f"dedup_scope {shown(spec.dedup_scope)} needs a dedup_key")
     priority = defaults.priority if spec.priority is None else spec.priority
     if type(priority) is not int or not 0 <= priority <= 99:
-        raise InvalidInput(f"priority {_shown(priority)} must be a whole number from 0 to 99; lower is sooner")
+        raise InvalidInput(f"priority {shown(priority)} must be a whole number from 0 to 99; lower is sooner")
     if spec.max_attempts is not None and (type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= 1000):
-        raise InvalidInput(f"max_attempts {_shown(spec.max_attempts)} must be a whole number from 1 to 1000")
+        raise InvalidInput(f"max_attempts {shown(spec.max_attempts)} must be a whole number from 1 to 1000")
     if spec.supersedes is not None:
         _one_of("supersedes", spec.supersedes, ("session",))
         if spec.session_id is None:
@@ -113,9 +113,9 @@ def moment(field: str, value: datetime | float) -> float:
             raise InvalidInput(f"{field} {value.isoformat()} has no time zone; add one, e.g. Z or tzinfo=UTC")
         value = value.timestamp()
     if not _is_number(value):
-        raise InvalidInput(f"{field} {_shown(value)} must be an aware datetime or epoch seconds")
+        raise InvalidInput(f"{field} {shown(value)} must be an aware datetime or epoch seconds")
     if not 0 <= value < YEAR_10000:
-        raise InvalidInput(f"{field} {_shown(value)} is not a moment between the years 1970 and 9999")
+        raise InvalidInput(f"{field} {shown(value)} is not a moment between the years 1970 and 9999")
     return float(value)
 
 
@@ -129,7 +129,7 @@ def _fire_at(spec: TriggerSpec, now: float) -> float:
     delay = spec.delay.total_seconds() if isinstance(spec.delay, timedelta) else spec.delay
     if not _is_number(delay) or not 0 <= delay < YEAR_10000:
         raise InvalidInput(
-            f"delay {_shown(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
+            f"delay {shown(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
         )
     return moment("delay", now + delay)
 
@@ -138,7 +138,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value in one short line, whatever was given."""
     try:
         return f"{value!r:.80}"
@@ -148,7 +148,7 @@ def _shown(value: object) -> str:
 
 def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise InvalidInput(f"{field} {_shown(value)} must be one of {', '.join(allowed)}")
+        raise InvalidInput(f"{field} {shown(value)} must be one of {', '.join(allowed)}")
     return str(value)
 
 

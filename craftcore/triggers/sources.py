@@ -23,6 +23,7 @@ in the index.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from craftcore.triggers.model import DedupScope, TriggerSource
@@ -69,8 +70,12 @@ def resume_key(task_id: str) -> str:
 
 
 def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
-    """`scheduled-once:{schedule_id}`, with its generation once the timing was changed or the id used again."""
-    return f"scheduled-once:{schedule_id}:{generation}" if generation else f"scheduled-once:{schedule_id}"
+    """`scheduled-once:{schedule_id}`, with its generation once the timing was changed or the id used again.
+
+    An id that looks as if it had one always has: `job:1` must not be taken for the second life of `job`.
+    """
+    told = generation or re.search(r":\d+$", schedule_id)
+    return f"scheduled-once:{schedule_id}:{generation}" if told else f"scheduled-once:{schedule_id}"
 
 
 def scheduled_key(schedule_id: str, nominal_at: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,11 +13,13 @@ from craftcore import App, TaskContext
 from craftcore.config import Config
 from craftcore.daemon.running import running
 from craftcore.engine import boot as booting
+from craftcore.engine import scheduler
 from craftcore.errors import ConfigInvalid
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.schedules.model import CatchUp, Origin, Overlap
 from craftcore.storage.facts import fact
-from tests.engine.lab import lab, settings
+from tests.engine.lab import Lab, lab, settings
+from tests.processes import PATIENCE
 from tests.schedules.life import DAY, HOUR, account, put, start_daemon, stop_daemon, stored
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
@@ -49,6 +52,12 @@ def an_app(ran: list[Ran]) -> App:
 def is_held(it) -> bool:
     held: bool = it.engine.scheduler.held
     return held
+
+
+@pytest.fixture
+def only_bells(monkeypatch):
+    """The scheduler looks again so seldom that only bells can be at work while a test has patience."""
+    monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 10 * PATIENCE)
 
 
 async def look_again(it):
@@ -103,6 +112,52 @@ async def test_in_ten_minutes_restarted_at_three_six_and_nine_fires_at_minute_te
     assert ran == [Ran("reminder", moment(hours=1 / 6), None)]
 
 
+async def test_a_person_may_trust_the_clock_before_the_daemon_has_noticed_its_step(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.set_back(4 * HOUR)
+        VirtualCore(it.path, clock).do(ClockTrust().trust)
+        await look_again(it)
+        assert not is_held(it)
+
+        clock.advance(hours=5)
+        await look_again(it)
+        clock.set_back(4 * HOUR)
+        await look_again(it)
+        assert is_held(it)
+
+
+async def test_on_startup_runs_also_while_schedules_wait_for_the_clock(tmp_path):
+    """A machine without a battery starts in the past each time."""
+    clock, ran = VirtualClock(), list[Ran]()
+    for _ in range(2):
+        app = an_app(ran)
+        app.schedule("begin", "on startup", workflow="greet")
+        async with lab(app, tmp_path, clock=clock) as it:
+            await look_again(it)
+            await it.idle()
+        clock.set_back(DAY)
+    assert len(ran) == 2
+
+
+async def test_one_that_moves_from_code_to_the_file_goes_on_as_it_was(tmp_path):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet", timezone="UTC")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+    clock.advance(hours=5)
+    table = {"id": "brief", "when": "every 1h", "workflow": "greet", "timezone": "UTC"}
+    async with lab(an_app(ran), tmp_path, replace(settings(), schedule=(table,)), clock=clock) as it:
+        await look_again(it)
+        await it.idle()
+
+    assert [one.nominal_at for one in ran] == [moment(hours=5)]
+
+
 async def test_what_came_while_nothing_ran_is_caught_up_with_its_note(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
@@ -125,7 +180,7 @@ async def test_what_came_while_nothing_ran_is_caught_up_with_its_note(tmp_path):
         assert clock.now() - 60 <= one.nominal_at.timestamp() + one.overdue_seconds <= clock.now()
 
 
-async def test_the_scheduler_is_told_when_what_an_occurrence_waits_for_is_settled(tmp_path):
+async def test_the_scheduler_is_told_when_what_an_occurrence_waits_for_is_settled(tmp_path, only_bells):
     clock, began = VirtualClock(), list[float]()
     app = App("test")
     door = anyio.Event()
@@ -365,3 +420,69 @@ async def test_an_engine_with_no_schedules_writes_nothing_about_the_clock(tmp_pa
         await look_again(it)
         await look_again(it)
         assert it.rows("SELECT * FROM facts") == before
+
+
+def seen_at(it: Lab) -> float:
+    [row] = it.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
+    return float(row["value"])
+
+
+async def test_the_time_is_stored_with_what_fires_and_every_quarter_of_an_hour(tmp_path):
+    """For the next boot: a process that dies has no last word."""
+    clock, stored_at = VirtualClock(), []
+    app = an_app([])
+    app.schedule("brief", "every 20m", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        for _ in range(5):
+            clock.advance(minutes=5)
+            await look_again(it)
+            stored_at.append((seen_at(it) - NEW_YEAR) / 60)
+
+    assert stored_at == [0, 0, 15, 20, 20]
+
+
+async def test_an_engine_whose_schedules_were_rung_for_is_not_idle(tmp_path):
+    async with lab(an_app([]), tmp_path, clock=VirtualClock()) as it:
+        await look_again(it)
+        await it.idle()
+
+        it.engine.scheduler.ring()
+
+        assert not it.engine.is_idle
+
+
+async def test_what_waits_for_one_that_comes_too_late_to_be_of_use_fires_at_once(tmp_path, only_bells):
+    clock, ran, door = VirtualClock(), list[Ran](), anyio.Event()
+    app = an_app(ran)
+
+    @app.workflow("block")
+    async def block() -> None:
+        await door.wait()
+
+    app.schedule("brief", "every 1h", workflow="greet", expires_after=HOUR / 2)
+    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as it:
+        await app.emit("block")
+        await it.until(lambda: it.engine.running == 1)
+        for _ in range(2):
+            clock.advance(hours=1)
+            await look_again(it)
+            await it.idle_window()
+        door.set()
+        await it.until(lambda: len(ran) == 1)
+
+    assert ran[0].nominal_at == moment(hours=2)
+
+
+async def test_what_waits_for_one_that_is_cancelled_fires_at_once(tmp_path, only_bells):
+    clock, ran = VirtualClock(), list[Ran]()
+    app = an_app(ran)
+    app.schedule("brief", "every 1h", workflow="greet", jitter=3 * DAY)
+    async with lab(app, tmp_path, clock=clock) as it:
+        for _ in range(2):
+            clock.advance(hours=1)
+            await look_again(it)
+        [first] = it.rows("SELECT id FROM triggers")
+
+        await it.engine.cancel(first["id"])
+
+        await it.until(lambda: len(it.rows("SELECT id FROM triggers")) == 2)

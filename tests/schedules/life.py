@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from craftcore.engine import boot as booting
@@ -25,8 +26,10 @@ def put(core: VirtualCore, *, origin: Origin = Origin.OPERATOR, **changes: Any) 
     return core.do(core.schedules.put, a_schedule(**changes), origin)
 
 
-def declare(core: VirtualCore, *specs: ScheduleSpec, origin: Origin = Origin.CODE) -> list[Put]:
-    return core.do(core.schedules.declare, origin, specs)
+def declare(
+    core: VirtualCore, *specs: ScheduleSpec, origin: Origin = Origin.CODE, elsewhere: Collection[str] = ()
+) -> list[Put]:
+    return core.do(core.schedules.declare, origin, specs, elsewhere=elsewhere)
 
 
 def tick(core: VirtualCore) -> Ticked:

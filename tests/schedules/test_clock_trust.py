@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.schedules.clock_trust import EVENTS_MAX, ClockTrust, Moved, Reading, last_clock_event, moved
-from tests.schedules.life import DAY, HOUR
+from tests.schedules.life import DAY, HOUR, start_daemon
 from tests.virtual import NEW_YEAR
 
 TRUST = ClockTrust()
@@ -108,3 +108,12 @@ def test_a_time_in_doubt_is_not_stored(core, clock):
 
     [fact] = core.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
     assert float(fact["value"]) == NEW_YEAR
+
+
+def test_a_clock_that_stays_behind_is_one_event_however_often_it_boots(core, clock):
+    start_daemon(core)
+    clock.set_back(DAY)
+    for _ in range(3):
+        start_daemon(core)
+
+    assert [row["kind"] for row in core.rows("SELECT kind FROM clock_events")] == ["held"]

@@ -577,3 +577,219 @@ def test_every_three_hours_with_a_restart_each_hour_fires_four_times_in_twelve_h
 
     assert ran == [0, 0, 1] * 4
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [3 * HOUR, 6 * HOUR, 9 * HOUR, 12 * HOUR]
+
+
+# Nothing is lost between two lives
+
+
+def test_what_had_come_before_its_timing_was_changed_is_accounted_for(core, clock):
+    put(core)
+    clock.advance(hours=5)
+
+    put(core, when="every 2h")
+
+    assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "its schedule was changed")]
+
+
+def test_what_had_come_while_it_was_paused_is_accounted_for_when_its_timing_is_changed(core, clock):
+    put(core)
+    core.do(core.schedules.pause, "job", "holiday")
+    clock.advance(hours=5)
+
+    put(core, when="every 2h")
+
+    assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "holiday")]
+
+
+def test_what_had_come_before_it_was_removed_is_accounted_for(core, clock):
+    put(core)
+    clock.advance(hours=5)
+
+    core.do(core.schedules.remove, "job")
+
+    assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "removed")]
+
+
+def test_one_that_can_no_longer_be_evaluated_can_be_changed_and_removed(core, clock):
+    for job in ("changed", "removed"):
+        put(core, id=job, when="0 * * * *", timezone="Europe/Berlin")
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET timezone = 'Atlantis/Capital'")
+    clock.advance(hours=2)
+
+    put(core, id="changed", when="0 * * * *", timezone="Europe/Paris")
+    core.do(core.schedules.remove, "removed")
+
+    assert stored(core, "changed").next_at == NEW_YEAR + 3 * HOUR
+    assert stored(core, "removed").status is ScheduleStatus.REMOVED
+
+
+def test_one_that_moves_from_code_to_file_keeps_its_pause(core):
+    declare(core, a_schedule())
+    core.do(core.schedules.pause, "job", "holiday")
+
+    declare(core, elsewhere=["job"])
+    declare(core, a_schedule(), origin=Origin.FILE)
+
+    assert (stored(core).status, stored(core).origin) == (ScheduleStatus.PAUSED, Origin.FILE)
+
+
+def test_one_that_moves_from_code_to_file_catches_up_what_it_missed(core, clock):
+    declare(core, a_schedule())
+    clock.advance(hours=5)
+
+    declare(core, elsewhere=["job"])
+    declare(core, a_schedule(), origin=Origin.FILE)
+
+    assert tick(core).fired == 1
+
+
+@pytest.mark.parametrize("when", ["every 1h", "0 * * * *"])
+def test_reanchored_it_does_not_come_before_its_start(core, clock, when):
+    put(core, when=when, start=NEW_YEAR + 2 * HOUR)
+    clock.advance(hours=3)
+    tick(core)
+    run_all(core)
+    clock.set_back(2.5 * HOUR)
+
+    [moved] = core.do(core.schedules.reanchor)
+
+    assert moved.next_at == NEW_YEAR + 2 * HOUR
+
+
+def test_reanchored_it_does_not_wait_for_what_a_wrong_clock_brought(core, clock):
+    """A trigger due in a year, and an occurrence that waits for it."""
+    put(core)
+    clock.advance(365 * DAY)
+    tick(core)
+    clock.advance(hours=1)
+    tick(core)
+    assert [line[0] for line in account(core)] == ["skipped", "fired", "buffered"]
+    clock.set_back(365 * DAY)
+
+    core.do(core.schedules.reanchor)
+    clock.advance(hours=1)
+
+    assert tick(core).fired == 1
+    assert account(core)[2][3] == "reanchored"
+    assert triggers(core)[0]["reason"] == "schedule job was reanchored"
+
+
+def test_a_backfilled_occurrence_expires_as_if_it_came_now(core, clock):
+    put(core, expires_after=60)
+    clock.advance(hours=5)
+    tick(core)
+    run_all(core)
+
+    core.do(core.schedules.backfill, "job", NEW_YEAR + HOUR, NEW_YEAR + HOUR)
+
+    assert triggers(core)[-1]["expires_at"] == clock.now() + 60
+    assert run_all(core) == 1
+
+
+@pytest.mark.parametrize("name", ["jitter", "catch_up_window", "catch_up_max", "max_runs", "expires_after"])
+def test_a_number_of_thousands_of_digits_is_refused_with_a_sentence(core, name):
+    with pytest.raises(ScheduleInvalid, match=f"{name} of thousands of digits must be"):
+        core.do(core.schedules.put, a_schedule(**{name: 10**5000}), Origin.OPERATOR)
+
+
+def test_a_person_is_not_sent_to_code_that_declares_it_no_longer(core):
+    declare(core, a_schedule())
+    declare(core)
+
+    with pytest.raises(StateRefused, match="was declared in code: remove it to use its id again"):
+        put(core)
+
+
+def test_starts_that_another_clock_saw_are_no_reason_for_safe_mode(core, clock):
+    for _ in range(7):
+        start_daemon(core)
+        clock.advance(DAY)
+    clock.set_back(20 * DAY)
+
+    assert start_daemon(core).safe_mode is None
+
+
+def test_what_waited_and_was_asked_for_by_hand_is_no_run_when_it_is_dropped(core, clock):
+    put(core)
+    clock.advance(hours=1)
+    tick(core)
+    core.do(core.schedules.run_now, "job")
+
+    core.do(core.schedules.pause, "job")
+
+    assert stored(core).runs == 1
+
+
+def test_what_waits_of_a_timing_that_was_changed_does_not_fire(core, clock):
+    put(core)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+
+    put(core, when="every 2h")
+    run_all(core)
+
+    assert tick(core).fired == 0
+    assert account(core)[1][0::3] == ("skipped", "its schedule was changed")
+
+
+def test_resumed_with_the_clock_behind_it_nothing_comes_twice(core, clock):
+    put(core)
+    clock.advance(hours=3)
+    tick(core)
+    run_all(core)
+    core.do(core.schedules.pause, "job")
+    clock.set_back(2 * HOUR)
+
+    core.do(core.schedules.resume, "job")
+
+    assert stored(core).next_at == NEW_YEAR + 4 * HOUR
+
+
+def test_what_is_resumed_after_its_end_accounts_for_nothing_beyond_it(core, clock):
+    put(core, until=NEW_YEAR + 2 * HOUR)
+    core.do(core.schedules.pause, "job", "holiday")
+    clock.advance(hours=5)
+
+    core.do(core.schedules.resume, "job")
+
+    assert account(core) == [("skipped", NEW_YEAR + HOUR, 2, "holiday")]
+
+
+def test_a_start_that_is_past_fires_nothing_of_the_past(core, clock):
+    put(core, when="every 1h", start=NEW_YEAR - 10.5 * HOUR)
+
+    assert tick(core).fired == 0
+    assert stored(core).next_at == NEW_YEAR + 0.5 * HOUR
+
+
+def test_what_is_backfilled_and_may_overlap_is_paced(core, clock):
+    put(core, overlap=Overlap.ALLOW, catch_up_spacing=5)
+    clock.advance(hours=3)
+
+    core.do(core.schedules.backfill, "job", NEW_YEAR + HOUR, clock.now())
+
+    assert [row["due_at"] - clock.now() for row in triggers(core)] == [0, 5, 10]
+
+
+def test_jitter_holds_for_what_is_backfilled(core, clock):
+    put(core, jitter=60)
+    clock.advance(hours=1)
+
+    core.do(core.schedules.backfill, "job", NEW_YEAR + HOUR, clock.now())
+
+    assert NEW_YEAR + HOUR < triggers(core)[0]["fire_at"] < NEW_YEAR + HOUR + 60
+
+
+def test_reanchored_it_skips_nothing_that_was_to_be_skipped_by_another_clock(core, clock):
+    put(core)
+    clock.advance(365 * DAY)
+    tick(core)
+    run_all(core)
+    core.do(core.schedules.skip_next, "job")
+    clock.set_back(365 * DAY)
+
+    [moved] = core.do(core.schedules.reanchor)
+
+    assert moved.skip_to_at is None

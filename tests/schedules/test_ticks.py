@@ -8,6 +8,7 @@ import pytest
 
 from craftcore.config import Config, TriggerSettings
 from craftcore.errors import RowInvalid
+from craftcore.schedules import ticks
 from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from tests.schedules.life import DAY, HOUR, MINUTE, account, put, run_all, stored, tick, triggers
@@ -88,6 +89,18 @@ def test_one_occurrence_waits_for_an_earlier_one_and_fires_when_that_is_settled(
 
     assert [line[0] for line in account(core)] == ["fired", "fired", "skipped"]
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR]
+
+
+def test_what_waited_fires_without_deciding_what_else_has_come(core, clock, monkeypatch):
+    """To decide takes a fifth of a second where a thousand are to be caught up."""
+    put(core)
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+    run_all(core)
+    monkeypatch.setattr(ticks, "decide", None)
+
+    assert tick(core).fired == 1
 
 
 def test_two_that_wait_for_one_moment_fire_one_after_the_other(core, clock):
@@ -300,3 +313,166 @@ def test_a_startup_schedule_that_is_spent_is_finished(core, clock):
 
     assert len(triggers(core)) == 1
     assert stored(core).status is ScheduleStatus.FINISHED
+
+
+@pytest.mark.parametrize("window", [0, 1])
+def test_what_comes_in_time_fires_however_small_the_window_of_its_catch_up(core, clock, window):
+    put(core, catch_up_window=window)
+    clock.advance(hours=1, seconds=1.5)
+
+    assert tick(core).fired == 1
+
+
+def test_what_is_as_late_as_a_sleep_of_the_scheduler_is_not_missed_and_what_is_later_is(core, clock):
+    put(core, id="late", catch_up=CatchUp.NONE)
+    clock.advance(hours=1, seconds=31)
+    assert tick(core).fired == 1
+
+    clock.advance(hours=1, seconds=31)
+
+    assert tick(core).fired == 0
+
+
+def test_a_tick_with_much_to_catch_up_leaves_the_rest_for_the_next(core, clock):
+    for number in range(3):
+        put(core, id=f"job{number}", when="every 1m", catch_up=CatchUp.ALL, catch_up_max=400, overlap=Overlap.ALLOW)
+    clock.advance(hours=10)
+
+    first, second = tick(core), tick(core)
+
+    assert (first.fired, first.more) == (800, True)
+    assert (second.fired, second.more) == (400, False)
+
+
+def test_a_startup_schedule_fires_also_when_the_clock_was_set_back_since_the_last_start(core, clock):
+    put(core, when="on startup")
+    core.do(core.ticks.startup)
+    run_all(core)
+    clock.set_back(HOUR)
+
+    core.do(core.ticks.startup)
+
+    assert len(triggers(core)) == 2
+    with core.reading() as reader:
+        assert ScheduleStore().ahead(reader, clock.now()) == []
+
+
+def test_a_start_at_which_nothing_scheduled_may_fire_is_accounted_for(core, clock):
+    put(core, when="on startup")
+
+    core.do(core.ticks.startup, held="6 unclean starts within 10 minutes")
+
+    assert triggers(core) == []
+    assert account(core) == [("skipped", NEW_YEAR, 1, "held: 6 unclean starts within 10 minutes")]
+
+
+def test_the_second_life_of_a_one_time_job_is_not_taken_for_another_job(core, clock):
+    put(core, when="in 10m")
+    core.do(core.schedules.remove, "job")
+    put(core, when="in 10m")
+    put(core, id="job:1", when="in 10m")
+    clock.advance(minutes=10)
+
+    assert tick(core).fired == 2
+
+
+def test_the_last_that_fired_is_not_one_that_was_skipped(core, clock):
+    put(core, catch_up=CatchUp.ALL, overlap=Overlap.SKIP)
+    clock.advance(hours=4)
+    tick(core)
+
+    assert [line[0] for line in account(core)] == ["fired", "skipped", "skipped", "skipped"]
+    assert stored(core).last_nominal_at == NEW_YEAR + HOUR
+
+
+def test_what_is_to_be_skipped_later_is_not_accounted_for_before_it_comes(core, clock):
+    put(core)
+    for _ in range(3):
+        core.do(core.schedules.skip_next, "job")
+    for _ in range(4):
+        clock.advance(hours=1)
+        tick(core)
+
+    assert [line[:3] for line in account(core)] == [
+        ("skipped", NEW_YEAR + HOUR, 1),
+        ("skipped", NEW_YEAR + 2 * HOUR, 1),
+        ("skipped", NEW_YEAR + 3 * HOUR, 1),
+        ("fired", NEW_YEAR + 4 * HOUR, 1),
+    ]
+
+
+def test_a_one_time_job_waits_also_behind_one_that_waits(core, clock):
+    put(core, when="in 1h")
+    for _ in range(2):
+        core.do(core.schedules.run_now, "job")
+        clock.advance(minutes=30)
+
+    tick(core)
+
+    assert [line[0] for line in account(core)] == ["fired", "buffered", "buffered"]
+
+
+def test_the_jitter_of_two_schedules_is_not_the_same(core, clock):
+    for job in ("one", "two"):
+        put(core, id=job, jitter=60)
+    clock.advance(hours=1)
+    tick(core)
+
+    assert triggers(core, "one")[0]["fire_at"] != triggers(core, "two")[0]["fire_at"]
+
+
+def test_a_startup_schedule_whose_end_has_come_does_not_fire(core, clock):
+    put(core, when="on startup", until=NEW_YEAR + HOUR)
+    clock.advance(hours=2)
+
+    assert core.do(core.ticks.startup).fired == 0
+
+
+def test_what_waited_in_a_schedule_that_cannot_go_on_was_no_run_of_it(core, clock):
+    put(core, when="0 * * * *", timezone="Europe/Berlin")
+    for _ in range(2):
+        clock.advance(hours=1)
+        tick(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET timezone = 'Atlantis/Capital'")
+    clock.advance(hours=1)
+    tick(core)
+
+    assert (stored(core).status, stored(core).runs) == (ScheduleStatus.DISABLED, 1)
+    assert [line[0] for line in account(core)] == ["fired", "skipped"]
+
+
+def test_more_that_waited_than_a_batch_is_said_to_be_more(core, clock):
+    for number in range(150):
+        put(core, id=f"job{number}", max_runs=2)
+    for _ in range(2):
+        clock.advance(hours=1)
+        while tick(core).more:
+            pass
+    run_all(core)
+
+    first, second = tick(core), tick(core)
+
+    assert (first.fired, first.more, second.fired, second.more) == (100, True, 50, False)
+
+
+def test_a_one_time_job_added_again_for_the_same_moment_fires_again(core, clock):
+    put(core, when="2026-01-01T01:00Z")
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+    core.do(core.schedules.remove, "job")
+
+    put(core, when="2026-01-01T01:00Z")
+
+    assert tick(core).fired == 1
+
+
+def test_a_start_that_is_skipped_is_no_run(core, clock):
+    put(core, when="on startup", overlap=Overlap.SKIP, max_runs=2)
+    for _ in range(3):
+        core.do(core.ticks.startup)
+        clock.advance(minutes=1)
+
+    assert [line[0] for line in account(core)] == ["fired", "skipped", "skipped"]
+    assert (stored(core).status, stored(core).runs) == (ScheduleStatus.ACTIVE, 1)

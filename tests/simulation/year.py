@@ -115,7 +115,7 @@ class Year:
             for put in self.core.schedules.declare(tx, Origin.CODE, [one.spec for one in code]):
                 if put.change in ("added", "changed"):
                     self._note(put.schedule.id, put.schedule.generation)
-            assert not boot.holds_schedules
+            assert (boot.held, boot.safe_mode) == (None, None)
             self.core.ticks.startup(tx)
         self._epoch = boot.epoch
 
