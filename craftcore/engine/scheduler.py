@@ -141,7 +141,7 @@ def say_ticked(ticked: Ticked) -> None:
     for schedule_id, run in ticked.skipped:
         log.info("schedule.skipped", schedule=schedule_id, count=run.count, reason=run.reason)
     for placed in ticked.placed:
-        if placed.outcome is Outcome.SKIPPED:
+        if placed.outcome is Outcome.SKIPPED and not placed.again:
             log.info("schedule.skipped", schedule=placed.schedule_id, count=1, reason=placed.reason)
     for schedule_id, reason in ticked.disabled:
         log.error("schedule.disabled", schedule=schedule_id, reason=reason)

@@ -31,6 +31,30 @@ class AccountStore:
         )
         return changed == 1
 
+    def extend(self, tx: Transaction, schedule: Schedule, nominal_at: float, reason: str) -> bool:
+        """Let the newest line say of one occurrence more that it was skipped. False when it says something else: then
+        the occurrence needs a line of its own."""
+        changed = tx.run(
+            """
+            UPDATE schedule_occurrences
+               SET last_at    = :nominal_at,
+                   count      = count + 1,
+                   decided_at = :now
+             WHERE seq = (SELECT max(seq) FROM schedule_occurrences WHERE schedule_id = :id)
+               AND generation = :generation
+               AND cause = 'time'
+               AND outcome = 'skipped'
+               AND reason = :reason
+               AND last_at < :nominal_at
+            """,
+            id=schedule.id,
+            generation=schedule.generation,
+            nominal_at=nominal_at,
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
     def standing(self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[Cause]) -> Occurrence | None:
         """The line of this moment that fired or waits, for one of these causes; None when there is none.
 

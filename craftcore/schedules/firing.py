@@ -31,6 +31,8 @@ class Placed:
     reason: str | None = None
     trigger_id: str | None = None
     due_at: float | None = None
+    again: bool = False
+    """It is skipped for the same reason as the one before it."""
 
 
 class Firing:
@@ -148,6 +150,9 @@ class Firing:
         )
 
     def _account(self, tx: Transaction, schedule: Schedule, cause: Cause, placed: Placed) -> Placed:
+        skipped = placed.outcome is Outcome.SKIPPED and cause is Cause.TIME
+        if skipped and self._store.extend(tx, schedule, placed.nominal_at, placed.reason or ""):
+            return replace(placed, again=True)
         inserted = self._store.insert(
             tx,
             Occurrence(

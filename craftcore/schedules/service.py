@@ -198,8 +198,7 @@ class ScheduleService:
         cancelled = AccountStore().unstarted_triggers(tx, schedule_id)
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
-        self._stop(tx, schedule, ScheduleStatus.REMOVED, "removed")
-        self._close(tx, schedule, "removed")
+        self._stop(tx, self._close(tx, schedule, "removed"), ScheduleStatus.REMOVED, "removed")
         return cancelled
 
     def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
@@ -286,18 +285,20 @@ class ScheduleService:
             mark = max(mark, tx.now)
         return going_on(replace(schedule, high_water_at=mark, updated_at=tx.now))
 
-    def _close(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
+    def _close(self, tx: Transaction, schedule: Schedule, reason: str) -> Schedule:
         """A generation ends: what has come of it and was not accounted for yet is skipped, and what waits."""
-        self._firing.drop_buffered(tx, schedule, reason)
+        closed = replace(schedule, runs=schedule.runs - self._firing.drop_buffered(tx, schedule, reason))
         if schedule.status is ScheduleStatus.FINISHED:
-            return
+            return closed
         until = tx.now if schedule.until_at is None else min(tx.now, schedule.until_at)
         try:
             run = skip(schedule, schedule.high_water_at, until, schedule.reason or reason)
         except ScheduleInvalid:  # its zone is gone: nobody can say what came
-            return
-        if run:
-            self._firing.skip(tx, schedule, run)
+            return closed
+        if run is None:
+            return closed
+        self._firing.skip(tx, schedule, run)
+        return replace(closed, high_water_at=run.last_at)
 
     def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
         """Nothing of it fires any more, nor what waits for an earlier occurrence."""
