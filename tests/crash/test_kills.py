@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.child import KILLS, PRODUCER
+from tests.crash.crews import campaign_of
 
-ROOT = Path(__file__).parents[2]
-
-
-def campaign(tmp_path: Path, kills: int, timeout: float, *more: str) -> dict[str, Any]:
-    """Run the campaign in a warm parent of its own: this process has threads and open databases, and must not fork."""
-    answer = tmp_path / "result.json"
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.crash.campaign", "--kills", str(kills), "--json", str(answer), *more],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    print(child.stdout)
-    assert child.returncode == 0, child.stdout + child.stderr
-    result: dict[str, Any] = json.loads(answer.read_text())
-    return result
+CAMPAIGN = "tests.crash.campaign"
 
 
 def judge(result: dict[str, Any], kills: int) -> None:
@@ -43,9 +23,9 @@ def judge(result: dict[str, Any], kills: int) -> None:
 
 
 def test_five_hundred_kills_lose_nothing_and_settle_nothing_twice(tmp_path):
-    judge(campaign(tmp_path, 500, 1800, "--seed", "1"), 500)
+    judge(campaign_of(CAMPAIGN, tmp_path, 500, 1800, "--seed", "1"), 500)
 
 
 @pytest.mark.campaign
 def test_five_thousand_kills_lose_nothing_and_settle_nothing_twice(tmp_path):
-    judge(campaign(tmp_path, 5000, 3600), 5000)
+    judge(campaign_of(CAMPAIGN, tmp_path, 5000, 3600), 5000)

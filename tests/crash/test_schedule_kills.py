@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.crash.crews import campaign_of
 from tests.crash.schedule_child import WAYS
 
-ROOT = Path(__file__).parents[2]
-
-
-def campaign(tmp_path: Path, kills: int, timeout: float, *more: str) -> dict[str, Any]:
-    """Run the campaign in a warm parent of its own: this process has threads and open databases, and must not fork."""
-    answer = tmp_path / "result.json"
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.crash.schedule_campaign", "--kills", str(kills), "--json", str(answer), *more],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    print(child.stdout)
-    assert child.returncode == 0, child.stdout + child.stderr
-    result: dict[str, Any] = json.loads(answer.read_text())
-    return result
+CAMPAIGN = "tests.crash.schedule_campaign"
 
 
 def judge(result: dict[str, Any], kills: int) -> None:
@@ -46,9 +26,9 @@ def judge(result: dict[str, Any], kills: int) -> None:
 
 
 def test_two_hundred_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
-    judge(campaign(tmp_path, 200, 1800, "--seed", "1"), 200)
+    judge(campaign_of(CAMPAIGN, tmp_path, 200, 1800, "--seed", "1"), 200)
 
 
 @pytest.mark.campaign
 def test_two_thousand_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
-    judge(campaign(tmp_path, 2000, timeout=7200), 2000)
+    judge(campaign_of(CAMPAIGN, tmp_path, 2000, timeout=7200), 2000)

@@ -1,0 +1,149 @@
+"""What kill campaigns share: crews of forked lives, each on databases of its own, and the command to run them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from tests.crash.child import Life
+from tests.crash.forks import be_a_warm_parent, fork, wait
+
+ROOT = Path(__file__).parents[2]
+
+
+class Result(Protocol):
+    """What a campaign came to: a dataclass that goes through JSON."""
+
+    seconds: float
+    databases: int
+    kills: Counter[str]
+    wrong: list[str]
+
+    def add(self, other: dict[str, Any]) -> None:
+        """What another crew came to."""
+
+    def table(self) -> str:
+        """For people."""
+
+
+R = TypeVar("R", bound=Result)
+OneDatabase = Callable[[Path, int, int, random.Random, list[str], R], None]
+"""Lives on one database: its folder, its number, how many kills are enough, chance, the ways that are still to be
+taken, and the result to add to."""
+
+
+def campaign(result: R, new: Callable[[], R], one_database: OneDatabase[R], *, kills: int, seed: int, crews: int) -> R:
+    """Kill at least this often, in as many crews at once; what went wrong is kept on disk."""
+    began = time.monotonic()
+    be_a_warm_parent()
+    with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
+        at_work = []
+        for crew in range(crews):
+            share = kills // crews + (crew < kills % crews)
+            answer = Path(folder, f"answer-{crew}.json")
+            home = Path(folder, str(crew))
+            at_work.append((fork(_crew, new(), one_database, home, share, seed + crew, answer), answer))
+        for process, answer in at_work:
+            status = os.waitpid(process, 0)[1]
+            if status or not answer.exists():
+                result.wrong.append(f"a crew of the campaign ended with wait status {status}")
+            else:
+                result.add(json.loads(answer.read_text()))
+        if result.wrong:
+            kept = Path(tempfile.mkdtemp(prefix="craftcore-crash-kept-"))
+            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            result.wrong.append(f"kept in {kept}, seed {seed}")
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _crew(result: R, one_database: OneDatabase[R], folder: Path, kills: int, seed: int, answer: Path) -> None:
+    """One database after the other until there were enough kills."""
+    chance = random.Random(seed)
+    ways: list[str] = []
+    while sum(result.kills.values()) < kills and not result.wrong:
+        home = folder / str(result.databases)
+        home.mkdir(parents=True)
+        one_database(home, seed + result.databases, kills, chance, ways, result)
+        result.databases += 1
+        if not result.wrong:
+            shutil.rmtree(home)
+    answer.write_text(text_of(result))
+
+
+def one_life(life: Life, live: Callable[[Life], None]) -> None:
+    """In a process of its own: live it; what it raises stands in `errors`."""
+    try:
+        live(life)
+    except BaseException:
+        with (life.folder / "errors").open("a") as errors:
+            errors.write(f"life {life.number}\n{traceback.format_exc()}\n")
+        raise
+
+
+def last_words(home: Path) -> str:
+    """What lives on this database raised."""
+    return (home / "errors").read_text()[-4000:] if (home / "errors").exists() else ""
+
+
+def judged_in_a_process(home: Path, check: Callable[[], Any]) -> dict[str, Any]:
+    """The checker opens the database, and whoever forks lives must not: it gets a process of its own."""
+    answer = home / "verdict.json"
+    status = wait(fork(lambda: answer.write_text(text_of(check()))), None)
+    assert status == 0, f"the checker ended with {status}"
+    verdict: dict[str, Any] = json.loads(answer.read_text())
+    return verdict
+
+
+def text_of(found: Any) -> str:
+    """The fields of a dataclass as JSON."""
+    return json.dumps({item.name: getattr(found, item.name) for item in fields(found)})
+
+
+def command(description: str | None, run: Callable[[int, int, int], Result], *, kills: int) -> int:
+    """`python -m tests.crash.… --kills N --seed S`: the exit code."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=kills)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path, help="where to write the result for another program")
+    args = parser.parse_args()
+    seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
+    result = run(args.kills, seed, args.workers)
+    print(result.table())
+    for wrong in result.wrong:
+        print(f"WRONG (seed {seed}): {wrong}")
+    if args.json:
+        args.json.write_text(text_of(result))
+    return 1 if result.wrong else 0
+
+
+def campaign_of(module: str, folder: Path, kills: int, timeout: float, *more: str) -> dict[str, Any]:
+    """Run a campaign's command in a warm parent of its own: a test has threads and open databases, and must not
+    fork."""
+    answer = folder / "result.json"
+    child = subprocess.run(
+        [sys.executable, "-m", module, "--kills", str(kills), "--json", str(answer), *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    print(child.stdout)
+    assert child.returncode == 0, child.stdout + child.stderr
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
