@@ -150,7 +150,8 @@ class ScheduleService:
             raise ConfigInvalid("\n".join(mistakes))
         declared = {spec.id for spec in specs}.union(elsewhere)
         for schedule in self._store.of_origin(tx, origin):
-            if schedule.id not in declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
+            # What a person paused stays so: it fires nothing, also not when it is declared again.
+            if schedule.id not in declared and schedule.status is ScheduleStatus.ACTIVE:
                 reason = f"no longer declared in {_place_of(origin)}"
                 stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
                 puts.append(Put(schedule=stopped, change="disabled"))

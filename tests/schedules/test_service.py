@@ -225,6 +225,16 @@ def test_what_is_no_longer_declared_is_disabled_and_comes_back_from_then_on(core
     assert account(core, "gone") == [("skipped", NEW_YEAR + HOUR, 2, "no longer declared in code")]
 
 
+def test_a_pause_outlasts_a_deployment_that_does_not_declare_the_schedule(core):
+    declare(core, a_schedule())
+    core.do(core.schedules.pause, "job", "holiday")
+
+    declare(core)
+    declare(core, a_schedule())
+
+    assert (stored(core).status, stored(core).reason) == (ScheduleStatus.PAUSED, "holiday")
+
+
 def test_a_schedule_that_code_declares_anew_with_another_payload_is_enabled_too(core, clock):
     declare(core, a_schedule())
     declare(core)
