@@ -10,6 +10,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import floor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,7 +191,7 @@ class _Check:
             owner = owners.get(id)
             if owner is None:
                 self.blame([f"a handler ran {id} of {schedule}, which no line names"])
-            elif (owner["schedule_id"], round(owner["nominal_at"], 3)) != (schedule, round(nominal, 3)):
+            elif (owner["schedule_id"], _as_told(owner["nominal_at"])) != (schedule, nominal):
                 self.blame([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
 
     def is_of(self, trigger: Row, row: Row) -> None:
@@ -302,3 +303,8 @@ class _Check:
             return []
         names = [column[0] for column in cursor.get_description()]
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
+
+
+def _as_told(moment: float) -> float:
+    """As a handler is told it: a datetime has microseconds, a row has more."""
+    return datetime.fromtimestamp(moment, UTC).timestamp()
