@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import fields, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
@@ -74,10 +74,10 @@ def check_names(spec: ScheduleSpec) -> None:
 
 def _hashed(declared: Declared) -> Declared:
     """With the hash of what was declared: a zone that was not given is not part of it."""
-    told = asdict(declared)
+    told = {field.name: getattr(declared, field.name) for field in fields(declared)}
     if not declared.timezone_given:
         del told["timezone"]
-    return Declared(**{**asdict(declared), "declared_hash": sha256_of(canonical(told))})
+    return replace(declared, declared_hash=sha256_of(canonical(told)))
 
 
 def _moment(name: str, value: object) -> float:

@@ -61,12 +61,16 @@ class ScheduleService:
 
     def accept(self, spec: ScheduleSpec) -> Declared:
         """Check everything but the expression. Raises InvalidInput; nothing is written by this."""
-        return accept(spec, self._row(spec), local_zone=self._clock.zone())
+        return self._declared(spec, self._row(spec))
 
     def check(self, spec: ScheduleSpec, origin: Origin) -> NewTrigger:
         """Check all that `put` would, were the id new; the trigger it would fire. Raises InvalidInput."""
-        self._fresh(self.accept(spec), origin, None, self._clock.now())
-        return self._row(spec)
+        row = self._row(spec)
+        self._fresh(self._declared(spec, row), origin, None, self._clock.now())
+        return row
+
+    def _declared(self, spec: ScheduleSpec, row: NewTrigger) -> Declared:
+        return accept(spec, row, local_zone=self._clock.zone())
 
     def _row(self, spec: ScheduleSpec) -> NewTrigger:
         check_names(spec)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from craftcore.errors import CraftcoreError
 from craftcore.schedules.account_store import AccountStore
@@ -14,6 +16,8 @@ from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick import Decision, Skipped, decide, upcoming
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.service import TriggerService
+
+T = TypeVar("T")
 
 PLACED_MAX = 500
 """Occurrences after which a tick begins no other schedule: nobody who writes waits longer than a moment for it."""
@@ -59,13 +63,13 @@ class TickService:
         for line in ready:
             schedule = self._store.get(tx, line.schedule_id)
             assert schedule is not None, line
-            if self._can_go_on(tx, schedule, ticked):
+            if self._checked(tx, schedule, ticked, _is_timed):
                 ticked.placed.append(self._firing.fire_buffered(tx, schedule, line))
         for schedule in due:
             if len(ticked.placed) >= PLACED_MAX:
                 ticked.more = True
                 break
-            if (decision := self._decide(tx, schedule, ticked)) is not None:
+            if (decision := self._checked(tx, schedule, ticked, decide)) is not None:
                 self._account(tx, schedule, decision, ticked)
         ticked.next_at = self._store.next_at(tx)
         return ticked
@@ -80,7 +84,7 @@ class TickService:
             if held is not None:
                 self._firing.hold_startup(tx, schedule, held)
                 continue
-            if not self._can_go_on(tx, schedule, ticked):
+            if not self._checked(tx, schedule, ticked, _is_timed):
                 continue
             placed = self._firing.place(tx, schedule, tx.now, Cause.STARTUP)
             ticked.placed.append(placed)
@@ -89,31 +93,20 @@ class TickService:
                 self._advance(tx, schedule, runs=1, last=tx.now, high_water_at=mark, next_at=None)
         return ticked
 
-    def _can_go_on(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> bool:
-        """Whether an occurrence of it can fire; if not it is disabled."""
+    def _checked(
+        self, tx: Transaction, schedule: Schedule, ticked: Ticked, ask: Callable[[Schedule, float], T]
+    ) -> T | None:
+        """The answer of a schedule that can fire, before anything is written; None when it cannot go on: a zone that is
+        gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
         try:
             self._firing.check(schedule)
-            upcoming(schedule, after=tx.now)
+            return ask(schedule, tx.now)
         except (CraftcoreError, ValueError, OverflowError) as error:
-            self._disable(tx, schedule, error, ticked)
-            return False
-        return True
-
-    def _decide(self, tx: Transaction, schedule: Schedule, ticked: Ticked) -> Decision | None:
-        """What is to be accounted for, decided and checked before anything is written; None when that is not possible:
-        a zone that is gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
-        try:
-            self._firing.check(schedule)
-            return decide(schedule, tx.now)
-        except (CraftcoreError, ValueError, OverflowError) as error:
-            self._disable(tx, schedule, error, ticked)
-            return None
-
-    def _disable(self, tx: Transaction, schedule: Schedule, error: Exception, ticked: Ticked) -> None:
-        reason = f"cannot go on: {error}"
+            reason = f"cannot go on: {error}"
         runs = self._firing.drop_buffered(tx, schedule, reason)
         self._store.disable(tx, schedule.id, reason, runs=schedule.runs - runs)
         ticked.disabled.append((schedule.id, reason))
+        return None
 
     def _account(self, tx: Transaction, schedule: Schedule, decision: Decision, ticked: Ticked) -> None:
         for run in decision.skipped:
@@ -158,6 +151,12 @@ class TickService:
             after = replace(after, status=ScheduleStatus.FINISHED, reason=finished, next_at=None)
         moved = self._store.advance(tx, schedule, after)
         assert moved, schedule
+
+
+def _is_timed(schedule: Schedule, now: float) -> bool:
+    """True. Raises ScheduleInvalid when nobody can say when it comes."""
+    upcoming(schedule, after=now)
+    return True
 
 
 def _finished(schedule: Schedule) -> str | None:
