@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from craftcore.app import App
     from craftcore.engine.context import TaskContext
-    from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, Strategy
+    from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, Strategy
     from craftcore.errors import CraftcoreError, ErrorCode, Fail, Retry, Snooze
     from craftcore.producer import Producer
     from craftcore.schedules.model import CatchUp, Overlap
@@ -22,6 +22,7 @@ _HOMES = {
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.errors",
     "Fail": "craftcore.errors",
+    "LiveSession": "craftcore.engine.router",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
     "Retry": "craftcore.errors",
@@ -45,6 +46,7 @@ __all__ = [
     "Emitted",
     "ErrorCode",
     "Fail",
+    "LiveSession",
     "Overlap",
     "Producer",
     "Retry",

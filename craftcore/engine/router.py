@@ -26,10 +26,15 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A router's answer: the workflow to run, and the session whose lane the trigger joins (None: its own)."""
+    """A router's answer: the workflow to run, or the session (or task) that is live and takes it.
 
-    workflow: str
+    With a workflow, `session_id` is the session it is run in (None: the trigger's own). Without one, the trigger is
+    delivered to the task named, or to the live task of the session.
+    """
+
+    workflow: str | None = None
     session_id: str | None = None
+    task_id: str | None = None
     strategy: Strategy = Strategy.DIRECT
 
 
@@ -45,11 +50,25 @@ class RoutedTrigger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """A session with a task that has not ended. `waits_for`: the event the task waits for now; None: it runs, or waits
+    for something else. `description` is that of the trigger which created the task."""
+
+    session_id: str
+    task_id: str
+    workflow: str
+    waits_for: str | None
+    description: str | None
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingContext:
-    """What a router may choose from."""
+    """What a router may choose from. `sessions`: those with a live task, the one last moved first, at most a hundred."""
 
     workflows: tuple[str, ...]
     by_source: Mapping[str, str]
+    sessions: tuple[LiveSession, ...] = ()
 
 
 class Router(Protocol):
@@ -63,10 +82,12 @@ def check_route(route: object) -> None:
     """Raise TypeError or ValueError for an answer of a router that is none."""
     if not isinstance(route, Route):
         raise TypeError(f"the router returned {route!r:.200}, not a Route")
-    if not isinstance(route.workflow, str):
-        raise TypeError(f"the router chose workflow {route.workflow!r:.80}, which is no name")
-    if route.session_id is not None and not NAME.fullmatch(route.session_id):
-        raise ValueError(f"the router chose session {route.session_id!r:.80}, which is no name")
+    for field in ("workflow", "session_id", "task_id"):
+        chosen = getattr(route, field)
+        if chosen is not None and not (isinstance(chosen, str) and NAME.fullmatch(chosen)):
+            raise ValueError(f"the router chose {field} {chosen!r:.80}, which is no name")
+    if route.workflow is None and route.session_id is None and route.task_id is None:
+        raise ValueError("the router chose neither a workflow nor a session nor a task")
 
 
 def by_rules(claim: Claim, by_source: Mapping[str, str]) -> Routed | None:
