@@ -6,25 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from craftcore.app import App
-    from craftcore.engine.context import TaskContext
+    from craftcore.engine.child import Child
+    from craftcore.engine.context import TaskContext, TaskEvent
     from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, Strategy
-    from craftcore.errors import CraftcoreError, ErrorCode, Fail, Retry, Snooze
+    from craftcore.errors import ChildFailed, CraftcoreError, ErrorCode, Fail, Retry, Snooze
     from craftcore.producer import Producer
     from craftcore.schedules.model import CatchUp, Overlap
+    from craftcore.tasks.model import Resume
+    from craftcore.tasks.outcomes import Continue, Done
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
 
 _HOMES = {
     "App": "craftcore.app",
     "CatchUp": "craftcore.schedules.model",
+    "Child": "craftcore.engine.child",
+    "ChildFailed": "craftcore.errors",
+    "Continue": "craftcore.tasks.outcomes",
     "CraftcoreError": "craftcore.errors",
     "DedupScope": "craftcore.triggers.model",
+    "Done": "craftcore.tasks.outcomes",
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.errors",
     "Fail": "craftcore.errors",
     "LiveSession": "craftcore.engine.router",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
+    "Resume": "craftcore.tasks.model",
     "Retry": "craftcore.errors",
     "RetryPolicy": "craftcore.triggers.backoff",
     "Route": "craftcore.engine.router",
@@ -34,6 +42,7 @@ _HOMES = {
     "Snooze": "craftcore.errors",
     "Strategy": "craftcore.engine.router",
     "TaskContext": "craftcore.engine.context",
+    "TaskEvent": "craftcore.engine.context",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
 }
@@ -41,14 +50,19 @@ _HOMES = {
 __all__ = [
     "App",
     "CatchUp",
+    "Child",
+    "ChildFailed",
+    "Continue",
     "CraftcoreError",
     "DedupScope",
+    "Done",
     "Emitted",
     "ErrorCode",
     "Fail",
     "LiveSession",
     "Overlap",
     "Producer",
+    "Resume",
     "Retry",
     "RetryPolicy",
     "Route",
@@ -58,6 +72,7 @@ __all__ = [
     "Snooze",
     "Strategy",
     "TaskContext",
+    "TaskEvent",
     "TriggerSource",
     "TriggerSpec",
 ]

@@ -53,18 +53,22 @@ class App:
         sources: Iterable[TriggerSource | str] = (),
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
         retry: RetryPolicy | None = None,
     ) -> Callable[[F], F]:
         """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
 
         A first parameter called `ctx` receives a TaskContext; the others are the payload's keys, converted to their
         annotations (dataclasses, msgspec structs and pydantic models included). `sources`: triggers of these sources
-        that name no workflow come here. `timeout` in seconds; None: no limit.
+        that name no workflow come here. `timeout` is for one attempt, `deadline` for the whole task, from its first
+        start to its end, waits included; both in seconds, None: no limit.
         Raises ConfigInvalid when the declaration contradicts itself or another one.
         """
 
         def declare(fn: F) -> F:
-            self.declare(name, fn, sources=sources, max_attempts=max_attempts, timeout=timeout, retry=retry)
+            self.declare(
+                name, fn, sources=sources, max_attempts=max_attempts, timeout=timeout, deadline=deadline, retry=retry
+            )
             return fn
 
         return declare
@@ -77,6 +81,7 @@ class App:
         sources: Iterable[TriggerSource | str] = (),
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
         retry: RetryPolicy | None = None,
     ) -> Workflow:
         """`workflow` without the decorator."""
@@ -88,17 +93,17 @@ class App:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
         if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= 1000):
             raise ConfigInvalid(f"workflow {name}: max_attempts {max_attempts!r} must be a whole number from 1 to 1000")
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if seconds is not None and not seconds > 0:
-            raise ConfigInvalid(f"workflow {name}: timeout {timeout!r} must be more than 0 seconds")
         read = parameters(name, fn)
+        if deadline is not None and not read.takes_context:
+            raise ConfigInvalid(f"workflow {name}: a deadline is for a task, and only a workflow with ctx is one")
         workflow = Workflow(
             name=name,
             fn=fn,
             sources=tuple(self._source(name, source) for source in sources),
             retry=retry,
             max_attempts=max_attempts,
-            timeout=seconds,
+            timeout=_seconds(name, "timeout", timeout),
+            deadline=_seconds(name, "deadline", deadline),
             **read._asdict(),
         )
         self.workflows[name] = workflow
@@ -169,6 +174,11 @@ class App:
             return replace(self.default_retry, max_attempts=declared.max_attempts)
         return declared.retry or self.default_retry
 
+    def deadline_of(self, workflow: str) -> float | None:
+        """Seconds that a task of this workflow may take; None: it has no deadline."""
+        declared = self.workflows.get(workflow)
+        return None if declared is None else declared.deadline
+
     def check(self, row: NewTrigger) -> None:
         """Refuse an accepted trigger that this app could only fail: unknown workflow, payload that does not fit."""
         if row.workflow is None:
@@ -230,6 +240,26 @@ class App:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""
         await self._running.cancel(trigger_id)
 
+    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+        """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
+        otherwise it is kept until the task does.
+
+        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
+        """
+        return await self._running.signal(task_id, event, payload, sent_by=sent_by)
+
+    async def answer(self, question_id: str, choice: str, *, note: str | None = None, answered_by: str) -> None:
+        """Answer a question, once. Raises NotFound; InvalidInput for what is no option; StateRefused: too late."""
+        await self._running.answer(question_id, choice, note=note, answered_by=answered_by)
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
+        await self._running.cancel_task(task_id)
+
+    async def retry_task(self, task_id: str) -> None:
+        """Let a FAILED task try its last turn again. Raises NotFound or StateRefused."""
+        await self._running.retry_task(task_id)
+
     def running(self, path: str | Path, *, config: Config | None = None) -> AbstractAsyncContextManager[Engine]:
         """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.
 
@@ -264,3 +294,11 @@ class App:
         if source in self.by_source:
             raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
         return source
+
+
+def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
+    """An option in seconds. Raises ConfigInvalid when it is no time."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds is not None and not seconds > 0:
+        raise ConfigInvalid(f"workflow {workflow}: {name} {value!r} must be more than 0 seconds")
+    return seconds

@@ -75,6 +75,19 @@ class RetrySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """What a task may take. `max_turns` and `max_steps` count what it does without rest: since something last came from
+    outside, or it slept for a minute. Times in seconds; `stall_after` 0: never."""
+
+    state_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
+    result_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
+    max_turns: Annotated[int, Between(1, 1_000_000)] = 1000
+    max_steps: Annotated[int, Between(1, 1_000_000)] = 10_000
+    stall_after: Annotated[float, Between(0, 31_536_000)] = 3600.0
+    resume_max_age: Annotated[float, Between(60, 31_536_000)] = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSettings:
     """What is kept of an execution."""
 
@@ -114,6 +127,7 @@ class Config:
     storage: StorageSettings = field(default_factory=StorageSettings)
     triggers: TriggerSettings = field(default_factory=TriggerSettings)
     retry: RetrySettings = field(default_factory=RetrySettings)
+    tasks: TaskSettings = field(default_factory=TaskSettings)
     records: RecordSettings = field(default_factory=RecordSettings)
     command: CommandSettings = field(default_factory=CommandSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -14,6 +14,11 @@ from craftcore.schedules.ticks import TickService
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.ending import Ending
+from craftcore.tasks.resume import ResumeContract
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.turns import TurnService
+from craftcore.tasks.waiting import Waiting
 from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.service import TriggerService
 
@@ -35,9 +40,18 @@ class Core:
             lease_seconds=config.triggers.lease_seconds,
             priority_weight=config.triggers.priority_weight,
         )
-
         self.schedules = ScheduleService(self.clock, self.triggers)
         self.ticks = TickService(self.triggers)
+        waiting = Waiting(self.clock, self.triggers)
+        ending = Ending(self.triggers, waiting)
+        self.tasks = TaskService(
+            self.clock, self.triggers, waiting, ending, payload_max_bytes=config.triggers.payload_max_bytes
+        )
+        self.turns = TurnService(
+            self.clock, self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds
+        )
+        self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
+        self.triggers.follower = self.claims.follower = self.tasks
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, an older one is refused."""

@@ -19,11 +19,16 @@ class CutPoint(StrEnum):
     CLAIM_COMMITTED = "claim.committed"
     START_COMMITTED = "start.committed"
     ROUTE_DECIDED = "route.decided"
+    TURN_ENTERED = "turn.entered"  # its start is on disk, no user code of it has run
+    STEP_RAN = "step.ran"  # its function has returned, nothing of it is on disk
+    STEP_COMMITTED = "step.committed"  # its result is on disk, the workflow does not have it
+    TURN_SUSPENDED = "turn.suspended"  # user code is unwound, the wait is not on disk
     HANDLER_RETURNED = "handler.returned"
     SETTLE_BEGUN = "settle.begun"
     SETTLE_COMMITTED = "settle.committed"
     WRITER_FLUSHING = "writer.flushing"  # every piece of a batch has run, nothing is on disk
     WRITER_FLUSHED = "writer.flushed"  # everything is on disk, nobody knows yet
+    ANSWER_COMMITTED = "answer.committed"  # a signal or answer is on disk, no daemon knows
     RECLAIM_COMMITTED = "reclaim.committed"
     TICK_WRITTEN = "tick.written"  # a scheduler's look is done, nothing is on disk
     TICK_COMMITTED = "tick.committed"  # it is on disk, the feeder knows of no trigger

@@ -14,6 +14,9 @@ The tree:
     ├── StateRefused          the row is not in a state that allows it      exit 1
     ├── StillWaiting          the time to wait for it is over; it goes on   exit 75
     ├── LeaseLost             the claim belongs to a later attempt; nothing was written
+    ├── StepConflict          a step's name was used before in this turn, or its arguments changed
+    ├── KeyRequired           without a key nobody can tell which of several this is
+    ├── ChildFailed           a child task did not end well
     └── StorageError          the database said no                          exit 74
         ├── StorageFull       the disk is full; nothing was written         exit 74
         ├── StorageBusy       another process held the file too long        exit 75
@@ -69,6 +72,8 @@ class ErrorCode(StrEnum):
     POISON = "POISON"
     STORAGE_FULL = "STORAGE_FULL"
     SCHEDULE_INVALID = "SCHEDULE_INVALID"
+    STEP_CONFLICT = "STEP_CONFLICT"
+    KEY_REQUIRED = "KEY_REQUIRED"
 
     @property
     def category(self) -> str:
@@ -104,6 +109,8 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.POISON: _Facts("internal", "no"),
     ErrorCode.STORAGE_FULL: _Facts("internal", "yes"),
     ErrorCode.SCHEDULE_INVALID: _Facts("validation", "no"),
+    ErrorCode.STEP_CONFLICT: _Facts("validation", "no"),
+    ErrorCode.KEY_REQUIRED: _Facts("validation", "no"),
 }
 
 
@@ -182,6 +189,24 @@ class LeaseLost(CraftcoreError):
     """The lease ran out and the trigger belongs to a later attempt. Nothing was written."""
 
     code = ErrorCode.LEASE_LOST
+
+
+class StepConflict(CraftcoreError):
+    """A step's name was used before in this turn, or it is completed with other arguments. Nothing was run."""
+
+    code = ErrorCode.STEP_CONFLICT
+
+
+class KeyRequired(CraftcoreError):
+    """Several tasks of a turn do this, in no order: each needs a key. Nothing was run."""
+
+    code = ErrorCode.KEY_REQUIRED
+
+
+class ChildFailed(CraftcoreError):
+    """A child task FAILED or was CANCELLED; `details` has its id, status, code and message."""
+
+    code = ErrorCode.AGENT_ERROR
 
 
 class StorageError(CraftcoreError):

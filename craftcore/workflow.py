@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
-import msgspec.inspect
 
 from craftcore.errors import ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
+from craftcore.typed import convert, require_readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit."""
+    """A declared workflow.
+
+    `retry` None: the configured default. `timeout` of an attempt and `deadline` of a task in
+    seconds, None: no limit. `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
+    """
 
     name: str
     fn: Callable[..., Any]
@@ -26,17 +30,19 @@ class Workflow:
     retry: RetryPolicy | None
     max_attempts: int | None
     timeout: float | None
+    deadline: float | None
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
+    state_type: Any
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The keyword arguments of a payload, converted to the annotations.
 
         Raises msgspec.ValidationError when it does not fit, msgspec.DecodeError when it is not JSON.
         """
-        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=_convert)
+        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=convert)
         named = {
             name: value
             for name in self.payload_type.__struct_fields__
@@ -51,16 +57,18 @@ class Workflow:
 
 
 class Parameters(NamedTuple):
-    """What a function tells of itself: the type its named parameters make, and whether it takes other keys as well."""
+    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, and
+    the type of its task's state."""
 
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
+    state_type: Any
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
-    """Read a function's signature. Raises ConfigInvalid when no payload could be given to it."""
+    """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
     declared = list(inspect.signature(fn).parameters.values())
@@ -86,26 +94,12 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
             fields.append((parameter.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))
     try:
         payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
-        _refuse_unknown(msgspec.inspect.type_info(payload_type))
+        require_readable(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
-    return Parameters(is_async, takes_context, payload_type, takes_rest)
-
-
-def _refuse_unknown(info: Any) -> None:
-    """Raise TypeError for a type that neither msgspec nor `_convert` can make from JSON, however deep it lies."""
-    waiting, seen = [info], set()
-    while waiting:
-        info = waiting.pop()
-        if isinstance(info, tuple):
-            waiting.extend(info)
-        elif isinstance(info, msgspec.Struct) and id(info) not in seen:
-            seen.add(id(info))
-            if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate"):
-                raise TypeError(f"{info.cls.__name__} is not a type that JSON can become")
-            waiting.extend(getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
-
-
-def _convert(kind: type, value: Any) -> Any:
-    """Types that msgspec does not know: pydantic models convert themselves."""
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # `parameters` let nothing else through
+    state_type = (*typing.get_args(hints["ctx"]), Any)[0] if takes_context and "ctx" in hints else Any
+    try:
+        require_readable(state_type)
+    except TypeError as error:
+        raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
+    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type)

@@ -73,7 +73,17 @@ async def running(
         life.callback(bell.close)
         writer = await life.enter_async_context(Writer(core.database, on_fatal=lambda error: engine.fail(error)))
         engine = Engine(
-            app, core.triggers, core.claims, core.ticks, recorder, writer, core.clock, config, epoch=boot.epoch
+            app,
+            core.triggers,
+            core.claims,
+            core.ticks,
+            core.tasks,
+            core.turns,
+            recorder,
+            writer,
+            core.clock,
+            config,
+            epoch=boot.epoch,
         )
         if paused:
             engine.pause()
@@ -105,6 +115,7 @@ def _boot(
             boot = booting.boot(
                 tx,
                 core.claims,
+                core.resume_contract,
                 process,
                 sorted(app.workflows),
                 new_database_id=core.clock.new_id(),
@@ -116,6 +127,8 @@ def _boot(
                 for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
             ]
             tx.after_commit(say_ticked, core.ticks.startup(tx, held=boot.held or boot.safe_mode))
+            if (wrong := booting.notify(tx, app, core.triggers, boot)) is not None:
+                tx.after_commit(log.error, "restart_notice.refused", reason=wrong)
             return boot
 
     try:
@@ -137,6 +150,8 @@ def _boot(
         reclaimed=boot.reclaimed.crashed + boot.reclaimed.unstarted,
         interrupted=boot.reclaimed.crashed,
         poisoned=boot.reclaimed.poisoned,
+        resumed=len(boot.resumed.resumed) + len(boot.resumed.reclaimed),
+        stale=list(boot.resumed.stale),
         held=boot.held,
         safe_mode=boot.safe_mode,
     )

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from craftcore.app import App
+from craftcore.errors import InvalidInput
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
+from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claims import ClaimService, Reclaimed
+from craftcore.triggers.model import TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.settlement import SHUT_DOWN
+from craftcore.triggers.sources import system_key
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
@@ -36,6 +43,7 @@ class Boot:
     epoch: int
     database_id: str
     reclaimed: Reclaimed
+    resumed: Resumed
     clean: bool
     held: str | None
     safe_mode: str | None
@@ -44,13 +52,14 @@ class Boot:
 def boot(
     tx: Transaction,
     claims: ClaimService,
+    contract: ResumeContract,
     process: Process,
     workflows: list[str],
     *,
     new_database_id: str,
     last_seen: tuple[str, int] | None,
 ) -> Boot:
-    """Take the next epoch, reclaim what earlier ones held, declare the workflows. One commit.
+    """Take the next epoch, reclaim what earlier ones held, let their tasks go on, declare the workflows. One commit.
 
     `last_seen` is (database id, epoch) as the lock file remembers them: a database that is behind its lock file
     was restored behind our back, and time went backwards. Nothing of it runs until a person releases it.
@@ -84,21 +93,47 @@ def boot(
         and last["machine_boot_id"] != process.machine_boot_id
     )
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
+    resumed = contract.resume(tx, epoch)
     tx.run("DELETE FROM workflows")
     tx.many(DECLARE, [(name, epoch) for name in workflows])
     return Boot(
         epoch=epoch,
         database_id=database_id,
         reclaimed=reclaimed,
+        resumed=resumed,
         clean=last is None or last["ended_at"] is not None,
         held=fact(tx, "held"),
         safe_mode=fact(tx, "safe_mode"),
     )
 
 
+def notify(tx: Transaction, app: App, triggers: TriggerService, boot: Boot) -> str | None:
+    """Emit one restart notice where tasks were resumed and a workflow takes SYSTEM; why it cannot take it, or None.
+
+    Its payload: `kind` ("restart"), `resumed` and `stale` (how many), `tasks` (the ids of the first of them).
+    """
+    workflow = app.by_source.get(TriggerSource.SYSTEM)
+    if workflow is None or not boot.resumed.is_anything:
+        return None
+    row = triggers.accept(
+        TriggerSpec(
+            source=TriggerSource.SYSTEM,
+            payload=boot.resumed.notice(),
+            dedup_key=system_key("restart", boot.epoch),
+            description="The daemon was started, and these tasks go on where they were.",
+        )
+    )
+    try:
+        app.check(row._replace(workflow=workflow))
+    except InvalidInput as error:
+        return error.message
+    triggers.emit_all(tx, [row])
+    return None
+
+
 def end(tx: Transaction, claims: ClaimService, epoch: int) -> None:
     """This epoch ends in order: its open records are closed, its claims handed back, and the row says so."""
-    ExecutionStore().release_open(tx, epoch, "released at shutdown")
+    ExecutionStore().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
     ClockTrust().seen(tx)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)

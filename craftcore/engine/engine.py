@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import anyio
 import structlog
@@ -15,12 +16,14 @@ from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.consumer import Consumer
+from craftcore.engine.consumer import Consumer, Settled
 from craftcore.engine.feeder import Feeder
+from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
+from craftcore.engine.turn import Doors
 from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
@@ -28,13 +31,17 @@ from craftcore.schedules.ticks import TickService
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.turns import TurnService
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
-from craftcore.triggers.settlement import Settlement
 
 log = structlog.get_logger(__name__)
+
+STEP_THREADS = 64
+"""How many plain steps of all turns run at once; more wait for a thread."""
 
 DRAIN_SECONDS = 5.0
 """How long cancelled workflows may take to unwind after the grace; then they are left behind for the next boot."""
@@ -49,6 +56,8 @@ class Engine:
         triggers: TriggerService,
         claims: ClaimService,
         ticks: TickService,
+        tasks: TaskService,
+        turns: TurnService,
         recorder: Recorder,
         writer: Writer,
         clock: Clock,
@@ -61,13 +70,27 @@ class Engine:
         self.counts: Counter[str] = Counter()
         """How many attempts were settled since the start, by status; those given back are RELEASED."""
         self._triggers = triggers
+        self._tasks = tasks
         self.writer = writer
         self._grace = config.daemon.shutdown_grace
         self._concurrency = config.daemon.concurrency
         self._queue = TriggerQueue(claims.rank)
-        self._runner = Runner(
-            app, clock, overdue_after=config.triggers.overdue_after, concurrency=config.daemon.concurrency
+        doors = Doors(
+            writer=writer,
+            turns=turns,
+            set_aside=claims.set_aside_corrupt,
+            clock=clock,
+            accept=self._accept,
+            due=lambda due_at: self.feeder.due(due_at),
+            threads=anyio.CapacityLimiter(STEP_THREADS),
+            settings=config.tasks,
+            deadline_of=app.deadline_of,
+            bounded=recorder.bounded,
         )
+        self._runner = Runner(
+            app, doors, overdue_after=config.triggers.overdue_after, concurrency=config.daemon.concurrency
+        )
+        self.progress = Progress(self._running, doors)
         self.feeder = Feeder(
             claims,
             writer,
@@ -89,8 +112,10 @@ class Engine:
             self._queue,
             self._runner,
             current_loop(),
+            turns,
             epoch=epoch,
             concurrency=config.daemon.concurrency,
+            may_claim_next=self._may_claim_next,
             on_room=self.feeder.room,
             on_refused=self._refused,
             on_settled=self._settled,
@@ -144,6 +169,31 @@ class Engine:
         await self.writer.commit(self._triggers.cancel, trigger_id, reason)
         self.ring(schedules=True)  # an occurrence may have waited for it
 
+    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+        """Tell a live task that something happened; whether it waited for just that."""
+        waited = await self.writer.commit(self._tasks.signal, task_id, event, payload, sent_by=sent_by)
+        self._after_answer()
+        return waited
+
+    async def answer(self, question_id: str, choice: str, *, note: str | None, answered_by: str) -> None:
+        """Answer a question, once."""
+        await self.writer.commit(self._tasks.answer, question_id, choice, note=note, answered_by=answered_by)
+        self._after_answer()
+
+    async def cancel_task(self, task_id: str, reason: str = "cancelled") -> None:
+        """Cancel a live task; running code at its next await."""
+        await self.writer.commit(self._tasks.cancel, task_id, reason)
+        self._after_answer()
+
+    async def retry_task(self, task_id: str) -> None:
+        """Let a FAILED task try its last turn again."""
+        await self.writer.commit(self._tasks.retry, task_id)
+        self._after_answer()
+
+    def _after_answer(self) -> None:
+        reach(CutPoint.ANSWER_COMMITTED)
+        self.ring(schedules=True)
+
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
         try:
@@ -156,7 +206,14 @@ class Engine:
     async def run(self) -> None:
         """Run until `stop`, then drain. Raises the StorageError that made the database unusable."""
         async with anyio.create_task_group() as tasks:
-            for task in (self.scheduler.schedule, self.feeder.feed, self.consumer.consume, self.consumer.settle):
+            loops = (
+                self.scheduler.schedule,
+                self.feeder.feed,
+                self.consumer.consume,
+                self.consumer.settle,
+                self.progress.watch,
+            )
+            for task in loops:
                 tasks.start_soon(self._guard, task)
             for _ in range(self._concurrency):
                 tasks.start_soon(self._guard, self.consumer.work)
@@ -250,6 +307,13 @@ class Engine:
     def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
         return [one_answer([answer]) for answer in self._triggers.emit_all(tx, rows)]
 
+    def _running(self) -> list[Run]:
+        return list(self.consumer.running.values())
+
+    def _may_claim_next(self, run: Run) -> bool:
+        """Whether the next turn of this run may be born claimed, past the table."""
+        return not self._stopping.is_set() and not self.feeder.paused and self.feeder.held_reason is None
+
     def _held(self) -> Iterator[Claim]:
         return chain(self._queue.claims(), self.consumer.held())
 
@@ -266,16 +330,25 @@ class Engine:
             self.scheduler.ring()
         self._settled_one.set()
 
-    def _settled(self, run: Run, move: Settlement | Exception) -> None:
-        if isinstance(move, Settlement):
+    def _settled(self, run: Run, answer: Settled | Exception) -> None:
+        if isinstance(answer, Settled):
+            move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1
             if move.status is TriggerStatus.PENDING:
                 self.feeder.due(max(run.claim.fire_at, move.not_before or 0.0))
+            if followed.claim is not None:
+                self.feeder.take_next(followed.claim)
+            if followed.due_at is not None:
+                self.feeder.due(followed.due_at)
         if run.lane is not None:
             self.feeder.ring()
-        if run.claim.schedule_id is not None:
+        if _schedule_of(run) is not None:
             self.scheduler.ring()  # another occurrence may have waited for this one
         self._settled_one.set()
+
+
+def _schedule_of(run: Run) -> str | None:
+    return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
 
 
 def _touch(tx: Transaction) -> None:

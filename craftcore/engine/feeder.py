@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import anyio
@@ -75,6 +76,7 @@ class Feeder:
         self._on_cancel_requests = on_cancel_requests
         self._rung = anyio.Event()
         self._more = False
+        self._strangers: list[Claim] = []
         self._kept = 0
         self._next_due = math.inf
         self._heartbeat_at = 0.0
@@ -123,6 +125,15 @@ class Feeder:
             self._queue.push(claim)
             self._on_claimed()
 
+    def take_next(self, claim: Claim) -> None:
+        """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
+        the turn before. When its lane was taken in the meantime, it is handed back."""
+        if self._queue.push(claim):
+            self._on_claimed()
+        else:
+            self._strangers.append(claim)
+            self.ring()
+
     def room(self) -> None:
         """The window has a free place."""
         if self._more and len(self._queue) <= self._claim_batch // 2:
@@ -137,8 +148,10 @@ class Feeder:
             want = self._want()
             look: Look = await insist(self._writer, self._claims.set_aside_corrupt, self._look, want)
             reach(CutPoint.CLAIM_COMMITTED)
-            if strangers := self._take(want, look):
+            self._take(want, look)
+            if strangers := list(self._strangers):
                 await insist(self._writer, self._claims.set_aside_corrupt, self._claims.release_unstarted, strangers)
+                del self._strangers[: len(strangers)]
             if want.limit > 0 and look.held is None:
                 self.room()  # the window may have emptied while the look was on its way, and nothing may start again
             await self._sleep()
@@ -147,7 +160,7 @@ class Feeder:
         held = None
         if self._clock.boot_time() >= self._heartbeat_at:
             self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
-            held = frozenset((claim.seq, claim.lease_token) for claim in self._held())
+            held = frozenset((claim.seq, claim.lease_token) for claim in chain(self._held(), self._strangers))
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
         if self.paused or free <= -self._claim_batch:
@@ -174,11 +187,11 @@ class Feeder:
         )
         return Look(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
 
-    def _take(self, want: Want, look: Look) -> list[Claim]:
-        """Push what was claimed; what is returned must be handed back: a router took its lane in the meantime."""
+    def _take(self, want: Want, look: Look) -> None:
+        """Push what was claimed. What a router took the lane of in the meantime must be handed back."""
         self.looks += 1
         window = look.window
-        strangers = [claim for claim in window.claims if not self._queue.push(claim)]
+        self._strangers += [claim for claim in window.claims if not self._queue.push(claim)]
         self._more = window.more
         may_take = want.limit > 0 and look.held is None
         self.saw_all = not (window.more and may_take) and not self._rung.is_set()
@@ -194,7 +207,6 @@ class Feeder:
             self._on_claimed()
         if look.cancel_requests:
             self._on_cancel_requests(look.cancel_requests)
-        return strangers
 
     async def _sleep(self) -> None:
         """Until the bell, the next due time, the heartbeat or the poll."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -22,15 +22,16 @@ SetAside = Callable[[Transaction], list[str]]
 """Takes corrupt rows out of the way, and says what was wrong with each."""
 
 
-async def insist(writer: Writer, set_aside: SetAside, work: Callable[..., Any], *args: Any) -> Any:
-    """Commit `work(tx, *args)`, on a full disk as often as it takes.
+async def insist(writer: Writer, set_aside: SetAside, work: Callable[..., Any], *args: Any, each: bool = False) -> Any:
+    """Commit `work(tx, *args)`, on a full disk as often as it takes. `each`: with all that wait for the same work.
 
     A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it.
     """
+    commit: Callable[..., Awaitable[Any]] = writer.commit_each if each else writer.commit
     said = False
     while True:
         try:
-            return await writer.commit(work, *args)
+            return await commit(work, *args)
         except StorageFull:
             if not said:
                 log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason="the disk is full")

@@ -1,7 +1,6 @@
 """Where a trigger goes. Runs after the durable write, inside the started attempt, never in `emit`.
 
-The order: explicit workflow -> the app's own router, if it has one -> the workflow declared for the source ->
-CAPABILITY_NOT_FOUND. A router of one's own is asked only where the trigger leaves it open.
+`routes.py` has the order of the rules; a router of one's own is asked only where they leave it open.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingContext:
-    """What a router may choose from. `sessions`: those with a live task, the one last moved first, at most a hundred."""
+    """What a router may choose from. `sessions`: those with a live task, the last moved first, at most a hundred."""
 
     workflows: tuple[str, ...]
     by_source: Mapping[str, str]
@@ -90,11 +89,9 @@ def check_route(route: object) -> None:
         raise ValueError("the router chose neither a workflow nor a session nor a task")
 
 
-def by_rules(claim: Claim, by_source: Mapping[str, str]) -> Routed | None:
-    """The decision that needs nobody's judgement; None when the rules leave it open."""
-    if claim.workflow is not None:
-        return Routed(claim.workflow, "explicit workflow")
-    workflow = by_source.get(claim.source)
+def by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
+    """The workflow declared for the source; None when there is none."""
+    workflow = workflows.get(claim.source)
     return Routed(workflow, "rule by source") if workflow is not None else None
 
 

@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from craftcore.executions.recorder import Record, Routed
+from craftcore.tasks.model import Entry, Move
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome
 
-Why = Literal["cancelled", "shutdown"]
+if TYPE_CHECKING:
+    from craftcore.engine.turn import Turn
+
+Why = Literal["cancelled", "shutdown", "parked"]
 
 
 class Run:
-    """A started trigger, its open record, and the handle to stop it."""
+    """A started trigger, its open record, and the handle to stop it.
 
-    __slots__ = ("_scope", "claim", "lane", "on_shutdown", "outcome", "record", "routed", "stopped_by")
+    entry  what its turn was entered with; None: it is of no task
+    turn   the turn, while user code runs in it
+    move   what the turn comes to; None: nothing but its outcome
+    """
 
-    def __init__(self, claim: Claim, record: Record, routed: Routed | None) -> None:
+    __slots__ = (
+        "_scope",
+        "claim",
+        "entry",
+        "lane",
+        "move",
+        "on_shutdown",
+        "outcome",
+        "record",
+        "routed",
+        "stopped_by",
+        "turn",
+    )
+
+    def __init__(self, claim: Claim, record: Record, routed: Routed | None, entry: Entry | None = None) -> None:
         self.claim = claim
         self.record = record
         self.routed = routed
+        self.entry = entry
+        self.turn: Turn | None = None
+        self.move: Move | None = None
         self.lane = claim.lane
         self.outcome: Outcome | None = None
         self.stopped_by: Why | None = None
-        self.on_shutdown: Callable[[], None] | None = None
+        self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
         self._scope: anyio.CancelScope | None = None
+
+    @property
+    def deadline_at(self) -> float | None:
+        """When its task is to have ended; None: it has no deadline."""
+        return None if self.entry is None else self.entry.task.deadline_at
 
     def enter(self, scope: anyio.CancelScope) -> None:
         """User code runs in this scope from now on."""
@@ -42,5 +71,6 @@ class Run:
             self.stopped_by = why
             if self._scope is not None:
                 self._scope.cancel()
-        if why == "shutdown" and self.on_shutdown is not None:
-            self.on_shutdown()
+        if why == "shutdown":
+            for let_go in self.on_shutdown:
+                let_go()

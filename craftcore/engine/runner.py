@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable
 from functools import partial
@@ -10,22 +9,35 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import msgspec
 
 from craftcore.app import App
 from craftcore.canonical import canonical
-from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.context import TaskContext
+from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
+from craftcore.engine.threads import in_thread
+from craftcore.engine.turn import Doors, Suspend, Turn, continues, told
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
-from craftcore.errors import CraftcoreError, ErrorCode, Fail, Retry, Snooze
-from craftcore.storage.waiters import current_loop
-from craftcore.triggers.settlement import Cancelled, Corrupt, Failed, Outcome, Released, Snoozed, Succeeded
+from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, Retry, Snooze
+from craftcore.tasks.model import Returned, Suspends
+from craftcore.tasks.outcomes import Continue, Done
+from craftcore.triggers.settlement import (
+    RELEASED,
+    Cancelled,
+    Continued,
+    Corrupt,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    Suspended,
+)
 from craftcore.triggers.sources import DEFAULTS
+from craftcore.typed import from_json, json_text
 from craftcore.workflow import Workflow
 
 CODE_LIMIT = 100
@@ -35,14 +47,14 @@ CODE_LIMIT = 100
 class Runner:
     """Runs the workflow of one started trigger."""
 
-    def __init__(self, app: App, clock: Clock, *, overdue_after: float, concurrency: int) -> None:
+    def __init__(self, app: App, doors: Doors, *, overdue_after: float, concurrency: int) -> None:
         self._app = app
-        self._clock = clock
+        self._doors = doors
         self._overdue_after = overdue_after
         self._threads = anyio.CapacityLimiter(concurrency)
 
     async def run(self, run: Run) -> Outcome:
-        """Run the workflow to its end, its timeout or its cancellation."""
+        """Run the workflow to its end, its timeout, its suspension or its cancellation."""
         assert run.routed is not None, run.claim
         if run.claim.source not in DEFAULTS:
             return Corrupt(message=f"source {run.claim.source!r:.80} is unknown")
@@ -50,7 +62,7 @@ class Runner:
         if workflow is None:
             return unroutable(run.claim, run.routed.workflow)
         try:
-            arguments = workflow.arguments(run.claim.payload_json)
+            arguments = workflow.arguments(_payload(run))
         except msgspec.ValidationError as error:
             message = f"the payload does not fit {workflow.name}: {error}"
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
@@ -59,38 +71,84 @@ class Runner:
         except Exception as error:  # the author's own types convert themselves, and raise what they like
             message = bounded(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
+        if run.deadline_at is not None and run.deadline_at <= self._doors.clock.now():
+            return _too_late(workflow)
+        ends_at = self._ends_at(run, workflow)
         call = partial(workflow.fn, **arguments)
         if workflow.takes_context:
-            claim, record = run.claim, run.record
             try:
-                context = TaskContext.of(claim, record.id, record.created_at, self._overdue_after)
+                context = self._context(run, workflow, ends_at)
             except (OverflowError, ValueError, OSError) as error:
-                return Corrupt(message=f"due_at {claim.due_at!r} is no moment: {error}")
+                return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
+            except InvalidInput as error:
+                return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
             call = partial(call, context)
-        return await self._call(run, workflow, call)
+        try:
+            return await self._call(run, workflow, call, ends_at)
+        finally:
+            if run.turn is not None:
+                run.turn.is_over = True
 
-    async def _call(self, run: Run, workflow: Workflow, call: Callable[[], Any]) -> Outcome:
-        deadline = math.inf if workflow.timeout is None else anyio.current_time() + workflow.timeout
-        with anyio.CancelScope(deadline=deadline) as scope:
+    def _context(self, run: Run, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
+        entry, record = run.entry, run.record
+        assert entry is not None, run.claim
+        trigger = TriggerView.of(run.claim, entry.description, record.created_at, self._overdue_after)
+        text = entry.task.state_json
+        state = None if text == "null" else from_json(text, workflow.state_type, "state")
+        run.turn = Turn(run, entry, self._doors)
+        return TaskContext(run, run.turn, trigger, state=state, deadline_at=ends_at)
+
+    def _ends_at(self, run: Run, workflow: Workflow) -> float | None:
+        """When this attempt is over at the latest: by the workflow's timeout, or by the task's deadline."""
+        ends = [] if workflow.timeout is None else [self._doors.clock.now() + workflow.timeout]
+        if run.deadline_at is not None:
+            ends.append(run.deadline_at)
+        return min(ends, default=None)
+
+    async def _call(self, run: Run, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
+        left = math.inf if ends_at is None else ends_at - self._doors.clock.now()
+        with anyio.CancelScope(deadline=anyio.current_time() + left) as scope:
             run.enter(scope)
+            reach(CutPoint.TURN_ENTERED)
             try:
-                result = await (in_own_context(call()) if workflow.is_async else self._in_thread(run, call))
+                result = await (in_own_context(call()) if workflow.is_async else in_thread(run, call, self._threads))
                 reach(CutPoint.HANDLER_RETURNED)
-                return Succeeded(result_json=_result_text(result))
+                return self._returned(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
                 return _failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
             except BaseException as error:
-                if not (scope.cancel_called and _is_only_cancelled(error)):
-                    return self._outcome_of(error)
+                if not (scope.cancel_called and is_only(error, anyio.get_cancelled_exc_class())):
+                    return self._raised(run, error)
         match run.stopped_by:
             case "cancelled":
                 return Cancelled()
             case "shutdown":
-                return Released(reason="shutdown")
+                return Released(reason=RELEASED)
+            case "parked":
+                return suspended(run)
             case None:
+                if run.deadline_at == ends_at is not None:
+                    return _too_late(workflow)
                 message = f"{workflow.name} did not end within {workflow.timeout} s"
                 return _failed(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
+
+    def _returned(self, run: Run, workflow: Workflow, result: Any) -> Outcome:
+        if run.turn is not None and run.turn.wait is not None:
+            return _swallowed(run.turn)
+        if isinstance(result, Continue):
+            return self._continued(run, workflow, result)
+        text = _result_text(result.result if isinstance(result, Done) else result)
+        if run.entry is not None:
+            run.move = Returned(result_json=self._doors.bounded(text))
+        return Succeeded(result_json=text)
+
+    def _raised(self, run: Run, error: BaseException) -> Outcome:
+        if run.turn is not None and run.turn.wait is not None:
+            if isinstance(error, Suspend) or is_only(error, (Suspend, anyio.get_cancelled_exc_class())):
+                return suspended(run)
+            return _swallowed(run.turn)
+        return self._outcome_of(error)
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         match error:
@@ -99,7 +157,7 @@ class Runner:
                     code=ErrorCode.AGENT_ERROR, message=message_of(error), retryable=True, retry_after=error.after
                 )
             case Snooze():
-                return Snoozed(until=max(error.until, self._clock.now()))
+                return Snoozed(until=max(error.until, self._doors.clock.now()))
             case Fail():
                 code = bounded(error.code, CODE_LIMIT)
                 return Failed(code=code, message=message_of(error), retryable=False, details=_plain(error.details))
@@ -114,33 +172,44 @@ class Runner:
             case _:
                 return _failed(ErrorCode.INTERNAL_AGENT_ERROR, message_of(error), exception_type=type(error).__name__)
 
-    async def _in_thread(self, run: Run, call: Callable[[], Any]) -> Any:
-        """Run a plain function in a thread. It cannot be cancelled: what holds its place waits until it returns,
-        so that it never runs twice at once. Only a shutdown leaves it behind."""
-        loop = current_loop()
-        returned = loop.waiter()
-        begun = False
-
-        def call_and_tell() -> Any:
-            nonlocal begun
-            begun = True
-            try:
-                result = call()
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
-                return result
-            finally:
-                loop.call_soon(lambda: loop.wake(returned))
-
+    def _continued(self, run: Run, workflow: Workflow, result: Continue[Any]) -> Outcome:
+        """What `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
+        turn = run.turn
+        if turn is None:
+            message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"
+            return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
-            return await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=self._threads)
-        except anyio.get_cancelled_exc_class():
-            if begun and run.stopped_by != "shutdown":
-                run.on_shutdown = lambda: loop.wake(returned)
-                with anyio.CancelScope(shield=True):
-                    await loop.wait(returned)
-            raise
+            run.move = continues(turn, result)
+        except InvalidInput as error:
+            return Failed(code=error.code, message=error.message, retryable=False)
+        return Continued() if run.move.wait is None else Suspended(reason="continues later", event=told(run.move.wait))
+
+
+def _payload(run: Run) -> str:
+    """A task's turns are all entered with the payload of the trigger that created it."""
+    if run.entry is not None and run.entry.payload_json is not None:
+        return run.entry.payload_json
+    return run.claim.payload_json
+
+
+def suspended(run: Run) -> Suspended:
+    """The outcome of a turn that waits."""
+    assert run.turn is not None, run.claim
+    assert run.turn.wait is not None, run.claim
+    run.move = Suspends(wait=run.turn.wait)
+    reach(CutPoint.TURN_SUSPENDED)
+    return Suspended(reason=run.turn.wait.name, event=told(run.turn.wait))
+
+
+def _swallowed(turn: Turn) -> Failed:
+    assert turn.wait is not None
+    message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
+    return _failed(ErrorCode.INTERNAL_AGENT_ERROR, message)
+
+
+def _too_late(workflow: Workflow) -> Failed:
+    message = f"{workflow.name}: the task did not end before its deadline"
+    return Failed(code=ErrorCode.AGENT_TIMEOUT, message=message, retryable=False)
 
 
 def _failed(code: ErrorCode, message: str, **details: Any) -> Failed:
@@ -159,9 +228,9 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _is_only_cancelled(error: BaseException) -> bool:
-    """Whether this is a nursery's group of cancellations and nothing else."""
-    return isinstance(error, BaseExceptionGroup) and error.split(anyio.get_cancelled_exc_class())[1] is None
+def is_only(error: BaseException, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    """Whether this is a nursery's group of these and nothing else."""
+    return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
 
 
 def _result_text(result: Any) -> str:
@@ -169,10 +238,6 @@ def _result_text(result: Any) -> str:
     if result is None:
         return "null"
     try:
-        return canonical(result)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    try:
-        return canonical(msgspec.to_builtins(result))
-    except (TypeError, ValueError, RecursionError) as error:
-        return canonical({"result_unstored": f"{type(result).__name__} is not JSON: {error}"[:MESSAGE_LIMIT]})
+        return json_text(result, "result")
+    except InvalidInput as error:
+        return canonical({"result_unstored": bounded(error.message, MESSAGE_LIMIT)})

@@ -11,10 +11,11 @@ from craftcore.storage.transaction import Many, Reader, Row, Transaction
 OPEN = Many(
     """
     INSERT INTO executions (
-        seq, id, trigger_id, task_id, attempt, epoch, workflow, created_at, envelope_json, envelope_hash, routing_json
+        seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_json, envelope_hash,
+        routing_json
     ) VALUES {rows}
     """,
-    width=11,
+    width=12,
 )
 
 CLOSE = Many(
@@ -56,6 +57,11 @@ RELEASE = Many(
     width=2,
 )
 
+LAST_EVENTS = """
+SELECT value, (SELECT coalesce(max(seq), 0) FROM events WHERE execution_seq = value)
+  FROM json_each(?1)
+"""
+
 EventRow = tuple[int, int, str, float, str]
 """An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
 
@@ -67,6 +73,7 @@ class Opening(NamedTuple):
     id: str
     trigger_id: str
     task_id: str | None
+    turn: int | None
     attempt: int
     epoch: int
     workflow: str | None
@@ -112,6 +119,19 @@ class ExecutionStore:
             routing=routing_json,
             seq=seq,
         )
+
+    def join_task(self, tx: Transaction, seq: int, task_id: str, turn: int) -> None:
+        """Note on an open record which turn of which task it is, when a router told only then."""
+        tx.run(
+            "UPDATE executions SET task_id = :task_id, turn = :turn WHERE seq = :seq AND ended_at IS NULL",
+            task_id=task_id,
+            turn=turn,
+            seq=seq,
+        )
+
+    def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
+        """The number of the newest event of each of these records."""
+        return dict(tx.tuples(LAST_EVENTS, (canonical(list(seqs)),)))
 
     def add_events(self, tx: Transaction, events: Sequence[EventRow]) -> None:
         """Append to streams."""

@@ -4,6 +4,7 @@ database_id       made with the first epoch
 held              why the engine claims nothing until a person releases it
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
+restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`
 clock_seen_at     the latest wall time that was seen here, epoch seconds
 clock_held        the wall time at which schedules go on by themselves, while they wait for a clock that is behind it
 clock_trusted_at  the wall time at which a person said the last time that the clock is right

@@ -20,7 +20,6 @@ NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 MAX_DEPTH = 32
 MAX_KEYS = 10_000
 MAX_DESCRIPTION = 4_000
-_is_name = NAME.fullmatch
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -37,9 +36,9 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         ("dedup_key", spec.dedup_key),
         ("id", spec.id),
     ):
-        if value is not None and (type(value) is not str or not _is_name(value)):
+        if value is not None and not is_name(value):
             raise InvalidInput(f"{field} {shown(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
-    if spec.workflow is None and spec.source == TriggerSource.IMMEDIATE and spec.session_id is None:
+    if spec.workflow is spec.session_id is spec.task_id is None and spec.source == TriggerSource.IMMEDIATE:
         raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
     scope: str | None = None
     if spec.dedup_key is not None:
@@ -84,6 +83,11 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         spec.on_duplicate,
         spec.supersedes is not None,
     )
+
+
+def is_name(value: object) -> bool:
+    """Whether this can be a key, an id or a name."""
+    return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:

@@ -264,9 +264,9 @@ class ClaimStore:
             now=tx.now,
         )
 
-    def settle_orphan(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
-        """Settle a live row whose holder is gone."""
-        tx.run(
+    def settle_orphan(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> str:
+        """Settle a live row whose holder is gone; its id."""
+        trigger_id: str = tx.value(
             """
             UPDATE triggers
                SET status        = :status,
@@ -281,6 +281,7 @@ class ClaimStore:
                    updated_at    = :now
              WHERE seq = :seq
                AND status IN ('PENDING', 'CLAIMED')
+            RETURNING id
             """,
             seq=seq,
             status=settlement.status,
@@ -290,6 +291,7 @@ class ClaimStore:
             crashed=int(crashed),
             now=tx.now,
         )
+        return trigger_id
 
     def join_lane(self, tx: Transaction, claim: Claim, lane: str) -> bool:
         """Put a held claim into a lane. False when its lease was lost."""

@@ -12,13 +12,19 @@ from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_store import ClaimStore
 from craftcore.triggers.corrupt_store import CorruptStore
+from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
     CANCELLED,
     CRASHES_BEFORE_ALONE,
+    INTERRUPTED,
+    SHUT_DOWN,
+    UNSTARTED,
+    Continued,
     Outcome,
     Rerouted,
     Settlement,
+    Suspended,
     is_poison,
     settle,
 )
@@ -63,6 +69,7 @@ class ClaimService:
         self._claims = ClaimStore()
         self._corrupt = CorruptStore()
         self._tokens = 0
+        self.follower: Follower = Nobody()
 
     def claim(
         self,
@@ -106,6 +113,7 @@ class ClaimService:
             if claim.expires_at is not None and claim.expires_at <= tx.now:
                 stale = Settlement(TriggerStatus.DONE, "stale")
                 self._claims.settle_all(tx, [(claim, stale)])
+                self.follower.ended(tx, [claim.id])
                 answers[claim.seq, claim.lease_token] = StateRefused(
                     f"trigger {claim.id} expired before it could start"
                 )
@@ -132,17 +140,20 @@ class ClaimService:
     def ack_all(
         self, tx: Transaction, ends: Sequence[tuple[Claim, Outcome]], policy_of: PolicyOf
     ) -> list[Settlement | Exception]:
-        """Settle many; an answer each. What was to be cancelled while it ran does not come back for another attempt."""
+        """Settle many; an answer each. What was to be cancelled while it ran does not come back for another attempt,
+        and its task does not go on."""
         for claim, outcome in ends:
             if isinstance(outcome, Rerouted):
                 self._claims.join_lane(tx, claim, outcome.session_id)
         moves = [(claim, settle(claim, outcome, policy_of(claim), tx.now)) for claim, outcome in ends]
-        if returning := [claim for claim, move in moves if move.status is TriggerStatus.PENDING]:
-            unwanted = self._claims.to_be_cancelled(tx, returning)
-            moves = [
-                (claim, CANCELLED if claim.seq in unwanted and move.status is TriggerStatus.PENDING else move)
-                for claim, move in moves
-            ]
+        going_on = [
+            claim
+            for (claim, outcome), (_, move) in zip(ends, moves, strict=True)
+            if move.status is TriggerStatus.PENDING or isinstance(outcome, (Continued, Suspended))
+        ]
+        if going_on:
+            unwanted = self._claims.to_be_cancelled(tx, going_on)
+            moves = [(claim, CANCELLED if claim.seq in unwanted else move) for claim, move in moves]
         settled = self._claims.settle_all(tx, moves)
         return [move if claim.seq in settled else _lease_lost(claim) for claim, move in moves]
 
@@ -167,8 +178,8 @@ class ClaimService:
         What was to be cancelled settles instead.
         """
         for seq in self._claims.cancel_requests(tx, epoch):
-            self._claims.settle_orphan(tx, seq, CANCELLED, crashed=False)
-        return self._claims.release_epoch(tx, epoch, "released at shutdown")
+            self._end(tx, seq, CANCELLED, crashed=False)
+        return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
 
     def extend_leases(self, tx: Transaction, epoch: int) -> int:
         """Heartbeat: every claim of this epoch holds for another lease. How many there are."""
@@ -190,7 +201,7 @@ class ClaimService:
             was_running = row["started_at"] is not None
             blamed = was_running and not machine_restarted
             if row["cancel_requested_at"] is not None:
-                self._claims.settle_orphan(tx, row["seq"], CANCELLED, crashed=blamed)
+                self._end(tx, row["seq"], CANCELLED, crashed=blamed)
                 continue
             if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
                 message = (
@@ -198,10 +209,10 @@ class ClaimService:
                     f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
                 )
                 poison = Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
-                self._claims.settle_orphan(tx, row["seq"], poison, crashed=True)
+                self._end(tx, row["seq"], poison, crashed=True)
                 poisoned.append(row["id"])
                 continue
-            reason = "interrupted by a crash" if was_running else "reclaimed before its start"
+            reason = INTERRUPTED if was_running else UNSTARTED
             self._claims.give_back(tx, row["seq"], row["lease_token"], crashed=blamed, reason=reason)
             crashed += was_running
             unstarted += not was_running
@@ -214,7 +225,7 @@ class ClaimService:
             unwanted = set(self._claims.cancel_requests(tx, epoch))
             for seq, _ in strays:
                 if seq in unwanted:
-                    self._claims.settle_orphan(tx, seq, CANCELLED, crashed=False)
+                    self._end(tx, seq, CANCELLED, crashed=False)
         return sum(
             self._claims.give_back(tx, seq, token, crashed=False, reason="reclaimed: nobody held its lease")
             for seq, token in strays
@@ -227,8 +238,12 @@ class ClaimService:
         """
         found = self._corrupt.find(tx)
         for row, wrong in found:
-            self._corrupt.bury(tx, row, wrong)
+            self.follower.ended(tx, [self._corrupt.bury(tx, row, wrong)])
         return [wrong for _, wrong in found]
+
+    def _end(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
+        """Settle a live trigger that is not run to its end, and let its task follow."""
+        self.follower.ended(tx, [self._claims.settle_orphan(tx, seq, settlement, crashed=crashed)])
 
 
 def _lease_lost(claim: Claim) -> LeaseLost:

@@ -86,14 +86,15 @@ class CorruptStore:
         rows = [*tx.all(PENDING), *tx.all(CLAIMED)]
         return [(row, wrong) for row in rows if (wrong := what_is_wrong(row))]
 
-    def bury(self, tx: Transaction, row: Row, wrong: str) -> None:
-        """Settle it as DEAD. Text that is none is kept readable, its bad bytes as escapes."""
+    def bury(self, tx: Transaction, row: Row, wrong: str) -> str:
+        """Settle it as DEAD; its id. Text that is none is kept readable, its bad bytes as escapes."""
         texts = {name: None if row[name] is None else row[name].decode(errors="backslashreplace") for name in TEXTS}
         if texts["source"] not in tuple(TriggerSource):
             texts["source"] = TriggerSource.SYSTEM.value
         if not _is_text(row["dedup_key"]):
             texts["dedup_key"] = None
         tx.run(BURY, **texts, message=wrong, now=tx.now, seq=row["seq"])
+        return str(texts["id"])
 
 
 def what_is_wrong(row: Row) -> str | None:

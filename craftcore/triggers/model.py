@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 
 class TriggerSource(StrEnum):
@@ -81,6 +81,24 @@ class TriggerSpec:
     description: str | None = None
     max_attempts: int | None = None
     id: str | None = None
+
+
+class EmitOptions(TypedDict, total=False):
+    """What a spec may say beside its workflow and payload."""
+
+    source: TriggerSource | str
+    dedup_key: str | None
+    dedup_scope: DedupScope | str | None
+    session_id: str | None
+    task_id: str | None
+    at: datetime | float | None
+    delay: float | timedelta | None
+    expires_at: datetime | float | None
+    priority: int | None
+    description: str | None
+    supersedes: Literal["session"] | None
+    on_duplicate: OnDuplicate
+    max_attempts: int | None
 
 
 class NewTrigger(NamedTuple):

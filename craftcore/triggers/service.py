@@ -12,6 +12,7 @@ from craftcore.errors import DuplicateTrigger, NotFound, StateRefused
 from craftcore.storage.transaction import Row, Transaction
 from craftcore.triggers.acceptance import accept
 from craftcore.triggers.answers import one_answer
+from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -23,6 +24,7 @@ class TriggerService:
         self._clock = clock
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
+        self.follower: Follower = Nobody()
 
     # Emit
 
@@ -52,7 +54,7 @@ class TriggerService:
                 self._store.insert_all(tx, [*plain, row])
                 plain.clear()
                 if row.supersedes:
-                    self._store.supersede(tx, row)
+                    self.follower.ended(tx, self._store.supersede(tx, row))
             answers.append(Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=row.fire_at))
         if plain:
             self._store.insert_all(tx, plain)
@@ -82,6 +84,14 @@ class TriggerService:
         """
         until = tx.now + lease_seconds
         return [*self._store.insert_claimed(tx, rows, epoch=epoch, token=f"{epoch}-0", lease_until=until)]
+
+    def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
+        """Make a trigger that waits for its time due now. False when it is settled, or gone."""
+        return self._store.pull_forward(tx, trigger_id)
+
+    def park(self, tx: Transaction, seq: int, reason: str) -> None:
+        """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
+        self._store.park(tx, seq, reason)
 
     def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """The trigger that already holds the id, else the key."""
@@ -120,7 +130,9 @@ class TriggerService:
 
         Raises NotFound, or StateRefused when it is settled.
         """
-        if not (self._store.cancel_unstarted(tx, trigger_id, reason) or self._store.request_cancel(tx, trigger_id)):
+        if self._store.cancel_unstarted(tx, trigger_id, reason):
+            self.follower.ended(tx, [trigger_id])
+        elif not self._store.request_cancel(tx, trigger_id):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
         return self.get(tx, trigger_id)
@@ -146,6 +158,7 @@ class TriggerService:
                 raise StateRefused(f"the dedup key {trigger.dedup_key} is held by trigger {standing['id']} now")
         requeued = self._store.requeue(tx, trigger_id)
         assert requeued, trigger
+        self.follower.requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:

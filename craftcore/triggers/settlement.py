@@ -9,6 +9,13 @@ from craftcore.errors import ErrorCode
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, TriggerStatus
 
+INTERRUPTED = "interrupted by a crash"
+UNSTARTED = "reclaimed before its start"
+SHUT_DOWN = "released at shutdown"
+RELEASED = "shutdown"
+RECLAIMED = (INTERRUPTED, UNSTARTED)
+"""Why a trigger that was claimed is PENDING again."""
+
 CRASHES_BEFORE_ALONE = 2
 """A trigger that was running in this many crashes runs alone at its next start."""
 
@@ -58,13 +65,52 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """Its task goes on: the next turn has a trigger of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """Its turn waits, and has a trigger of its own when that is over. `event`: what a record says of the wait."""
+
+    reason: str
+    event: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """It was a message to a live task, and is in its mailbox."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obsolete:
+    """Nobody needs it any more; no code was run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Corrupt:
     """The row cannot be read as a trigger; no code was run."""
 
     message: str
 
 
-Outcome = Succeeded | Failed | Snoozed | Released | Rerouted | Cancelled | Corrupt
+Outcome = (
+    Succeeded
+    | Failed
+    | Snoozed
+    | Released
+    | Rerouted
+    | Cancelled
+    | Continued
+    | Suspended
+    | Delivered
+    | Obsolete
+    | Corrupt
+)
 
 
 class Settlement(NamedTuple):
@@ -79,13 +125,15 @@ class Settlement(NamedTuple):
 
 
 _SUCCEEDED = Settlement(TriggerStatus.DONE, "succeeded")
+_CONTINUED = Settlement(TriggerStatus.DONE, "continued")
+_DELIVERED = Settlement(TriggerStatus.DONE, "delivered")
 CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
 
 
 def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> Settlement:
     """Decide where a started trigger goes.
 
-    CLAIMED -> DONE      it succeeded, or was cancelled
+    CLAIMED -> DONE      it succeeded, or was cancelled; its turn continues or is suspended; it was delivered
             -> FAILED    it failed, and trying again cannot help
             -> DEAD      it failed, and its attempts are spent; or the row is corrupt: a dead letter
             -> PENDING   it failed, and comes back after a backoff; or it was snoozed or released
@@ -98,6 +146,14 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
             return _SUCCEEDED
         case Cancelled():
             return CANCELLED
+        case Continued():
+            return _CONTINUED
+        case Suspended(reason=reason):
+            return Settlement(TriggerStatus.DONE, f"suspended: {reason}")
+        case Delivered():
+            return _DELIVERED
+        case Obsolete(reason=reason):
+            return Settlement(TriggerStatus.DONE, f"obsolete: {reason}")
         case Snoozed(until=until):
             return Settlement(TriggerStatus.PENDING, "snoozed", not_before=until, gives_back=1)
         case Released(reason=reason):

@@ -247,6 +247,40 @@ class TriggerStore:
         )
         return changed == 1
 
+    def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
+        """Let a live trigger that waits for its time be due now. False when it is settled, or gone."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET fire_at    = min(fire_at, :now),
+                   due_at     = max(min(fire_at, :now), coalesce(not_before, min(fire_at, :now))),
+                   updated_at = :now
+             WHERE id = :id
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+            """,
+            id=trigger_id,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def park(self, tx: Transaction, seq: int, reason: str) -> None:
+        """Settle an unstarted trigger that is not to run."""
+        tx.run(
+            """
+            UPDATE triggers
+               SET status     = 'DONE',
+                   reason     = :reason,
+                   settled_at = :now,
+                   updated_at = :now
+             WHERE seq = :seq
+               AND status = 'PENDING'
+            """,
+            seq=seq,
+            reason=reason,
+            now=tx.now,
+        )
+
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all that is not settled."""
         return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
@@ -309,9 +343,9 @@ def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:
         lease_token=token,
         source=row.source,
         workflow=row.workflow,
-        lane=None,
-        session_id=None,
-        task_id=None,
+        lane=row.lane,
+        session_id=row.session_id,
+        task_id=row.task_id,
         priority=row.priority,
         fire_at=row.fire_at,
         due_at=row.due_at,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from craftcore.errors import StorageError
+from craftcore.executions.recorder import Attempt as Opened
 from craftcore.executions.recorder import Record, Recorder, Routed
 from craftcore.executions.store import ExecutionStore
 from craftcore.triggers.model import Claim
@@ -36,7 +37,7 @@ class Attempt:
         self.core = core
         self.claim = claim
         self.recorder = recorder
-        [self.record] = core.do(recorder.open_all, 1, [(claim, routed)])
+        [self.record] = core.do(recorder.open_all, 1, [Opened(claim, routed)])
 
     def close(self, outcome: Outcome, record: Record | None = None) -> None:
         self.core.do(self.recorder.close_all, [(record or self.record, outcome)])
@@ -103,7 +104,7 @@ def test_the_decision_of_a_router_is_noted_before_the_workflow_runs(core, clock,
     seen = attempt(routed=None, workflow=None, session_id="s")
     clock.advance(seconds=2)
 
-    record = core.do(seen.recorder.decided, seen.record, seen.claim, Routed("greet", "router"))
+    record = core.do(seen.recorder.decided, seen.record, Opened(seen.claim, Routed("greet", "router")))
     seen.close(Succeeded(), record)
 
     assert [name for name, _ in seen.events] == [
@@ -283,7 +284,7 @@ def test_a_closed_record_takes_no_further_event_and_no_decision(core, attempt):
     before = everything(core)
 
     with pytest.raises(StorageError):
-        core.do(seen.recorder.decided, seen.record, seen.claim, Routed("other", "router"))
+        core.do(seen.recorder.decided, seen.record, Opened(seen.claim, Routed("other", "router")))
 
     assert everything(core) == before
 
@@ -339,7 +340,7 @@ def test_a_batch_opens_and_closes_every_record_with_its_own_events(core):
         claims.append(start(core, claim))
     recorder = Recorder()
 
-    records = core.do(recorder.open_all, 1, [(claim, GREET) for claim in claims])
+    records = core.do(recorder.open_all, 1, [Opened(claim, GREET) for claim in claims])
     ends = [(record, Succeeded(result_json=str(n))) for n, record in enumerate(records)]
     core.do(recorder.close_all, ends)
 

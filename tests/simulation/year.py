@@ -110,7 +110,9 @@ class Year:
     def _boot(self) -> None:
         process = booting.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="0")
         with self.core.transaction() as tx:
-            boot = booting.boot(tx, self.core.claims, process, [], new_database_id="d", last_seen=None)
+            boot = booting.boot(
+                tx, self.core.claims, self.core.resume_contract, process, [], new_database_id="d", last_seen=None
+            )
             code = [one for id, one in sorted(self.declared.items()) if id not in self.by_hand]
             for put in self.core.schedules.declare(tx, Origin.CODE, [one.spec for one in code]):
                 if put.change in ("added", "changed"):

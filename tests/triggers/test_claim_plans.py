@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from craftcore.executions.recorder import Recorder, Routed
+from craftcore.executions.recorder import Attempt, Recorder, Routed
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claims import Started
@@ -116,7 +116,7 @@ def whole_life(core: VirtualCore, tx: Transaction) -> None:
     leases.reclaim_strays(tx, 1, {(claim.seq, claim.lease_token) for claim in claims[1:]})
     answers = leases.start_all(tx, claims)
     started = [answer.claim for answer in answers if isinstance(answer, Started)]
-    records = recorder.open_all(tx, 1, [(claim, Routed("greet", "explicit workflow")) for claim in started])
+    records = recorder.open_all(tx, 1, [Attempt(claim, Routed("greet", "explicit workflow")) for claim in started])
     outcomes: list[Outcome] = [Succeeded(), BROKEN, Released(reason="shutdown"), Succeeded()]
     leases.ack_all(tx, list(zip(started, outcomes, strict=False)), lambda _: RetryPolicy())
     recorder.close_all(tx, list(zip(records, outcomes, strict=False)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.engine.context import TaskContext
+from craftcore.engine.context import TriggerView
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.overdue import in_words, overdue_note, overdue_seconds
 from tests.triggers.life import BROKEN, ack, emit, look, start_one
@@ -18,7 +18,7 @@ NOTE = (
 
 def seen(core, claim):
     """What the workflow is shown of the trigger that starts now."""
-    return TaskContext.of(claim, "exec-1", core.clock.now(), core.config.triggers.overdue_after).trigger
+    return TriggerView.of(claim, None, core.clock.now(), core.config.triggers.overdue_after)
 
 
 @pytest.mark.parametrize("source", TriggerSource)

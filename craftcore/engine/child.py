@@ -1,0 +1,88 @@
+"""A child: a task that another one started, and may wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from craftcore.engine.emitting import commit_emit, emitted_before
+from craftcore.engine.steps import digest_of
+from craftcore.engine.turn import Turn
+from craftcore.errors import ChildFailed, InvalidInput
+from craftcore.executions.model import EventType
+from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
+from craftcore.triggers.model import EmitOptions, TriggerSpec
+from craftcore.typed import from_json
+
+
+class Ending(msgspec.Struct):
+    """How a child ended."""
+
+    status: str
+    error: dict[str, Any] | None
+    result: msgspec.Raw
+
+
+class Child:
+    """A task that was started by this one. `id` is that of the task, and of the trigger that created it."""
+
+    def __init__(self, turn: Turn, id: str, workflow: str) -> None:
+        self.id = id
+        self.workflow = workflow
+        self._turn = turn
+
+    async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
+        """Suspend the turn until the child has ended; its result, converted to `type`.
+
+        Raises ChildFailed when it FAILED or was CANCELLED, TimeoutError when it had not ended after `timeout`.
+        """
+        due_at = None if timeout is None else self._turn.later(timeout)
+        name = f"child/{self.id}"
+        wait = self._turn.over(name) or self._turn.suspend_for(
+            "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
+        )
+        if wait.resolved_by is ResolvedBy.TIMER:
+            raise TimeoutError(f"child {self.id} ({self.workflow}) did not end in time")
+        ending = msgspec.json.decode(wait.value_json or "null", type=Ending)
+        if ending.status == TaskStatus.DONE:
+            return from_json(bytes(ending.result).decode(), type, f"the result of child {self.id}")
+        error = ending.error or {}
+        raise ChildFailed(
+            f"child {self.id} ({self.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
+            id=self.id,
+            status=ending.status,
+            **error,
+        )
+
+
+async def start_child(
+    turn: Turn, workflow: str, payload: Mapping[str, Any] | None, key: str | None, options: EmitOptions
+) -> Child:
+    """Start a task, once per key, or place among the keyless, in a turn."""
+    if options.get("dedup_key") is not None:
+        raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key")
+    identity = turn.count("child", key)
+    digest = digest_of([workflow, payload, options])
+    if identity in turn.memo:
+        return Child(turn, emitted_before(turn, identity, digest).id, workflow)
+    doors = turn.doors
+    id = doors.clock.new_id()
+    given = {} if payload is None else payload
+    spec = replace(TriggerSpec(workflow=workflow, payload=given, **options), id=id, task_id=id)
+    deadline = doors.deadline_of(workflow)
+    child = NewTask(
+        id,
+        workflow,
+        spec.session_id,
+        None,
+        turn.task.id,
+        id,
+        spec.max_attempts,
+        None if deadline is None else doors.clock.now() + deadline,
+    )
+    emitted = await commit_emit(turn, EventType.CHILD_STARTED, identity, digest, spec, child)
+    return Child(turn, emitted.id, workflow)

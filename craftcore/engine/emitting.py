@@ -1,0 +1,69 @@
+"""Emitting from a turn: the trigger and the record that it was emitted are one commit, so a re-entry emits nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from craftcore.canonical import canonical
+from craftcore.engine.insist import insist
+from craftcore.engine.steps import digest_of
+from craftcore.engine.turn import Turn
+from craftcore.errors import StepConflict
+from craftcore.executions.model import EventType
+from craftcore.tasks.memo_store import NewEvent
+from craftcore.tasks.model import NewTask
+from craftcore.triggers.model import EmitOptions, Emitted, TriggerSpec, TriggerStatus
+from craftcore.typed import from_json
+
+
+async def emit_recorded(
+    turn: Turn, workflow: str | None, payload: Mapping[str, Any] | None, key: str | None, options: EmitOptions
+) -> Emitted:
+    """Accept a trigger, once per key, or place among the keyless, in a turn."""
+    identity = turn.count("emit", key)
+    digest = digest_of([workflow, payload, options])
+    if identity in turn.memo:
+        return emitted_before(turn, identity, digest)
+    spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
+    return await commit_emit(turn, EventType.EMITTED, identity, digest, spec, None)
+
+
+def emitted_before(turn: Turn, identity: str, digest: str) -> Emitted:
+    """What the record says was emitted under this identity. Raises StepConflict when that was something else."""
+    told = from_json(turn.memo[identity])
+    if told["args"] != digest:
+        raise StepConflict(f"{identity} was emitted with other arguments in this turn: give each its own key=…")
+    return Emitted(
+        id=told["id"],
+        created=told["created"],
+        status=TriggerStatus(told["status"]),
+        due_at=told["due_at"],
+        payload_differs=told["payload_differs"],
+    )
+
+
+async def commit_emit(
+    turn: Turn, type_: EventType, identity: str, digest: str, spec: TriggerSpec, child: NewTask | None
+) -> Emitted:
+    """One commit for the trigger, the record of it, and the child's task."""
+    row = turn.doors.accept(spec)
+    await turn.spend()
+
+    def event(emitted: Emitted) -> NewEvent:
+        told = {
+            "args": digest,
+            "created": emitted.created,
+            "due_at": emitted.due_at,
+            "id": emitted.id,
+            "payload_differs": emitted.payload_differs,
+            "status": emitted.status,
+            "workflow": spec.workflow,
+        }
+        return turn.event(type_, canonical(told), identity)
+
+    doors = turn.doors
+    emitted: Emitted = await insist(doors.writer, doors.set_aside, doors.turns.emit_recorded, row, event, child)
+    turn.completed(identity, event(emitted).payload_json)
+    doors.due(emitted.due_at)
+    return emitted

@@ -1,0 +1,193 @@
+"""A step: a function of user code that runs once in a turn, and whose result is on disk before anybody has it."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Literal
+
+import anyio
+import msgspec
+
+from craftcore.canonical import canonical
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.threads import in_thread
+from craftcore.engine.turn import Turn
+from craftcore.engine.words import message_of
+from craftcore.errors import CraftcoreError, Fail, InvalidInput, PayloadTooLarge, Retry, Snooze, StepConflict
+from craftcore.executions.model import EventType
+from craftcore.storage.transaction import Transaction
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.typed import as_stored, from_json, json_text, return_type
+
+OnChange = Literal["error", "rerun"]
+
+
+class Completed(msgspec.Struct):
+    """What the event of a completed step says."""
+
+    args: str
+    result: msgspec.Raw
+
+
+class Step:
+    """One step of one turn: known by its name and key, and by what it was called with."""
+
+    def __init__(self, turn: Turn, name: str, key: str | None, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.turn = turn
+        self.name = name
+        self.key = key
+        self.identity = turn.take("step", name, key)
+        self._type = return_type(fn)
+        self._digest = digest_of(args)
+        self._revision = 0
+
+    def recorded(self, on_change: OnChange) -> tuple[bool, Any]:
+        """Whether it is completed, and its result then.
+
+        Raises StepConflict when it was called with other arguments, unless those are to run it again.
+        """
+        memo = self.turn.memo
+        if self.identity not in memo:
+            return False, None
+        while f"{self.identity}~{self._revision + 1}" in memo:
+            self._revision += 1
+        done = msgspec.json.decode(memo[self.memo], type=Completed)
+        if done.args == self._digest:
+            return True, from_json(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
+        if on_change != "rerun":
+            raise StepConflict(
+                f"step {self.name} is completed with other arguments in this turn. Give it another name or a key, "
+                'or on_change="rerun"'
+            )
+        self._revision += 1
+        return False, None
+
+    def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
+        """The text of its event, and the result as a re-entry will find it. Raises InvalidInput or PayloadTooLarge."""
+        text, value = as_stored(result, self._type, f"the result of step {self.name}")
+        limit = self.turn.doors.settings.result_max_bytes
+        if len(text) > limit:
+            raise PayloadTooLarge(
+                f"the result of step {self.name} has {len(text):,} bytes; the limit is {limit:,} "
+                "(tasks.result_max_bytes). Store it elsewhere and return a reference"
+            )
+        key = "null" if self.key is None else f'"{self.key}"'
+        return (
+            f'{{"args":"{self._digest}","key":{key},"latency_ms":{latency_ms!r},"name":"{self.name}","result":{text}}}',
+            value,
+        )
+
+    @property
+    def memo(self) -> str:
+        """What its event is known by."""
+        return f"{self.identity}~{self._revision}" if self._revision else self.identity
+
+
+async def run_step(
+    turn: Turn,
+    name: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    key: str | None,
+    retry: RetryPolicy | None,
+    on_change: OnChange,
+) -> Any:
+    """Run a function once per name and key in a turn; its result, as it is on record.
+
+    It may run again when the process dies between its end and the commit of its result.
+    """
+    step = Step(turn, name, key, fn, args)
+    is_there, result = step.recorded(on_change)
+    if is_there:
+        return result
+    await turn.spend()
+    call = _calling(turn, fn, args)
+    attempt = 0
+    while True:
+        attempt += 1
+        began = time.monotonic()
+        try:
+            result = await call()
+            break
+        except Exception as error:
+            wait = _wait_before_next(turn, step, retry, attempt, error)
+            if wait is None:
+                raise
+            failed = {"attempt": attempt, "error": message_of(error), "key": key, "name": name, "retry_in": wait}
+            await turn.record(EventType.STEP_FAILED, canonical(failed), None)
+            await anyio.sleep(wait)
+    text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
+    reach(CutPoint.STEP_RAN)
+    await turn.record(EventType.STEP_COMPLETED, text, step.memo)
+    reach(CutPoint.STEP_COMMITTED)
+    return result
+
+
+async def run_transaction(
+    turn: Turn, name: str, fn: Callable[..., Any], args: tuple[Any, ...], *, key: str | None, on_change: OnChange
+) -> Any:
+    """A step whose function writes the user's own tables, in the commit that records it."""
+    step = Step(turn, name, key, fn, args)
+    is_there, result = step.recorded(on_change)
+    if is_there:
+        return result
+    await turn.spend()
+    began = time.monotonic()
+
+    def record(tx: Transaction, result: Any) -> tuple[str, Any]:
+        text, value = step.store(result, round((time.monotonic() - began) * 1000, 3))
+        turn.doors.turns.record(tx, turn.event(EventType.STEP_COMPLETED, text, step.memo))
+        return text, value
+
+    text, value = await turn.doors.writer.commit_apart(fn, args, record)
+    turn.completed(step.memo, text)
+    return value
+
+
+def _calling(turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Awaitable[Any]]:
+    """The function as something to await: on the loop when it is a coroutine function, else in a thread."""
+    if is_async(fn):
+        return partial(fn, *args)
+    return partial(in_thread, turn.run, partial(fn, *args), turn.doors.threads)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _wait_before_next(
+    turn: Turn, step: Step, retry: RetryPolicy | None, attempt: int, error: Exception
+) -> float | None:
+    """Seconds until a step is tried again; None: its failure is the turn's."""
+    if retry is None or attempt >= retry.max_attempts or isinstance(error, (Fail, Snooze)):
+        return None
+    if isinstance(error, CraftcoreError) and error.code.retryable == "no":
+        return None
+    asked = error.after if isinstance(error, Retry) else None
+    return max(retry.backoff(f"{turn.task.id}:{step.identity}", attempt), asked or 0.0)
+
+
+def digest_of(args: Sequence[Any]) -> str:
+    """What tells one call of a step from another: the arguments as JSON; of one that is not JSON, its type."""
+    if not args:
+        return ""
+    try:
+        text = json_text(list(args), "args")
+    except InvalidInput:
+        text = canonical([_digestible(arg) for arg in args])
+    return sha256(text.encode()).hexdigest()[:32]
+
+
+def _digestible(arg: Any) -> str:
+    try:
+        return json_text(arg, "arg")
+    except InvalidInput:
+        return f"<{type(arg).__module__}.{type(arg).__qualname__}>"

@@ -1,0 +1,49 @@
+"""Plain functions of user code run in threads. A thread cannot be cancelled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from craftcore.engine.run import Run
+from craftcore.errors import ErrorCode, Fail
+from craftcore.storage.waiters import current_loop
+
+
+async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
+    """Run a plain function in a thread. What holds its place waits until it returns, also when it is cancelled, so that
+    it never runs twice at once. Only a shutdown leaves it behind."""
+    loop = current_loop()
+    returned = loop.waiter()
+    begun = False
+
+    def call_and_tell() -> Any:
+        nonlocal begun
+        begun = True
+        try:
+            result = call()
+            if inspect.iscoroutine(result):
+                result.close()
+                raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
+            return result
+        finally:
+            loop.call_soon(lambda: loop.wake(returned))
+
+    def let_go() -> None:
+        loop.wake(returned)
+
+    try:
+        return await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=limiter)
+    except anyio.get_cancelled_exc_class():
+        if begun and run.stopped_by != "shutdown":
+            run.on_shutdown.append(let_go)
+            try:
+                with anyio.CancelScope(shield=True):
+                    await loop.wait(returned)
+            finally:
+                run.on_shutdown.remove(let_go)
+        raise

@@ -1,0 +1,224 @@
+"""One entry of a turn: what it completed before, what it completes now, and what it is suspended for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+
+import anyio
+
+from craftcore.clock import YEAR_10000, Clock
+from craftcore.config import TaskSettings
+from craftcore.engine.insist import SetAside, insist
+from craftcore.engine.run import Run
+from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
+from craftcore.executions.model import EventType
+from craftcore.storage.writer import Writer
+from craftcore.tasks.memo_store import NewEvent
+from craftcore.tasks.model import (
+    CANCEL,
+    CONTINUED,
+    GO_ON,
+    Continues,
+    Entry,
+    NewQuestion,
+    NewWait,
+    QuestionKind,
+    Task,
+    Wait,
+    WaitKind,
+)
+from craftcore.tasks.outcomes import Continue
+from craftcore.tasks.turns import TurnService
+from craftcore.triggers.acceptance import is_name, shown
+from craftcore.triggers.model import NewTrigger, TriggerSpec
+from craftcore.typed import json_text
+
+
+class Suspend(BaseException):
+    """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
+
+
+class Doors(NamedTuple):
+    """What a turn reaches of the engine. `accept` refuses a spec the app could only fail; `due` tells the feeder when
+    to look."""
+
+    writer: Writer
+    turns: TurnService
+    set_aside: SetAside
+    clock: Clock
+    accept: Callable[[TriggerSpec], NewTrigger]
+    due: Callable[[float], None]
+    threads: anyio.CapacityLimiter
+    settings: TaskSettings
+    deadline_of: Callable[[str], float | None]
+    bounded: Callable[[str], str]
+
+
+class Turn:
+    """What stands behind `ctx` for one entry. Everything it completes is known by its identity within the turn."""
+
+    def __init__(self, run: Run, entry: Entry, doors: Doors) -> None:
+        self.run = run
+        self.doors = doors
+        self.memo = dict(entry.memo)
+        self.wait: NewWait | None = None
+        """What the turn is suspended for."""
+        self.is_over = False
+        self.progress_at = anyio.current_time()
+        self.is_stalled = False
+        """A person was asked about it since it completed something."""
+        self._entry = entry
+        self._own_task = anyio.get_current_task().id
+        self._taken: set[str] = set()
+        self._counted = 0
+
+    @property
+    def task(self) -> Task:
+        return self._entry.task
+
+    # Identity
+
+    def take(self, kind: str, name: str, key: str | None) -> str:
+        """The identity of something that has a name: once per name, or name and key, in one entry of a turn.
+
+        Raises StepConflict for the second, InvalidInput for what is no name.
+        """
+        self._refuse_when_over()
+        for what, text in (("name", name), ("key", key)):
+            if text is not None and not is_name(text):
+                raise InvalidInput(
+                    f"{kind} {what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+                )
+        identity = f"{kind}:{name}" if key is None else f"{kind}:{name}/{key}"
+        if identity in self._taken:
+            said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
+            raise StepConflict(f"{said} was used before in this turn: give each its own key=…, e.g. the item it is for")
+        self._taken.add(identity)
+        return identity
+
+    def count(self, kind: str, key: str | None) -> str:
+        """The identity of something that needs no name: its key, else its place among those of the turn's own task.
+
+        Raises KeyRequired in any other task: there is no order among several.
+        """
+        if key is not None:
+            return self.take(kind, key, None)
+        self._refuse_when_over()
+        if anyio.get_current_task().id != self._own_task:
+            raise KeyRequired(
+                f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
+            )
+        self._counted += 1
+        return f"{kind}#{self._counted}"
+
+    # Completing
+
+    async def record(self, type_: EventType, payload_json: str, memo: str | None) -> None:
+        """Commit an event of this turn; with a memo it is found at a re-entry. Raises LeaseLost."""
+        event = self.event(type_, payload_json, memo)
+        doors = self.doors
+        await insist(doors.writer, doors.set_aside, doors.turns.record_all, event, each=True)
+        self.completed(memo, payload_json)
+
+    def event(self, type_: EventType, payload_json: str, memo: str | None) -> NewEvent:
+        """An event of this turn, to be written by the commit that brings it about."""
+        claim, record = self.run.claim, self.run.record
+        return NewEvent(
+            claim.seq, claim.lease_token, record.seq, self.task.seq, self.task.turn, type_, payload_json, memo
+        )
+
+    def completed(self, memo: str | None, payload_json: str) -> None:
+        """It is on disk."""
+        self.progress_at = anyio.current_time()
+        self.is_stalled = False
+        if memo is not None:
+            self.memo[memo] = payload_json
+
+    async def spend(self) -> None:
+        """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
+        if self.task.steps_alone + len(self.memo) < self.doors.settings.max_steps:
+            return
+        self.wait = over_budget(
+            self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}"
+        )
+        self.run.stop("parked")
+        await anyio.sleep_forever()
+
+    # Waiting
+
+    async def waited(self, kind: str, key: str | None, make: Callable[[str], NewWait]) -> Wait:
+        """The wait of this identity once it is over; suspends the turn until then.
+
+        Raises InvalidInput or KeyRequired.
+        """
+        name = self.count(kind, key)
+        return self.over(name) or self.suspend_for(f"ctx.{kind}", make(name))
+
+    def over(self, name: str) -> Wait | None:
+        """The wait of this turn that is known by that name and is over; None when it has not begun."""
+        return self._entry.waits.get(name)
+
+    def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
+        """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
+        self._refuse_when_over()
+        if anyio.get_current_task().id != self._own_task:
+            raise InvalidInput(
+                f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
+            )
+        self.wait = wait
+        raise Suspend(wait.name)
+
+    def later(self, seconds: float | timedelta) -> float:
+        """The moment so many seconds from now. Raises InvalidInput for what is no such number."""
+        now = self.doors.clock.now()
+        length: object = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        if isinstance(length, bool) or not isinstance(length, int | float) or not 0 <= length < YEAR_10000 - now:
+            raise InvalidInput(f"{shown(seconds)} must be seconds from now: 0 or more, and before the year 10000")
+        return now + length
+
+    def _refuse_when_over(self) -> None:
+        if self.is_over:
+            raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
+        if self.wait is not None:
+            raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
+
+
+def over_budget(task: Task, used: str, name: str) -> NewWait:
+    """What a task waits for that worked on and on while nothing came from outside."""
+    asked = NewQuestion(
+        kind=QuestionKind.BUDGET,
+        question=f"Task {task.id} ({task.workflow}) took {used} without rest, at turn {task.turn}. Go on with it?",
+        options=(GO_ON, CANCEL),
+    )
+    return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=asked)
+
+
+def continues(turn: Turn, result: Continue[Any]) -> Continues:
+    """The move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
+    settings, task = turn.doors.settings, turn.task
+    text = json_text(result.state, "state")
+    if len(text) > settings.state_max_bytes:
+        raise PayloadTooLarge(
+            f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
+            "Store what is large elsewhere and keep a reference"
+        )
+    due_at = None if result.after is None else turn.later(result.after)
+    if result.on is not None:
+        if not is_name(result.on):
+            raise InvalidInput(
+                f"Continue(on={shown(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+            )
+        event = NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on, due_at=due_at)
+        return Continues(state_json=text, wait=event)
+    if task.turns_alone + 1 >= settings.max_turns:
+        return Continues(state_json=text, wait=over_budget(task, f"{settings.max_turns:,} turns", f"{task.turn}"))
+    wait = None if due_at is None else NewWait(name=CONTINUED, kind=WaitKind.TIMER, due_at=due_at)
+    return Continues(state_json=text, wait=wait)
+
+
+def told(wait: NewWait) -> dict[str, Any]:
+    """What a record says of a wait that begins."""
+    question = {} if wait.question is None else {"question": wait.question.question}
+    return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

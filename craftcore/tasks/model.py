@@ -1,0 +1,261 @@
+"""What a task is: what the table holds, what a turn is given, and how a turn can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class TaskStatus(StrEnum):
+    """RUNNING -> WAITING, and back; -> DONE | FAILED | CANCELLED. A FAILED one can be retried."""
+
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_live(self) -> bool:
+        return self in (TaskStatus.RUNNING, TaskStatus.WAITING)
+
+
+class Resume(StrEnum):
+    """Why a turn is entered."""
+
+    FIRST = "FIRST"  # of the task, for the first time
+    NEXT = "NEXT"  # the turn before it returned Continue
+    RETRY = "RETRY"  # again, after an attempt that failed or was snoozed
+    CRASH = "CRASH"  # again: the process died in it
+    RESUME = "RESUME"  # again, after a restart or by a person's decision
+    TIMER = "TIMER"  # a sleep is over, or nobody came in time
+    ANSWER = "ANSWER"  # a person answered
+    SIGNAL = "SIGNAL"  # an event it waited for was signalled
+    MESSAGE = "MESSAGE"  # a message came
+    CHILD = "CHILD"  # a child it waited for has ended
+
+
+class WaitKind(StrEnum):
+    """What can be waited for. Each may also end at a moment of its own."""
+
+    TIMER = "timer"
+    EVENT = "event"
+    QUESTION = "question"
+    CHILD = "child"
+
+
+class ResolvedBy(StrEnum):
+    """What ended a wait: the first that came."""
+
+    TIMER = "timer"
+    SIGNAL = "signal"
+    MESSAGE = "message"
+    ANSWER = "answer"
+    CHILD = "child"
+    END = "end"  # of the task itself
+
+
+RESUMED_BY = {
+    ResolvedBy.TIMER: Resume.TIMER,
+    ResolvedBy.SIGNAL: Resume.SIGNAL,
+    ResolvedBy.MESSAGE: Resume.MESSAGE,
+    ResolvedBy.ANSWER: Resume.ANSWER,
+    ResolvedBy.CHILD: Resume.CHILD,
+}
+
+MESSAGE = "message"
+"""The event that a message to a task is."""
+
+CONTINUED = "continued"
+"""What a turn knows the wait by that it was begun with."""
+
+
+class QuestionKind(StrEnum):
+    """Who asks: the task itself, or we about it."""
+
+    ASK = "ask"
+    STALE = "stale"  # it was interrupted too long ago to go on unasked
+    BUDGET = "budget"  # it works on and on, and nothing comes from outside
+    STALLED = "stalled"  # its turn runs, and completes nothing
+
+
+GO_ON = "continue"
+CANCEL = "cancel"
+WAIT_ON = "wait"
+"""What can be answered to a question that is not the task's own."""
+
+
+class QuestionStatus(StrEnum):
+    """OPEN -> ANSWERED by a person, EXPIRED when nobody came in time, WITHDRAWN when nobody needs it any more."""
+
+    OPEN = "OPEN"
+    ANSWERED = "ANSWERED"
+    EXPIRED = "EXPIRED"
+    WITHDRAWN = "WITHDRAWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The whole row. `turn` counts from 1; `state_json` is what the turn before left."""
+
+    seq: int
+    id: str
+    workflow: str
+    session_id: str | None
+    schedule_id: str | None
+    parent_id: str | None
+    status: TaskStatus
+    reason: str | None
+    turn: int
+    state_json: str
+    result_json: str | None
+    error_code: str | None
+    error_message: str | None
+    trigger_id: str | None
+    max_attempts: int | None
+    turns_alone: int
+    steps_alone: int
+    deadline_at: float | None
+    created_at: float
+    updated_at: float
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The whole row of a wait. `value_json` is what it brought, canonical JSON; None while it lasts."""
+
+    seq: int
+    id: str
+    task_seq: int
+    turn: int
+    name: str
+    kind: WaitKind
+    event: str | None
+    due_at: float | None
+    status: str
+    resolved_by: ResolvedBy | None
+    value_json: str | None
+    created_at: float
+    resolved_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The whole row of a question, with the id and workflow of the task it is about."""
+
+    seq: int
+    id: str
+    task_seq: int
+    task_id: str
+    workflow: str
+    wait_seq: int | None
+    kind: QuestionKind
+    question: str
+    options: tuple[str, ...] | None
+    default_json: str
+    by_message: bool
+    status: QuestionStatus
+    answer: str | None
+    note: str | None
+    answered_by: str | None
+    created_at: float
+    expires_at: float | None
+    closed_at: float | None
+
+
+class NewTask(NamedTuple):
+    """A task to be, in the order of the columns that are inserted."""
+
+    id: str
+    workflow: str
+    session_id: str | None
+    schedule_id: str | None
+    parent_id: str | None
+    trigger_id: str
+    max_attempts: int | None
+    deadline_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewQuestion:
+    """What is asked. `options` None: any text answers. `default_json` holds when nobody answers in time."""
+
+    kind: QuestionKind
+    question: str
+    options: tuple[str, ...] | None = None
+    default_json: str = "null"
+    by_message: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWait:
+    """What a turn, or the next one, waits for. `due_at` None: for as long as it takes."""
+
+    name: str
+    kind: WaitKind
+    event: str | None = None
+    due_at: float | None = None
+    question: NewQuestion | None = None
+
+
+# How a turn can end, beside failing. What it comes to is decided by the settlement of its trigger.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """The task is done."""
+
+    result_json: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continues:
+    """The next turn takes this state: at once, or when `wait` is over."""
+
+    state_json: str
+    wait: NewWait | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspends:
+    """The same turn is entered again when `wait` is over."""
+
+    wait: NewWait
+
+
+Move = Returned | Continues | Suspends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a turn is entered with.
+
+    payload_json  of the trigger that created the task; None: it is the claimed trigger's own
+    memo          what this turn completed already, by its identity: the texts of the events
+    waits         those of this turn that are over, by name
+    received      the wait that began this turn, where one did
+    """
+
+    task: Task
+    resume: Resume
+    payload_json: str | None = None
+    description: str | None = None
+    memo: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, Wait] = field(default_factory=dict)
+
+    @property
+    def received(self) -> Wait | None:
+        return self.waits.get(CONTINUED)
+
+
+def entered(entry: Entry) -> str | None:
+    """What a record says of a turn that is entered: why, and with what. None for the first turn's first entry."""
+    if entry.resume is Resume.FIRST:
+        return None
+    brought = ""
+    if entry.waits:
+        last = max(entry.waits.values(), key=lambda wait: wait.seq)
+        brought = f',"resolved_by":"{last.resolved_by}","value":{last.value_json or "null"},"wait":"{last.name}"'
+    return f'{{"completed":{len(entry.memo)},"resume":"{entry.resume}","turn":{entry.task.turn}{brought}}}'

@@ -1,0 +1,29 @@
+"""How a turn ends by returning. Whatever else it returns is the task's result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Continue(Generic[S]):
+    """The task goes on: `state` is committed, and the next turn finds it as `ctx.state`.
+
+    At once; or after so many seconds; or when the named event arrives, and with both, whichever comes first.
+    A message to the task is the event "message".
+    """
+
+    state: S
+    after: float | timedelta | None = None
+    on: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[S]):
+    """The task is done, with this result. Returning the result itself says the same."""
+
+    result: S

@@ -1,0 +1,152 @@
+"""The only SQL of questions: each is answered once, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from craftcore.canonical import canonical
+from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
+
+SELECT = """
+SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow
+  FROM questions
+  JOIN tasks ON tasks.seq = questions.task_seq
+"""
+
+
+class QuestionStore:
+    """Rows of `questions`. Holds nothing."""
+
+    def ask(
+        self,
+        tx: Transaction,
+        question_id: str,
+        task_seq: int,
+        wait_seq: int | None,
+        asked: NewQuestion,
+        expires_at: float | None,
+    ) -> None:
+        """Open a question."""
+        tx.run(
+            """
+            INSERT INTO questions (
+                id, task_seq, wait_seq, kind, question, options_json, default_json, by_message, created_at, expires_at
+            ) VALUES (
+                :id, :task_seq, :wait_seq, :kind, :question, :options, :default, :by_message, :now, :expires_at
+            )
+            """,
+            id=question_id,
+            task_seq=task_seq,
+            wait_seq=wait_seq,
+            kind=asked.kind,
+            question=asked.question,
+            options=None if asked.options is None else canonical(list(asked.options)),
+            default=asked.default_json,
+            by_message=int(asked.by_message),
+            now=tx.now,
+            expires_at=expires_at,
+        )
+
+    def answer(self, tx: Transaction, seq: int, answer: str, *, note: str | None, answered_by: str) -> bool:
+        """Close a question with an answer. False when it is closed already, and nothing was written."""
+        changed = tx.run(
+            """
+            UPDATE questions
+               SET status      = 'ANSWERED',
+                   answer      = :answer,
+                   note        = :note,
+                   answered_by = :by,
+                   closed_at   = :now
+             WHERE seq = :seq
+               AND status = 'OPEN'
+            """,
+            seq=seq,
+            answer=answer,
+            note=note,
+            by=answered_by,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def close(self, tx: Transaction, task_seq: int, wait_seq: int, status: QuestionStatus) -> None:
+        """The wait of a question has ended without an answer."""
+        tx.run(
+            """
+            UPDATE questions
+               SET status    = :status,
+                   closed_at = :now
+             WHERE task_seq = :task_seq
+               AND wait_seq = :wait_seq
+               AND status = 'OPEN'
+            """,
+            task_seq=task_seq,
+            wait_seq=wait_seq,
+            status=status,
+            now=tx.now,
+        )
+
+    def withdraw_all(self, tx: Transaction, task_seqs: Sequence[int], kind: QuestionKind | None = None) -> None:
+        """Nobody needs an answer to what is open of these tasks (of this kind; None: of any)."""
+        tx.run(
+            """
+            UPDATE questions
+               SET status    = 'WITHDRAWN',
+                   closed_at = :now
+             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
+               AND (:kind IS NULL OR kind = :kind)
+               AND status = 'OPEN'
+            """,
+            seqs=canonical(list(task_seqs)),
+            kind=kind,
+            now=tx.now,
+        )
+
+    def of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
+        """The open question a wait belongs to; None when there is none."""
+        row = tx.one(
+            SELECT + "WHERE questions.task_seq = :task_seq AND wait_seq = :wait_seq AND questions.status = 'OPEN'",
+            task_seq=task_seq,
+            wait_seq=wait_seq,
+        )
+        return question_of(row) if row else None
+
+    def get(self, tx: Reader, question_id: str) -> Question | None:
+        """The whole row; None when there is none."""
+        row = tx.one(SELECT + "WHERE questions.id = :id", id=question_id)
+        return question_of(row) if row else None
+
+    def open_ones(self, tx: Reader, limit: int) -> list[Question]:
+        """What waits for an answer, asked longest ago first."""
+        rows = tx.all(SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit", limit=limit)
+        return [question_of(row) for row in rows]
+
+    def of_task(self, tx: Reader, task_seq: int) -> list[Question]:
+        """All that was asked by a task or about it, the first first."""
+        rows = tx.all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
+        return [question_of(row) for row in rows]
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT id FROM questions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
+
+
+def question_of(row: Row) -> Question:
+    """The model of a full row."""
+    options = row["options_json"]
+    known = {name: value for name, value in row.items() if name != "options_json"}
+    return Question(
+        **{
+            **known,
+            "options": None if options is None else tuple(json.loads(options)),
+            "kind": QuestionKind(row["kind"]),
+            "status": QuestionStatus(row["status"]),
+            "by_message": bool(row["by_message"]),
+        }
+    )

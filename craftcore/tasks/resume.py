@@ -1,0 +1,104 @@
+"""The resume contract: what a boot does with the tasks an earlier daemon left behind.
+
+ended          never resumed
+WAITING        stays as it is, and its timer with it
+RUNNING        goes on with its trigger, which was reclaimed; one whose trigger is gone gets a RESUME
+               interrupted longer ago than `resume_max_age`: a person is asked first
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.canonical import canonical
+from craftcore.storage.facts import remember
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionKind, Task, TaskStatus, WaitKind
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.store import Advance, TaskStore
+from craftcore.tasks.waiting import Waiting
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.settlement import RECLAIMED
+
+NAMED_MAX = 20
+"""How many tasks a restart notice names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The ids of tasks that go on after this boot with the trigger they had, that got a RESUME, that wait for a person
+    because they were interrupted too long ago."""
+
+    reclaimed: tuple[str, ...]
+    resumed: tuple[str, ...]
+    stale: tuple[str, ...]
+
+    @property
+    def is_anything(self) -> bool:
+        return bool(self.reclaimed or self.resumed or self.stale)
+
+    def notice(self) -> dict[str, Any]:
+        """The payload of the restart notice."""
+        named = [*self.resumed, *self.reclaimed, *self.stale][:NAMED_MAX]
+        return {
+            "kind": "restart",
+            "resumed": len(self.resumed) + len(self.reclaimed),
+            "stale": len(self.stale),
+            "tasks": named,
+        }
+
+
+class ResumeContract:
+    """What happens to tasks at a boot. `max_age` in seconds."""
+
+    def __init__(self, triggers: TriggerService, tasks: TaskService, waiting: Waiting, *, max_age: float) -> None:
+        self._triggers = triggers
+        self._service = tasks
+        self._waiting = waiting
+        self._max_age = max_age
+        self._tasks = TaskStore()
+
+    def resume(self, tx: Transaction, epoch: int) -> Resumed:
+        """Let every RUNNING task go on, once. In the commit that reclaimed the triggers of earlier epochs, after it."""
+        reclaimed: list[str] = []
+        resumed: list[str] = []
+        stale: list[str] = []
+        for row in self._tasks.running(tx):
+            has_trigger = row["trigger_status"] in (TriggerStatus.PENDING, TriggerStatus.CLAIMED)
+            interrupted = row["trigger_reason"] in RECLAIMED and row["trigger_updated_at"] == tx.now
+            if has_trigger and not interrupted:
+                continue  # it waits for its turn or for the end of a backoff
+            touched_at = max(row["updated_at"], row["last_event_at"] or 0.0)
+            task = self._tasks.by_seq(tx, row["seq"])
+            if tx.now - touched_at > self._max_age:
+                self._park(tx, task, epoch, touched_at, row["trigger_seq"] if has_trigger else None)
+                stale.append(task.id)
+            elif has_trigger:
+                reclaimed.append(task.id)
+            else:
+                self._tasks.wake(tx, task.seq, self._service.resume(tx, task), "resumed after a restart", renews=False)
+                resumed.append(task.id)
+        found = Resumed(reclaimed=tuple(reclaimed), resumed=tuple(resumed), stale=tuple(stale))
+        if found.is_anything:
+            remember(tx, "restart", canonical({**found.notice(), "at": tx.now, "epoch": epoch}))
+        return found
+
+    def _park(self, tx: Transaction, task: Task, epoch: int, touched_at: float, trigger_seq: int | None) -> None:
+        """The turn waits for a person, and its trigger is settled."""
+        if trigger_seq is not None:
+            self._triggers.park(tx, trigger_seq, f"parked: task {task.id} is stale")
+        hours = (tx.now - touched_at) / 3600
+        asked = NewQuestion(
+            kind=QuestionKind.STALE,
+            question=f"Task {task.id} ({task.workflow}) was interrupted {hours:.0f} hours ago. Go on with it?",
+            options=(GO_ON, CANCEL),
+        )
+        wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)
+        begun = self._waiting.begin(tx, task, task.turn, wait)
+        move = Advance(
+            TaskStatus.WAITING, "stale: waits for an answer", task.turn, None, None, None, None, begun.trigger_id,
+            task.turns_alone, task.steps_alone, None, tx.now, task.seq, task.turn,
+        )  # fmt: skip
+        self._tasks.advance_all(tx, [move])

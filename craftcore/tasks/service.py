@@ -1,0 +1,219 @@
+"""What people and other programs may do to tasks: signal, answer, cancel, retry. Each method is a rule over a
+transaction it is given; ring the daemon's bell after the commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from craftcore.canonical import canonical
+from craftcore.clock import Clock
+from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.ending import Ending
+from craftcore.tasks.model import (
+    CANCEL,
+    Question,
+    QuestionKind,
+    QuestionStatus,
+    ResolvedBy,
+    Task,
+    TaskStatus,
+)
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.tasks.waiting import Waiting
+from craftcore.triggers.acceptance import is_name, shown
+from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.sources import resume_key
+from craftcore.typed import json_text
+
+NOTE_MAX = 4_000
+"""Characters of an answer and of its note."""
+
+
+class TaskService:
+    """Signal, answer, cancel, retry; and what follows when a task's trigger ends without being run."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        triggers: TriggerService,
+        waiting: Waiting,
+        ending: Ending,
+        *,
+        payload_max_bytes: int = 262_144,
+    ) -> None:
+        self._clock = clock
+        self._triggers = triggers
+        self._waiting = waiting
+        self._ending = ending
+        self._payload_max_bytes = payload_max_bytes
+        self._tasks = TaskStore()
+        self._waits = WaitStore()
+        self._questions = QuestionStore()
+
+    def get(self, tx: Reader, task_id: str) -> Task:
+        """The task with this id. Raises NotFound."""
+        task = self._tasks.get(tx, task_id)
+        if task is None:
+            raise NotFound(f"no task {task_id}")
+        return task
+
+    def signal(
+        self, tx: Transaction, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None
+    ) -> bool:
+        """Tell a live task that something happened; whether it waited for just that. If not, it is kept until it does.
+
+        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
+        """
+        if not is_name(event):
+            raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        text = json_text(payload, "payload")
+        if len(text) > self._payload_max_bytes:
+            raise PayloadTooLarge(
+                f"payload has {len(text):,} bytes; the limit is {self._payload_max_bytes:,} "
+                "(triggers.payload_max_bytes). Store the body elsewhere and pass a reference"
+            )
+        task = self._live(tx, task_id)
+        return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
+
+    def answer(
+        self, tx: Transaction, question_id: str, choice: str, *, note: str | None = None, answered_by: str
+    ) -> Question:
+        """Answer a question, once. The question as it stands then.
+
+        Raises NotFound; InvalidInput for what is not one of its options; StateRefused when it was too late.
+        """
+        question = self._questions.get(tx, question_id)
+        if question is None:
+            raise NotFound(f"no question {question_id}")
+        if question.status is not QuestionStatus.OPEN:
+            raise StateRefused(f"too late: question {question_id} {_closed(question)}; nothing was written")
+        if question.options is not None and choice not in question.options:
+            raise InvalidInput(f"{shown(choice)} is no option; choose one of: {', '.join(question.options)}")
+        for name, text in (("answer", choice), ("note", note)):
+            if text is not None and len(text) > NOTE_MAX:
+                raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")
+        json_text([choice, note], "answer")  # text that cannot be stored is refused here
+        answered = self._questions.answer(tx, question.seq, choice, note=note, answered_by=answered_by)
+        assert answered, question
+        self._go_by(tx, question, choice)
+        found = self._questions.get(tx, question_id)
+        assert found is not None, question_id
+        return found
+
+    def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
+        """What an answer brings about."""
+        task = self._tasks.by_seq(tx, question.task_seq)
+        if question.kind is not QuestionKind.ASK and choice == CANCEL:
+            self.cancel(tx, task.id, f"cancelled: {question.kind}")
+        elif question.wait_seq is not None:
+            wait = self._waits.open_of(tx, task.seq)
+            assert wait is not None, question
+            self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonical(choice))
+
+    def cancel(self, tx: Transaction, task_id: str, reason: str = "cancelled") -> Task:
+        """Cancel a live task: at once when its code does not run, else at its next await.
+
+        Raises NotFound, or StateRefused when it has ended.
+        """
+        task = self._live(tx, task_id)
+        try:
+            if task.trigger_id is not None:
+                self._triggers.cancel(tx, task.trigger_id, reason)  # if it does not run, `ended` is told at once
+        except (NotFound, StateRefused):
+            pass  # nothing of it runs or will
+        task = self.get(tx, task_id)
+        if task.status.is_live and not self._runs(tx, task):
+            self._ending.end(tx, task, TaskStatus.CANCELLED, reason)
+        return self.get(tx, task_id)
+
+    def retry(self, tx: Transaction, task_id: str) -> Task:
+        """Let a FAILED task try its last turn again, with all its attempts; what the turn completed is kept.
+
+        Raises NotFound, or StateRefused when it has not failed.
+        """
+        task = self.get(tx, task_id)
+        if task.status is not TaskStatus.FAILED:
+            raise StateRefused(f"task {task_id} is {task.status}; only a FAILED one can be retried")
+        assert task.trigger_id is not None, task
+        try:
+            self._triggers.requeue(tx, task.trigger_id)  # and `requeued` is told
+        except NotFound:
+            self._revive(tx, task, self.resume(tx, task))
+        return self.get(tx, task_id)
+
+    def resume(self, tx: Transaction, task: Task) -> str:
+        """Emit the one trigger that goes on with a task whose own is gone; its id."""
+        spec = TriggerSpec(
+            workflow=task.workflow,
+            source=TriggerSource.RESUME,
+            task_id=task.id,
+            session_id=task.session_id,
+            max_attempts=task.max_attempts,
+            dedup_key=resume_key(task.id),
+        )
+        return self._triggers.emit(tx, spec).id
+
+    # Following triggers
+
+    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+        """These triggers were settled without being run: the tasks they were to advance end with them."""
+        for trigger_id in trigger_ids:
+            trigger = self._triggers.get(tx, trigger_id)
+            task = self._tasks.get(tx, trigger.task_id or trigger.id)
+            if not trigger.status.is_settled or task is None or not task.status.is_live:
+                continue
+            if task.trigger_id != trigger_id:
+                continue  # it goes on with another
+            if trigger.status is TriggerStatus.DONE:
+                reason = trigger.reason or "cancelled"
+                self._ending.end(tx, task, TaskStatus.CANCELLED, reason, code=trigger.error_code)
+            else:
+                code, message = (
+                    trigger.error_code or ErrorCode.VALIDATION_ERROR,
+                    trigger.error_message or trigger.reason,
+                )
+                self._ending.end(tx, task, TaskStatus.FAILED, trigger.reason or "", code=code, message=message)
+
+    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+        """This trigger was given another life: a task that failed with it lives again."""
+        trigger = self._triggers.get(tx, trigger_id)
+        task = self._tasks.get(tx, trigger.task_id or trigger.id)
+        if task is not None and task.trigger_id == trigger_id:
+            self._revive(tx, task, trigger_id)
+
+    def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
+        """A deadline that it had is as far away again as it was at first."""
+        deadline_at = None if task.deadline_at is None else tx.now + task.deadline_at - task.created_at
+        self._tasks.revive(tx, task.seq, trigger_id, deadline_at)
+
+    def _live(self, tx: Transaction, task_id: str) -> Task:
+        task = self.get(tx, task_id)
+        if not task.status.is_live:
+            raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
+        return task
+
+    def _runs(self, tx: Transaction, task: Task) -> bool:
+        """Its code runs, and will be cancelled at its next await."""
+        if task.trigger_id is None:
+            return False
+        try:
+            return self._triggers.get(tx, task.trigger_id).is_started
+        except NotFound:
+            return False
+
+
+def _closed(question: Question) -> str:
+    """`was answered by ada with "send"`"""
+    match question.status:
+        case QuestionStatus.ANSWERED:
+            return f"was answered by {question.answered_by} with {json.dumps(question.answer)}"
+        case QuestionStatus.EXPIRED:
+            return "has expired"
+        case _:
+            return "is withdrawn: its task does not need an answer any more"

@@ -1,0 +1,295 @@
+"""The only SQL of `tasks`. Every move names the state it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from craftcore.canonical import canonical
+from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.tasks.model import NewTask, Task, TaskStatus
+
+CREATE = Many(
+    """
+    INSERT INTO tasks (
+        id, workflow, session_id, schedule_id, parent_id, trigger_id, max_attempts, deadline_at, seq, status,
+        created_at, updated_at
+    ) VALUES {rows}
+    """,
+    width=12,
+)
+
+ADVANCE = Many(
+    """
+    WITH move (
+        status, reason, next_turn, state, result, code, message, trigger_id, turns, steps, ended, now, seq, turn
+    ) AS (VALUES {rows})
+    UPDATE tasks
+       SET status        = move.status,
+           reason        = move.reason,
+           turn          = move.next_turn,
+           state_json    = coalesce(move.state, state_json),
+           result_json   = move.result,
+           error_code    = move.code,
+           error_message = move.message,
+           trigger_id    = move.trigger_id,
+           turns_alone   = move.turns,
+           steps_alone   = move.steps,
+           ended_at      = move.ended,
+           updated_at    = move.now
+      FROM move
+     WHERE tasks.seq = move.seq
+       AND tasks.turn = move.turn
+       AND +tasks.status IN ('RUNNING', 'WAITING')
+    """,
+    width=14,
+)
+
+
+class Advance(NamedTuple):
+    """A decided move of a live task, in the order of the statement. `state_json` None: it stays."""
+
+    status: TaskStatus
+    reason: str | None
+    next_turn: int
+    state_json: str | None
+    result_json: str | None
+    error_code: str | None
+    error_message: str | None
+    trigger_id: str | None
+    turns_alone: int
+    steps_alone: int
+    ended_at: float | None
+    now: float
+    seq: int
+    turn: int
+
+
+class TaskStore:
+    """Rows of `tasks`. Holds nothing; every method runs on the transaction it is given."""
+
+    def create_all(self, tx: Transaction, rows: Sequence[NewTask]) -> list[Task]:
+        """Insert tasks, RUNNING at their first turn. `seq` is assigned here, under the write lock."""
+        first: int = tx.value("SELECT coalesce(max(seq), 0) + 1 FROM tasks")
+        tasks = [_new_task(row, seq, tx.now) for seq, row in enumerate(rows, first)]
+        tx.many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
+        return tasks
+
+    def get(self, tx: Reader, task_id: str) -> Task | None:
+        """The whole row; None when there is none."""
+        row = tx.one("SELECT * FROM tasks WHERE id = :id", id=task_id)
+        return task_of(row) if row else None
+
+    def by_seq(self, tx: Reader, seq: int) -> Task:
+        """The row of this number, which is there."""
+        row = tx.one("SELECT * FROM tasks WHERE seq = :seq", seq=seq)
+        assert row is not None, seq
+        return task_of(row)
+
+    def advance_all(self, tx: Transaction, moves: Sequence[Advance]) -> None:
+        """Write decided moves. Nothing is written for a task that ended, or is at another turn."""
+        tx.many(ADVANCE, moves)
+
+    def wake(self, tx: Transaction, seq: int, trigger_id: str, reason: str, *, renews: bool) -> None:
+        """WAITING -> RUNNING: what it waited for has come. `renews`: and its work budget begins anew."""
+        tx.run(
+            """
+            UPDATE tasks
+               SET status      = 'RUNNING',
+                   reason      = :reason,
+                   trigger_id  = :trigger_id,
+                   turns_alone = CASE WHEN :renews THEN 0 ELSE turns_alone END,
+                   steps_alone = CASE WHEN :renews THEN 0 ELSE steps_alone END,
+                   updated_at  = :now
+             WHERE seq = :seq
+               AND status IN ('RUNNING', 'WAITING')
+            """,
+            seq=seq,
+            trigger_id=trigger_id,
+            reason=reason,
+            renews=renews,
+            now=tx.now,
+        )
+
+    def revive(self, tx: Transaction, seq: int, trigger_id: str, deadline_at: float | None) -> bool:
+        """FAILED -> RUNNING: its last turn is tried again. False when it is not FAILED."""
+        changed = tx.run(
+            """
+            UPDATE tasks
+               SET status        = 'RUNNING',
+                   reason        = 'retried',
+                   trigger_id    = :trigger_id,
+                   error_code    = NULL,
+                   error_message = NULL,
+                   deadline_at   = :deadline_at,
+                   turns_alone   = 0,
+                   steps_alone   = 0,
+                   ended_at      = NULL,
+                   updated_at    = :now
+             WHERE seq = :seq
+               AND status = 'FAILED'
+            """,
+            seq=seq,
+            trigger_id=trigger_id,
+            deadline_at=deadline_at,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def live_of_session(self, tx: Reader, session_id: str) -> Task | None:
+        """The live task of a session that takes its messages: one that waits for a message before the others, then
+        the newest. None when none is live."""
+        row = tx.one(
+            """
+            SELECT tasks.*
+              FROM tasks
+              LEFT JOIN waits ON waits.task_seq = tasks.seq AND waits.status = 'WAITING' AND waits.event = 'message'
+             WHERE tasks.session_id = :session_id
+               AND tasks.session_id IS NOT NULL
+               AND tasks.status IN ('RUNNING', 'WAITING')
+             ORDER BY waits.seq IS NULL, tasks.seq DESC
+             LIMIT 1
+            """,
+            session_id=session_id,
+        )
+        return task_of(row) if row else None
+
+    def live_sessions(self, tx: Reader, limit: int) -> list[Row]:
+        """Each session with a live task, and what its router needs to know of it; the one last moved first."""
+        return tx.all(
+            """
+            SELECT tasks.session_id,
+                   tasks.id AS task_id,
+                   tasks.workflow,
+                   waits.event AS waits_for,
+                   (SELECT description FROM triggers WHERE triggers.id = tasks.id) AS description,
+                   tasks.updated_at
+              FROM tasks
+              LEFT JOIN waits ON waits.task_seq = tasks.seq AND waits.status = 'WAITING'
+             WHERE tasks.session_id IS NOT NULL
+               AND tasks.status IN ('RUNNING', 'WAITING')
+               AND tasks.seq = (SELECT max(newest.seq)
+                                  FROM tasks AS newest
+                                 WHERE newest.session_id = tasks.session_id
+                                   AND newest.session_id IS NOT NULL
+                                   AND newest.status IN ('RUNNING', 'WAITING'))
+             ORDER BY tasks.updated_at DESC
+             LIMIT :limit
+            """,
+            limit=limit,
+        )
+
+    def running(self, tx: Reader) -> list[Row]:
+        """Every RUNNING task with the state of its trigger (`trigger_status` None: the row is gone), and when it last
+        moved. Tasks that wait are not visited."""
+        return tx.all(
+            """
+            SELECT tasks.seq,
+                   tasks.id,
+                   tasks.updated_at,
+                   triggers.seq        AS trigger_seq,
+                   triggers.status     AS trigger_status,
+                   triggers.reason     AS trigger_reason,
+                   triggers.updated_at AS trigger_updated_at,
+                   (SELECT max(at)
+                      FROM events
+                     WHERE execution_seq = (SELECT max(seq)
+                                              FROM executions
+                                             WHERE executions.task_id = tasks.id
+                                               AND executions.task_id IS NOT NULL)) AS last_event_at
+              FROM tasks
+              LEFT JOIN triggers ON triggers.id = tasks.trigger_id
+             WHERE tasks.status = 'RUNNING'
+             ORDER BY tasks.seq
+            """
+        )
+
+    def newest(
+        self,
+        tx: Reader,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task]:
+        """The newest tasks that match, newest first."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM tasks
+             WHERE (:status IS NULL OR status = :status)
+               AND (:workflow IS NULL OR workflow = :workflow)
+               AND (:session_id IS NULL OR session_id = :session_id)
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            status=status,
+            workflow=workflow,
+            session_id=session_id,
+            limit=limit,
+        )
+        return [task_of(row) for row in rows]
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
+
+    def counts(self, tx: Reader) -> dict[str, int]:
+        """How many run and how many wait, and how many questions are open."""
+        row = tx.one(
+            """
+            SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
+                   (SELECT count(*) FROM waits WHERE status = 'WAITING') AS waiting,
+                   (SELECT count(*) FROM questions WHERE status = 'OPEN') AS questions
+            """
+        )
+        assert row is not None
+        return row
+
+    def creator(self, tx: Reader, task_id: str) -> Row | None:
+        """Payload and description of the trigger that created a task; None when its row is gone."""
+        return tx.one("SELECT payload_json, description FROM triggers WHERE id = :id", id=task_id)
+
+    def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
+        """Why each of these triggers came back to be started again."""
+        rows = tx.tuples(
+            "SELECT seq, reason FROM triggers WHERE seq IN (SELECT value FROM json_each(?1))", (canonical(list(seqs)),)
+        )
+        return dict(rows)
+
+
+def task_of(row: Row) -> Task:
+    """The model of a full row."""
+    return Task(**{**row, "status": TaskStatus(row["status"])})
+
+
+def _new_task(row: NewTask, seq: int, now: float) -> Task:
+    return Task(
+        seq=seq,
+        id=row.id,
+        workflow=row.workflow,
+        session_id=row.session_id,
+        schedule_id=row.schedule_id,
+        parent_id=row.parent_id,
+        status=TaskStatus.RUNNING,
+        reason=None,
+        turn=1,
+        state_json="null",
+        result_json=None,
+        error_code=None,
+        error_message=None,
+        trigger_id=row.trigger_id,
+        max_attempts=row.max_attempts,
+        turns_alone=0,
+        steps_alone=0,
+        deadline_at=row.deadline_at,
+        created_at=now,
+        updated_at=now,
+        ended_at=None,
+    )

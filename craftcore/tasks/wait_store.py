@@ -1,0 +1,76 @@
+"""The only SQL of waits: each is resolved once, by whatever comes first."""
+
+from __future__ import annotations
+
+from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
+
+
+class WaitStore:
+    """Rows of `waits`. Holds nothing."""
+
+    def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
+        """Begin a wait."""
+        row = tx.one(
+            """
+            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, created_at)
+            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :now)
+            RETURNING *
+            """,
+            id=wait_id,
+            task_seq=task_seq,
+            turn=turn,
+            name=wait.name,
+            kind=wait.kind,
+            event=wait.event,
+            due_at=wait.due_at,
+            now=tx.now,
+        )
+        assert row is not None, wait
+        return wait_of(row)
+
+    def resolve(self, tx: Transaction, seq: int, by: ResolvedBy, value_json: str) -> bool:
+        """End a wait. False when something else did before, and nothing was written."""
+        changed = tx.run(
+            """
+            UPDATE waits
+               SET status      = 'RESOLVED',
+                   resolved_by = :by,
+                   value_json  = :value,
+                   resolved_at = :now
+             WHERE seq = :seq
+               AND status = 'WAITING'
+            """,
+            seq=seq,
+            by=by,
+            value=value_json,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
+        """What a task waits for; None when it does not."""
+        row = tx.one("SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING'", seq=task_seq)
+        return wait_of(row) if row else None
+
+    def of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
+        """The waits of one turn, the first first."""
+        rows = tx.all(
+            "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn ORDER BY seq",
+            task_seq=task_seq,
+            turn=turn,
+        )
+        return [wait_of(row) for row in rows]
+
+    def for_child(self, tx: Reader, child_id: str) -> list[Wait]:
+        """Who waits for this task to end."""
+        rows = tx.all(
+            "SELECT * FROM waits WHERE event = :child_id AND kind = 'child' AND status = 'WAITING'", child_id=child_id
+        )
+        return [wait_of(row) for row in rows]
+
+
+def wait_of(row: Row) -> Wait:
+    """The model of a full row."""
+    by = row["resolved_by"]
+    return Wait(**{**row, "kind": WaitKind(row["kind"]), "resolved_by": ResolvedBy(by) if by else None})

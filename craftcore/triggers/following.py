@@ -1,0 +1,28 @@
+"""Who must know of a trigger that was settled without being run, or lives again: what it was to advance follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from craftcore.storage.transaction import Transaction
+
+
+class Follower(Protocol):
+    """Is told in the same transaction."""
+
+    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+        """These were cancelled, superseded, stale, poison or corrupt."""
+
+    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+        """This one was given another life."""
+
+
+class Nobody:
+    """Where nothing follows triggers."""
+
+    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+        return
+
+    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+        return

@@ -1,0 +1,335 @@
+"""Values of the user's own types as canonical JSON text, and back.
+
+    dataclass, Struct, attrs class, pydantic model     an object of its fields
+    list, tuple, named tuple                           an array
+    set, frozenset                                     an array in the order of its items' texts
+    enum                                               its value
+    datetime, date, time, timedelta, UUID, Decimal     text
+    bytes                                              base64
+
+A key is text, a whole number, or what becomes one of them (enum, date, UUID): `dict[int, X]` brings it back, Any leaves
+it text. A float, a bool and None are no keys: JSON would spell them in a way that nothing brings back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+import typing
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from types import FunctionType, NoneType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import msgspec.inspect
+
+from craftcore.canonical import canonical
+from craftcore.errors import InvalidInput
+
+MAX_DEPTH = 64
+_SHOWN = 400
+_SCALARS = frozenset({str, int, float, bool, NoneType})
+_UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
+
+
+def json_text(value: Any, where: str) -> str:
+    """The canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
+    plain = value if _is_plain(value, MAX_DEPTH) else _plain(value, where, ())
+    try:
+        text = canonical(plain)
+        if "\\ud" in text:  # that is how ASCII writes an emoji, but half of one is no character
+            msgspec.json.decode(text)
+    except Exception as error:
+        _refuse_part(plain, where)
+        raise InvalidInput(f"{where} is not JSON: {_told(str, error):.{_SHOWN}}") from error
+    return text
+
+
+def from_json(text: str, type_: Any = Any, where: str = "value") -> Any:
+    """The value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not fit."""
+    try:
+        return msgspec.json.decode(text, type=type_, dec_hook=convert)
+    except Exception as error:  # a type of the user's checks itself, and may raise anything
+        told = _told(str, error)
+        if unfit := _UNFIT.fullmatch(told):
+            told, key, path = unfit.groups()
+            where = f"a key of {where}{path}" if key else where + path
+        raise InvalidInput(f"{where}: {told:.{_SHOWN}}") from error
+
+
+def as_stored(value: Any, type_: Any, where: str) -> tuple[str, Any]:
+    """The canonical text of a value, and the value as that text will bring it back: what is returned the first time
+    equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
+    text = json_text(value, where)
+    kind = type(value)
+    if kind in _SCALARS and (type_ is Any or type_ is kind):
+        return text, value
+    return text, from_json(text, type_, where)
+
+
+def return_type(fn: Callable[..., Any]) -> Any:
+    """What a function says it returns. Any when it does not say, or says what JSON cannot become."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)  # one entry for a method, and none that keeps its object alive
+    if isinstance(fn, FunctionType) and "return" not in fn.__annotations__:
+        return Any  # and nothing that keeps a closure alive
+    try:
+        return _return_type(fn)
+    except TypeError:  # it cannot be hashed
+        return _return_type.__wrapped__(fn)
+
+
+def require_readable(kind: Any) -> None:
+    """Raise TypeError for a type that neither msgspec nor `convert` can make from JSON, however deep it lies."""
+    try:
+        msgspec.json.Decoder(kind)
+        waiting, seen = [msgspec.inspect.type_info(kind)], set()
+    except NameError as error:
+        raise TypeError(str(error)) from error
+    while waiting:
+        info: Any = waiting.pop()
+        if isinstance(info, tuple):
+            waiting.extend(info)
+        elif isinstance(info, msgspec.Struct) and id(info) not in seen:
+            seen.add(id(info))
+            if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate"):
+                raise TypeError(f"{info.cls.__name__} is not a type that JSON can become")
+            waiting.extend(getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
+
+
+def convert(kind: type, value: Any) -> Any:
+    """What msgspec asks for types that it does not know: a pydantic model makes itself, out of names or aliases.
+
+    It is given JSON again where it can read it: a strict model takes the text of a moment from nothing else.
+    """
+    if not hasattr(kind, "model_validate"):
+        return value  # msgspec refuses it, if it is not of that type
+    names = {"by_alias": True, "by_name": True} if "by_name" in _options(kind, "model_validate") else {}
+    if hasattr(kind, "model_validate_json"):
+        return kind.model_validate_json(canonical(value), **names)
+    return kind.model_validate(value, **names)
+
+
+def _is_plain(value: Any, levels: int) -> bool:
+    """Whether `canonical` takes it as it is. What this lets through, only a number or half a character can spoil."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if levels == 0:
+        return False
+    if kind is dict:
+        for key, part in value.items():
+            if type(key) is not str or (type(part) not in _SCALARS and not _is_plain(part, levels - 1)):
+                return False
+        return True
+    return kind is list and all(type(part) in _SCALARS or _is_plain(part, levels - 1) for part in value)
+
+
+def _plain(value: Any, where: str, above: tuple[int, ...]) -> Any:
+    """The value in dicts, lists and scalars. `above` holds the ids of what it lies in."""
+    if type(value) in _SCALARS:
+        return value
+    if id(value) in above:
+        raise InvalidInput(f"{where:.{_SHOWN}} holds itself")
+    try:
+        opened = _opened(value, where)
+        if type(opened) in _SCALARS:
+            return opened
+        if len(above) == MAX_DEPTH:
+            raise InvalidInput(f"{where:.{_SHOWN}} is deeper than {MAX_DEPTH} levels")
+        above = (*above, id(value))
+        if isinstance(opened, dict):
+            return _plain_dict(opened, where, above)
+        if isinstance(opened, set | frozenset):
+            return _in_order(_plain(part, f"{where}[...]", above) for part in opened)
+        return [
+            part if type(part) in _SCALARS else _plain(part, f"{where}[{index}]", above)
+            for index, part in enumerate(opened)
+        ]
+    except InvalidInput:
+        raise
+    except Exception as error:  # a type of the user's tells its parts itself, and may raise anything
+        why = f"{type(error).__name__}: {_told(str, error):.{_SHOWN}}"
+        raise InvalidInput(f"{where}: {type(value).__name__} is not JSON ({why})") from error
+
+
+def _plain_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, part in value.items():
+        name = key if type(key) is str else _key_text(key, where)
+        if name in plain:
+            raise InvalidInput(f"{where}: two keys become {json.dumps(name)}")
+        plain[name] = part if type(part) in _SCALARS else _plain(part, _at(where, name), above)
+    return plain
+
+
+def _key_text(key: Any, where: str) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    try:
+        name = int.__int__(key) if isinstance(key, int) and type(key) is not bool else msgspec.to_builtins(key)
+        if type(name) in (str, int):
+            return str(name)
+    except Exception:
+        pass  # said below
+    raise InvalidInput(f"{where}: key {_told(repr, key):.80} is not text")
+
+
+def _opened(value: Any, where: str) -> Any:
+    """One level of a value: a scalar, or a dict, list, tuple or set of parts that are still to be opened."""
+    kind = type(value)
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if hasattr(kind, "model_dump"):
+        return _dumped(value)
+    fields = _fields(kind)
+    if fields is None:
+        try:
+            return msgspec.to_builtins(value)
+        except Exception as error:
+            raise InvalidInput(f"{where}: {kind.__name__} is not JSON") from error
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        if config.array_like:
+            parts = [getattr(value, field) for field, _ in fields]
+            return parts if config.tag is None else [config.tag, *parts]
+        if config.tag_field is not None:
+            return {config.tag_field: config.tag, **_given(value, fields)}
+    return _given(value, fields)
+
+
+def _given(value: Any, fields: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """The fields that hold something, by their names in JSON."""
+    parts = ((name, getattr(value, field, msgspec.UNSET)) for field, name in fields)
+    return {name: part for name, part in parts if part is not msgspec.UNSET}
+
+
+@lru_cache(maxsize=1024)
+def _fields(kind: type) -> tuple[tuple[str, str], ...] | None:
+    """The fields of a class and their names in JSON. None for one whose values have no fields."""
+    if issubclass(kind, msgspec.Struct):
+        return tuple(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    if dataclasses.is_dataclass(kind):
+        return tuple((field.name, field.name) for field in dataclasses.fields(kind))
+    if hasattr(kind, "__attrs_attrs__"):
+        return tuple((field.name, field.name) for field in kind.__attrs_attrs__)
+    return None
+
+
+def _dumped(model: Any) -> Any:
+    """A pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where those are
+    all that its pydantic takes; without what is computed."""
+    kind = type(model)
+    wanted = {"round_trip": True, "by_alias": "by_name" not in _options(kind, "model_validate")}
+    known = _options(kind, "model_dump")
+    return _mended(model.model_dump(mode="json", **{name: wanted[name] for name in wanted if name in known}), model)
+
+
+def _mended(dumped: Any, original: Any) -> Any:
+    """A dump without what would give one model two texts, or another value: sets are in whatever order, and a NaN
+    whose field is untyped is null. It is put back, and refused as any other."""
+    if dumped is None:
+        return original if isinstance(original, float) and not math.isfinite(original) else None
+    if isinstance(dumped, dict):
+        if not isinstance(original, dict):
+            parts = getattr(original, "__dict__", {})
+            return {name: _mended(part, parts.get(name)) for name, part in dumped.items()}
+        if len(original) == len(dumped):
+            pairs = zip(dumped.items(), original.values(), strict=True)
+            return {name: _mended(part, of) for (name, part), of in pairs}
+    if isinstance(dumped, list) and isinstance(original, list | tuple | set | frozenset):
+        if len(original) == len(dumped):
+            mended = [_mended(part, of) for part, of in zip(dumped, original, strict=True)]
+            return _in_order(mended) if isinstance(original, set | frozenset) else mended
+    return dumped
+
+
+@lru_cache(maxsize=1024)
+def _options(kind: type, method: str) -> frozenset[str]:
+    return frozenset(inspect.signature(getattr(kind, method)).parameters)
+
+
+def _in_order(items: Iterable[Any]) -> list[Any]:
+    items = list(items)
+    try:
+        return sorted(items, key=canonical)
+    except ValueError:
+        return items  # one of them is refused in a moment, with its path
+
+
+def _refuse_part(value: Any, where: str) -> None:
+    """Raise InvalidInput for the first number or text of a plain value that is not JSON's."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if not _is_text(name):
+                raise InvalidInput(f"{where}: key {json.dumps(name)} holds a lone surrogate, which is no character")
+            _refuse_part(part, _at(where, name))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            _refuse_part(part, f"{where}[{index}]")
+    elif isinstance(value, str):
+        if not _is_text(value):
+            raise InvalidInput(f"{where} holds a lone surrogate, which is no character")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"{where} is {'NaN' if math.isnan(value) else 'infinite'}")
+    elif isinstance(value, int):
+        try:
+            int.__repr__(value)
+        except ValueError as error:
+            raise InvalidInput(f"{where} has thousands of digits") from error
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _at(where: str, name: str) -> str:
+    return f"{where}.{name:.80}" if name.isidentifier() else f"{where}[{json.dumps(name[:80])}]"
+
+
+def _told(tell: Callable[[Any], str], value: Any) -> str:
+    """What `str` or `repr` tells of it, in one line that can be stored; the name of its type where that fails."""
+    try:
+        text = " ".join(tell(value).split())
+    except Exception:  # somebody's __repr__ is broken, or it is too deep for it
+        text = ""
+    return (text or type(value).__name__).encode(errors="replace").decode()
+
+
+@lru_cache(maxsize=1024)
+def _return_type(fn: Any) -> Any:
+    try:
+        hint = fn if isinstance(fn, type) else _return_hint(fn)
+        require_readable(hint)
+    except Exception:  # an annotation is an expression, and may raise anything
+        return Any
+    return hint
+
+
+def _return_hint(fn: Any) -> Any:
+    """The annotation alone: a parameter may be of a type that only the checker imports."""
+    for annotated in (fn, type(fn).__call__):
+        annotations = getattr(annotated, "__annotations__", {})
+        if "return" in annotations:
+            shim = SimpleNamespace(
+                __annotations__={"return": annotations["return"]},
+                __type_params__=getattr(annotated, "__type_params__", ()),
+            )
+            names = getattr(inspect.unwrap(annotated), "__globals__", {})
+            return typing.get_type_hints(shim, globalns=names, include_extras=True)["return"]
+    return Any

@@ -1,0 +1,214 @@
+"""A task advances by turns: what each completes is on record, and what it returns decides what follows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Continue, Done, Fail, Resume, RetryPolicy, TaskContext
+from tests.engine.lab import Lab, lab, settings
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+def task(it: Lab, task_id: str) -> dict[str, Any]:
+    [row] = it.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+    return row
+
+
+async def ended(it: Lab, task_id: str) -> dict[str, Any]:
+    """The row of a task once it has ended."""
+    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id)))
+    return task(it, task_id)
+
+
+async def waiting(it: Lab, task_id: str) -> dict[str, Any]:
+    """The row of a task once it waits."""
+    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING'", id=task_id)))
+    return task(it, task_id)
+
+
+@dataclass
+class Chat:
+    count: int = 0
+    said: list[str] = field(default_factory=list)
+
+
+async def test_a_chat_counts_thirty_messages_in_the_order_they_came(tmp_path):
+    app = App()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext[Chat], text: str) -> Any:
+        state = ctx.state or Chat()
+        said = ctx.received["text"] if ctx.received else text
+        state = Chat(count=state.count + 1, said=[*state.said, said])
+        return Done(state) if state.count == 30 else Continue(state, on="message")
+
+    async with lab(app, tmp_path) as it:
+        first = await app.emit(None, {"text": "0"}, source="MESSAGE", session_id="s")
+        await waiting(it, first.id)
+        for n in range(1, 30):
+            await app.emit(None, {"text": str(n)}, source="MESSAGE", session_id="s")
+        row = await ended(it, first.id)
+        assert (row["status"], row["turn"]) == ("DONE", 30)
+        assert json.loads(row["result_json"]) == {"count": 30, "said": [str(n) for n in range(30)]}
+        reasons = {r["reason"] for r in it.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
+        assert reasons == {f"suspended: continues later", "delivered"}
+
+
+async def test_turns_that_continue_at_once_follow_each_other(tmp_path):
+    app = App()
+    seen: list[Any] = []
+
+    @app.workflow("loop")
+    async def loop(ctx: TaskContext[int], upto: int) -> Any:
+        seen.append((ctx.turn, ctx.state, ctx.resume))
+        count = (ctx.state or 0) + 1
+        return Continue(count) if count < upto else count
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("loop", {"upto": 4})).id)
+        assert row["result_json"] == "4"
+        assert seen == [(1, None, Resume.FIRST), (2, 1, Resume.NEXT), (3, 2, Resume.NEXT), (4, 3, Resume.NEXT)]
+
+
+async def test_a_step_that_is_completed_is_not_run_again_after_a_failure(tmp_path):
+    app = App()
+    calls: list[str] = []
+
+    async def fetch(city: str) -> dict[str, str]:
+        calls.append(city)
+        return {"city": city}
+
+    @app.workflow("brief")
+    async def brief(ctx: TaskContext, city: str) -> str:
+        weather = await ctx.step("weather", fetch, city)
+        await ctx.note("seen", weather)
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return f"{weather['city']} {ctx.resume}"
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("brief", {"city": "Rome"})).id)
+        assert (row["status"], row["result_json"], calls) == ("DONE", '"Rome RETRY"', ["Rome"])
+
+
+async def test_a_sleep_leaves_nothing_in_memory_and_goes_on(tmp_path):
+    app = App()
+
+    @app.workflow("nap")
+    async def nap(ctx: TaskContext) -> str:
+        await ctx.sleep(0.05)
+        await ctx.sleep(timedelta(seconds=0.05))
+        return ctx.resume
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("nap")).id)
+        assert (row["result_json"], it.engine.running) == ('"TIMER"', 0)
+        assert [w["resolved_by"] for w in it.rows("SELECT * FROM waits")] == ["timer", "timer"]
+
+
+async def test_a_person_is_asked_and_the_answer_goes_on_with_the_turn(tmp_path):
+    app = App()
+
+    @app.workflow("ask")
+    async def ask(ctx: TaskContext) -> str:
+        answer = await ctx.ask("Send it?", options=["send", "hold"], timeout=3600, default="hold")
+        return f"{answer} {ctx.resume}"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("ask")
+        await waiting(it, emitted.id)
+        [question] = it.rows("SELECT * FROM questions")
+        await app.answer(question["id"], "send", answered_by="ada")
+        row = await ended(it, emitted.id)
+        assert row["result_json"] == '"send ANSWER"'
+
+
+async def test_a_child_runs_by_itself_and_its_parent_has_the_result(tmp_path):
+    app = App()
+
+    @app.workflow("double")
+    async def double(ctx: TaskContext, n: int) -> int:
+        await ctx.sleep(0.01)
+        return n * 2
+
+    @app.workflow("plain")
+    async def plain(n: int) -> int:
+        return n + 1
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> list[int]:
+        children = [await ctx.start_child("double", {"n": n}) for n in range(3)]
+        children.append(await ctx.start_child("plain", {"n": 10}))
+        return [await child.result(int) for child in children]
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("parent")).id)
+        assert row["result_json"] == "[0,2,4,11]"
+
+
+async def test_a_signal_that_comes_before_anybody_waits_is_kept(tmp_path):
+    app = App()
+    gate = anyio.Event()
+
+    @app.workflow("wait")
+    async def wait(ctx: TaskContext) -> Any:
+        await gate.wait()
+        return [await ctx.wait_for("go"), await ctx.wait_for("go"), await ctx.wait_for("no", timeout=0, default="none")]
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("wait")
+        await it.until(lambda: it.engine.running == 1)
+        assert not await app.signal(emitted.id, "go", {"n": 1})
+        assert not await app.signal(emitted.id, "go", {"n": 2})
+        gate.set()
+        row = await ended(it, emitted.id)
+        assert json.loads(row["result_json"]) == [{"n": 1}, {"n": 2}, "none"]
+
+
+async def test_a_cancelled_task_unwinds_its_code_and_settles_after_it(tmp_path):
+    app = App()
+    unwound: list[str] = []
+
+    @app.workflow("long")
+    async def long(ctx: TaskContext) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            unwound.append(ctx.task_id)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("long")
+        await it.until(lambda: it.engine.running == 1)
+        await app.cancel_task(emitted.id)
+        row = await ended(it, emitted.id)
+        assert (row["status"], row["error_code"], unwound) == ("CANCELLED", "WORKFLOW_ABORTED", [emitted.id])
+
+
+async def test_a_failed_task_is_retried_from_its_last_turn(tmp_path):
+    app = App()
+    works = False
+
+    @app.workflow("shaky")
+    async def shaky(ctx: TaskContext[int]) -> Any:
+        if ctx.turn == 1:
+            return Continue(7)
+        if not works:
+            raise Fail("BROKEN", "the world is not ready")
+        return ctx.state
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("shaky")
+        row = await ended(it, emitted.id)
+        assert (row["status"], row["error_code"], row["turn"]) == ("FAILED", "BROKEN", 2)
+        works = True
+        await app.retry_task(emitted.id)
+        await it.until(lambda: task(it, emitted.id)["status"] == "DONE")
+        assert task(it, emitted.id)["result_json"] == "7"
