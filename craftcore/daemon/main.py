@@ -40,6 +40,9 @@ from craftcore.triggers.store import TriggerStore
 log = structlog.get_logger(__name__)
 
 STATUS_SECONDS = 3.0
+FIRST_LOOK_SECONDS = 20.0
+"""How long READY waits for the feeder's first look: on a full disk it may not come."""
+
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
 RELOADABLE = ("log.level", "schedule")
@@ -128,6 +131,8 @@ class Daemon:
     async def _attend(self, engine: Engine, until_idle: bool) -> None:
         """Until the engine has drained, which cancels this."""
         await engine.round_trip()  # READY means that it moves, not that it was started
+        with anyio.move_on_after(FIRST_LOOK_SECONDS):
+            await engine.feeder.looked()  # and what it says of itself, that it has looked
         status = status_text(await self._condition(engine))
         self._notifier.ready(status)
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)

@@ -25,6 +25,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine import boot as booting
 from craftcore.engine.engine import Engine
+from craftcore.engine.notice import notify
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
@@ -127,7 +128,7 @@ def _boot(
                 for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
             ]
             tx.after_commit(say_ticked, core.ticks.startup(tx, held=boot.held or boot.safe_mode))
-            if (wrong := booting.notify(tx, app, core.triggers, boot)) is not None:
+            if (wrong := notify(tx, app, core.triggers, boot)) is not None:
                 tx.after_commit(log.error, "restart_notice.refused", reason=wrong)
             return boot
 

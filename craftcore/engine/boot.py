@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from craftcore.app import App
-from craftcore.errors import InvalidInput
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claims import ClaimService, Reclaimed
-from craftcore.triggers.model import TriggerSource, TriggerSpec
-from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import SHUT_DOWN
-from craftcore.triggers.sources import system_key
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
@@ -105,30 +100,6 @@ def boot(
         held=fact(tx, "held"),
         safe_mode=fact(tx, "safe_mode"),
     )
-
-
-def notify(tx: Transaction, app: App, triggers: TriggerService, boot: Boot) -> str | None:
-    """Emit one restart notice where tasks were resumed and a workflow takes SYSTEM; why it cannot take it, or None.
-
-    Its payload: `kind` ("restart"), `resumed` and `stale` (how many), `tasks` (the ids of the first of them).
-    """
-    workflow = app.by_source.get(TriggerSource.SYSTEM)
-    if workflow is None or not boot.resumed.is_anything:
-        return None
-    row = triggers.accept(
-        TriggerSpec(
-            source=TriggerSource.SYSTEM,
-            payload=boot.resumed.notice(),
-            dedup_key=system_key("restart", boot.epoch),
-            description="The daemon was started, and these tasks go on where they were.",
-        )
-    )
-    try:
-        app.check(row._replace(workflow=workflow))
-    except InvalidInput as error:
-        return error.message
-    triggers.emit_all(tx, [row])
-    return None
 
 
 def end(tx: Transaction, claims: ClaimService, epoch: int) -> None:

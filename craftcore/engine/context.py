@@ -102,11 +102,13 @@ class TaskContext(Generic[S]):
     deadline  when this attempt is cancelled at the latest; None: never
     """
 
-    def __init__(self, run: Run, turn: Turn, trigger: TriggerView, *, state: S, deadline_at: float | None) -> None:
+    def __init__(
+        self, run: Run, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+    ) -> None:
         assert run.entry is not None, run.claim
         self._turn = turn
         self._entry = run.entry
-        self.state: S = state
+        self.state: S | None = state
         self.trigger = trigger
         self.task_id = run.entry.task.id
         self.turn = run.entry.task.turn

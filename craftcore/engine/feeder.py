@@ -83,6 +83,7 @@ class Feeder:
         self.paused = False
         self.held_reason: str | None = None
         self.safe_mode: str | None = None
+        self._looked = anyio.Event()
         self.looks = 0
         """How often the table was looked at."""
         self.saw_all = False
@@ -92,6 +93,10 @@ class Feeder:
         """Something changed in the table: look."""
         self.saw_all = False
         self._rung.set()
+
+    async def looked(self) -> None:
+        """Wait until the table was looked at for the first time: only then is it known whether the engine is held."""
+        await self._looked.wait()
 
     def due(self, due_at: float) -> None:
         """A trigger will be due then: look not later than that."""
@@ -190,6 +195,7 @@ class Feeder:
     def _take(self, want: Want, look: Look) -> None:
         """Push what was claimed. What a router took the lane of in the meantime must be handed back."""
         self.looks += 1
+        self._looked.set()
         window = look.window
         self._strangers += [claim for claim in window.claims if not self._queue.push(claim)]
         self._more = window.more

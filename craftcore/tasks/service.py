@@ -29,7 +29,6 @@ from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
-from craftcore.typed import json_text
 
 NOTE_MAX = 4_000
 """Characters of an answer and of its note."""
@@ -72,7 +71,7 @@ class TaskService:
         """
         if not is_name(event):
             raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
-        text = json_text(payload, "payload")
+        text = _json_text(payload, "payload")
         if len(text) > self._payload_max_bytes:
             raise PayloadTooLarge(
                 f"payload has {len(text):,} bytes; the limit is {self._payload_max_bytes:,} "
@@ -98,7 +97,7 @@ class TaskService:
         for name, text in (("answer", choice), ("note", note)):
             if text is not None and len(text) > NOTE_MAX:
                 raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")
-        json_text([choice, note], "answer")  # text that cannot be stored is refused here
+        _json_text([choice, note], "answer")  # text that cannot be stored is refused here
         answered = self._questions.answer(tx, question.seq, choice, note=note, answered_by=answered_by)
         assert answered, question
         self._go_by(tx, question, choice)
@@ -206,6 +205,12 @@ class TaskService:
             return self._triggers.get(tx, task.trigger_id).is_started
         except NotFound:
             return False
+
+
+def _json_text(value: Any, where: str) -> str:
+    from craftcore.typed import json_text  # when it is needed: a reading command must not pay for msgspec
+
+    return json_text(value, where)
 
 
 def _closed(question: Question) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, Fail, Resume, RetryPolicy, TaskContext
-from tests.engine.lab import Lab, lab, settings
-from tests.processes import PATIENCE
+from craftcore import App, Continue, Done, Fail, Resume, TaskContext
+from tests.engine.lab import Lab, lab
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +58,7 @@ async def test_a_chat_counts_thirty_messages_in_the_order_they_came(tmp_path):
         assert (row["status"], row["turn"]) == ("DONE", 30)
         assert json.loads(row["result_json"]) == {"count": 30, "said": [str(n) for n in range(30)]}
         reasons = {r["reason"] for r in it.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
-        assert reasons == {f"suspended: continues later", "delivered"}
+        assert reasons == {"suspended: continues later", "delivered"}
 
 
 async def test_turns_that_continue_at_once_follow_each_other(tmp_path):
