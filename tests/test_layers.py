@@ -33,6 +33,7 @@ STORES = "*/*store.py"
 HOMES = {
     "apsw": ["storage/*", STORES, "testing/*"],
     "anyio": ["storage/writer.py", "storage/waiters.py", "engine/*", "daemon/*", "actions/*", "testing/*"],
+    "httpx2": ["actions/*"],
 }
 """Libraries that only these modules import, function bodies included."""
 
@@ -189,6 +190,7 @@ def test_every_module_keeps_to_its_place(module):
         ("cli/status.py", "def f():\n    import apsw.ext", "imports apsw"),
         ("storage/database.py", "import anyio", "imports anyio"),
         ("app.py", "def f():\n    from anyio import sleep", "imports anyio"),
+        ("engine/asking.py", "import httpx2", "imports httpx2"),
         ("engine/runner.py", "import os\nos.environ['HOME']", "uses os.environ"),
         ("app.py", "from os import getenv as look\nlook('HOME')", "uses os.getenv"),
         ("engine/feeder.py", "import time\ntime.time()", "uses time.time"),
