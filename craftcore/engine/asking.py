@@ -37,7 +37,8 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
         said = shown(error)
         if claim.source in context.by_source:
             log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])
-            return Route(workflow=context.by_source[claim.source])
+            session_id = claim.session_id or claim.id  # one that can be chosen the next time
+            return Route(workflow=context.by_source[claim.source], session_id=session_id)
         message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
         return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True)
     return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

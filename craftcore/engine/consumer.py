@@ -213,7 +213,7 @@ class Consumer:
     ) -> tuple[Record, Entry | Gone | None]:
         if session_id is not None:
             self._claims.join_lane(tx, run.claim, session_id)
-        [entry] = self._turns.enter_all(tx, [self._start(run.claim, routed)])
+        [entry] = self._turns.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
         return self._recorder.decided(tx, run.record, attempt_of(run.claim, routed, entry)), entry
 
     # Steps
@@ -349,9 +349,10 @@ class Consumer:
         self._loop.wake(self._work_came)
 
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
-        """What a turn must know of a started claim. A task that it names is its own only when it carries on with it."""
+        """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
+        a new one is of the session that a router chose, whose lane it is in."""
         if not (claim.task_id == claim.id or claim.source in OWN):
-            claim = claim._replace(task_id=None)
+            claim = claim._replace(task_id=None, session_id=claim.session_id or claim.lane)
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:
             return Start(claim, "", False, None)
