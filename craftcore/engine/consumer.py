@@ -351,8 +351,10 @@ class Consumer:
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
         """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
         a new one is of the session that a router chose, whose lane it is in."""
-        if not (claim.task_id == claim.id or claim.source in OWN):
-            claim = claim._replace(task_id=None, session_id=claim.session_id or claim.lane)
+        if claim.task_id is None:
+            claim = claim._replace(session_id=claim.session_id or claim.lane)
+        elif claim.task_id != claim.id and claim.source not in OWN:
+            claim = claim._replace(task_id=None)
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:
             return Start(claim, "", False, None)

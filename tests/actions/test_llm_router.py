@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore import App, LiveSession, Route, RoutedTrigger, RoutingContext
+from craftcore import App, Continue, LiveSession, Route, RoutedTrigger, RoutingContext, TaskContext
 from craftcore.actions.chat_model import ModelFailed
 from craftcore.actions.llm_router import SESSIONS_MAX, LLMRouter, RoutingFailed, chosen
 from craftcore.errors import ConfigInvalid
-from tests.actions.stub_model import Asked, Handler, StubModel, a_stub, hangs, replies, says
-from tests.engine.lab import lab, settings
+from tests.actions.stub_model import Answer, Asked, Handler, StubModel, a_stub, hangs, replies, says
+from tests.engine.lab import Lab, lab, settings
 from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -286,47 +286,85 @@ def test_the_library_is_not_imported_before_a_router_is_made():
 # In an engine
 
 
-class Beside:
-    """The router, told of sessions that stand beside the engine's own."""
-
-    def __init__(self, router: LLMRouter) -> None:
-        self.router = router
-
-    async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
-        return await self.router.route(trigger, replace(context, sessions=live("rome", "taxes").sessions))
-
-
 def chat_app(stub: StubModel, *, by_source: bool = False, **settings: Any) -> App:
-    app = App(router=Beside(a_router(stub, **settings)))
+    app = App(router=a_router(stub, **settings))
 
     @app.workflow("chat", sources=["MESSAGE"] if by_source else [])
-    async def chat(text: str = "") -> str:
-        return f"about {text}"
+    async def chat(ctx: TaskContext[list[str]], text: str = "") -> Any:
+        said = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
+        return Continue(said, on="message") if len(said) < 2 else f"about {' and '.join(said)}"
 
     return app
 
 
-async def test_a_message_runs_where_the_model_sends_it(stub, tmp_path):
+async def two_sessions(it: Lab) -> list[str]:
+    """The tasks of two sessions that wait for a message."""
+    emitted = [
+        await it.app.emit("chat", {"text": name}, source="MESSAGE", session_id=name, description=f"about {name}")
+        for name in ("rome", "taxes")
+    ]
+    waiting = "SELECT 1 FROM tasks WHERE status = 'WAITING' AND id IN (:rome, :taxes)"
+    await it.until(lambda: len(it.rows(waiting, rome=emitted[0].id, taxes=emitted[1].id)) == 2)
+    return [one.id for one in emitted]
+
+
+async def test_a_message_reaches_the_session_that_the_model_chooses(stub, tmp_path):
     app = chat_app(stub, new_session="chat")
     async with lab(app, tmp_path) as it:
-        emitted = await app.emit(None, {"text": "Rome"}, source="MESSAGE", description="a question")
-        row = await it.settled(emitted.id)
-        assert (row["status"], row["lane"]) == ("DONE", emitted.id)
-        assert it.response(emitted.id)["payload"] == "about Rome"
-        assert json.loads(stub.asked[0].question)["message"]["description"] == "a question"
+        tasks = await two_sessions(it)
+        assert not stub.asked, "they named their sessions"
+        stub.answer = chooses("rome")
+        emitted = await app.emit(None, {"text": "trains"}, source="MESSAGE", description="a question")
+        assert (await it.settled(emitted.id))["reason"] == "delivered"
+        await it.until(lambda: it.rows("SELECT status FROM tasks WHERE id = :id", id=tasks[0]) == [{"status": "DONE"}])
+        [row] = it.rows("SELECT result_json FROM tasks WHERE id = :id", id=tasks[0])
+        assert row["result_json"] == '"about rome and trains"'
+        question = json.loads(stub.asked[0].question)
+        assert question["message"]["description"] == "a question"
+        assert {session["description"] for session in question["sessions"]} == {"about rome", "about taxes"}
+
+
+async def test_a_message_that_begins_a_session_can_be_chosen_the_next_time(stub, tmp_path):
+    app = chat_app(stub, new_session="chat")
+    async with lab(app, tmp_path) as it:
+        await two_sessions(it)
+        stub.answer = says("new")
+        emitted = await app.emit(None, {"text": "Oslo"}, source="MESSAGE")
+        await it.settled(emitted.id)
+        assert it.rows("SELECT session_id FROM tasks WHERE id = :id", id=emitted.id) == [{"session_id": emitted.id}]
+
+
+async def test_one_live_session_is_no_question_for_a_model(stub, tmp_path):
+    app = chat_app(stub, by_source=True)
+    async with lab(app, tmp_path) as it:
+        await it.settled((await app.emit(None, {"text": "a"}, source="MESSAGE", session_id="only")).id)
+        await it.settled((await app.emit(None, {"text": "b"}, source="MESSAGE")).id)
+        assert not stub.asked
+
+
+def chooses(description: str) -> Answer:
+    """A model that answers with the session whose description has this in it."""
+
+    def answer(handler: Handler, asked: Asked) -> None:
+        sessions = json.loads(asked.question)["sessions"]
+        [number] = [session["session"] for session in sessions if description in session["description"]]
+        says(number)(handler, asked)
+
+    return answer
 
 
 async def test_a_model_that_hangs_delays_neither_emit_nor_anybody_else(stub, tmp_path):
     stub.answer = hangs(says("new"))
     app = chat_app(stub, new_session="chat")
     async with lab(app, tmp_path, settings(concurrency=2)) as it:
+        await two_sessions(it)
         slow = await app.emit(None, source="MESSAGE")
         await it.until(stub.began.is_set)
         with anyio.fail_after(PATIENCE):  # and the model answers only after all of this
-            second = await app.emit(None, source="MESSAGE", session_id="mine")
+            second = await app.emit(None, source="MESSAGE", session_id="taxes")
             other = await app.emit("chat")
         assert (await it.settled(other.id))["status"] == "DONE"
-        assert (await it.settled(second.id))["status"] == "DONE"
+        assert (await it.settled(second.id))["reason"] == "delivered"
         assert (it.trigger(slow.id)["status"], it.trigger(slow.id)["attempts"]) == ("CLAIMED", 1)
         assert not stub.released.is_set()
         stub.released.set()
@@ -337,6 +375,7 @@ async def test_a_trigger_is_cancelled_while_its_model_hangs(stub, tmp_path):
     stub.answer = hangs(says("new"))
     app = chat_app(stub, new_session="chat", timeout=3600)
     async with lab(app, tmp_path) as it:
+        await two_sessions(it)
         slow = await app.emit(None, source="MESSAGE")
         await it.until(stub.began.is_set)
         await app.cancel(slow.id)
@@ -348,6 +387,7 @@ async def test_a_model_that_fails_costs_an_attempt_each_time(stub, tmp_path):
     stub.answer = replies(500)
     app = chat_app(stub, new_session="chat")
     async with lab(app, tmp_path) as it:
+        await two_sessions(it)
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "ROUTING_ERROR", 3)
         assert f"small at {stub.url} answered with HTTP status 500" in row["error_message"]
@@ -358,5 +398,6 @@ async def test_a_model_that_fails_leaves_the_message_to_the_rule_of_its_source(s
     stub.answer = says("I would rather not")
     app = chat_app(stub, by_source=True)
     async with lab(app, tmp_path) as it:
+        await two_sessions(it)
         assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
         assert len(stub.asked) == 1
