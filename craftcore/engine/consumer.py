@@ -192,9 +192,9 @@ class Consumer:
         turned: list[int] = []
         for run, outcome, move in settled:
             if run.entry is not None:
-                steps = len(run.turn.memo) if run.turn is not None else 0
+                steps, was_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
                 mine = None if isinstance(outcome, Cancelled) else run.move
-                ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run)))
+                ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), was_stalled))
                 turned.append(run.claim.seq)
             elif isinstance(outcome, Delivered):
                 followed[run.claim.seq] = self._turns.deliver(tx, run.claim, outcome.task_id)

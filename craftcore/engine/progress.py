@@ -32,10 +32,10 @@ class Progress:
             await anyio.sleep(self._stall_after / CHECKS)
             for run in self._running():
                 turn = run.turn
-                if turn is None or turn.is_over or turn.is_stalled:
+                if turn is None or turn.is_over:
                     continue
-                if anyio.current_time() - turn.progress_at >= self._stall_after:
-                    turn.is_stalled = True
+                if anyio.current_time() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
+                    turn.asked_at = anyio.current_time()
                     await self._ask(run)
 
     async def _ask(self, run: Run) -> None:

@@ -31,6 +31,7 @@ from craftcore.tasks.model import (
 )
 from craftcore.tasks.outcomes import Continue
 from craftcore.tasks.turns import TurnService
+from craftcore.tasks.waiting import renews
 from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.typed import json_text
@@ -67,8 +68,8 @@ class Turn:
         """What the turn is suspended for."""
         self.is_over = False
         self.progress_at = anyio.current_time()
-        self.is_stalled = False
-        """A person was asked about it since it completed something."""
+        self.asked_at = 0.0
+        """When a person was asked whether it is stalled, by the loop's time; 0.0: never."""
         self._entry = entry
         self._own_task = anyio.get_current_task().id
         self._taken: set[str] = set()
@@ -132,13 +133,18 @@ class Turn:
     def completed(self, memo: str | None, payload_json: str) -> None:
         """It is on disk."""
         self.progress_at = anyio.current_time()
-        self.is_stalled = False
         if memo is not None:
             self.memo[memo] = payload_json
 
+    @property
+    def spent(self) -> int:
+        """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
+        renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
+        return max(0, len(self.memo) - renewals * self.doors.settings.max_steps)
+
     async def spend(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
-        if self.task.steps_alone + len(self.memo) < self.doors.settings.max_steps:
+        if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
         self.wait = over_budget(
             self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}"

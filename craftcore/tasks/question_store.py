@@ -103,6 +103,15 @@ class QuestionStore:
             now=tx.now,
         )
 
+    def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
+        """Whether somebody is asked something of this kind about a task."""
+        found: int | None = tx.value(
+            "SELECT 1 FROM questions WHERE task_seq = :task_seq AND kind = :kind AND status = 'OPEN' LIMIT 1",
+            task_seq=task_seq,
+            kind=kind,
+        )
+        return found is not None
+
     def of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
         """The open question a wait belongs to; None when there is none."""
         row = tx.one(

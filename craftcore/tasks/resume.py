@@ -20,7 +20,7 @@ from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.waiting import Waiting
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.service import TriggerService
-from craftcore.triggers.settlement import RECLAIMED
+from craftcore.triggers.settlement import HANDED_BACK, RECLAIMED
 
 NAMED_MAX = 20
 """How many tasks a restart notice names."""
@@ -67,7 +67,8 @@ class ResumeContract:
         stale: list[str] = []
         for row in self._tasks.running(tx):
             has_trigger = row["trigger_status"] in (TriggerStatus.PENDING, TriggerStatus.CLAIMED)
-            interrupted = row["trigger_reason"] in RECLAIMED and row["trigger_updated_at"] == tx.now
+            reason = row["trigger_reason"]
+            interrupted = reason in HANDED_BACK or (reason in RECLAIMED and row["trigger_updated_at"] == tx.now)
             if has_trigger and not interrupted:
                 continue  # it waits for its turn or for the end of a backoff
             touched_at = max(row["updated_at"], row["last_event_at"] or 0.0)

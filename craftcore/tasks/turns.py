@@ -39,7 +39,7 @@ from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import MAILBOX_MAX, Waiting
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
-from craftcore.triggers.settlement import INTERRUPTED, RELEASED, SHUT_DOWN, Failed, Released, Settlement
+from craftcore.triggers.settlement import HANDED_BACK, INTERRUPTED, Failed, Released, Settlement
 from craftcore.triggers.sources import turn_key
 
 
@@ -61,7 +61,8 @@ class Gone(NamedTuple):
 class TurnEnd(NamedTuple):
     """How a turn ended. `move` None: it failed, or was cancelled, and `settlement` says the rest.
 
-    `steps`: how many it completed; `claim_next`: the next turn's trigger may be born claimed.
+    `steps`: how much it took of its work budget; `claim_next`: the next turn's trigger may be born claimed;
+    `was_stalled`: a person was asked about it, and need not answer any more.
     """
 
     entry: Entry
@@ -69,6 +70,7 @@ class TurnEnd(NamedTuple):
     move: Move | None
     steps: int
     claim_next: bool
+    was_stalled: bool
 
 
 class Followed(NamedTuple):
@@ -131,6 +133,7 @@ class TurnService:
         if task.status is TaskStatus.WAITING:
             self._waiting.time_is_over(tx, task)
             task = self._tasks.by_seq(tx, task.seq)
+        self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
         waits = self._waits.of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
         return Entry(
@@ -145,9 +148,9 @@ class TurnService:
     def _why(self, tx: Transaction, claim: Claim, task: Task, waits: Sequence[Wait]) -> Resume:
         if claim.starts > 1:
             reason = self._tasks.trigger_reasons(tx, [claim.seq]).get(claim.seq)
-            return {INTERRUPTED: Resume.CRASH, SHUT_DOWN: Resume.RESUME, RELEASED: Resume.RESUME}.get(
-                reason or "", Resume.RETRY
-            )
+            if reason == INTERRUPTED:
+                return Resume.CRASH
+            return Resume.RESUME if reason in HANDED_BACK else Resume.RETRY
         if claim.source == TriggerSource.RESUME:
             return Resume.RESUME
         if waits and (by := waits[-1].resolved_by) is not None:
@@ -202,9 +205,10 @@ class TurnService:
         return self._memos.stream(tx, task_id, limit)
 
     def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
-        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over."""
-        if self._memos.held(tx, [(claim.seq, claim.lease_token)]):
-            self._questions.withdraw_all(tx, [task.seq], asked.kind)
+        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over, and not
+        while somebody is asked already."""
+        is_held = self._memos.held(tx, [(claim.seq, claim.lease_token)])
+        if is_held and not self._questions.has_open(tx, task.seq, asked.kind):
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
 
     # Settle
@@ -241,6 +245,8 @@ class TurnService:
                 if follows.ended:
                     over.append(end.entry.task)
         self._tasks.advance_all(tx, moves)
+        if stalled := [end.entry.task.seq for end in ends if end.was_stalled]:
+            self._questions.withdraw_all(tx, stalled, QuestionKind.STALLED)
         if over:
             due_at = self._ending.tidy(tx, over)
             if due_at is not None:

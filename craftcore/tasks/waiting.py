@@ -94,8 +94,8 @@ class Waiting:
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
         assert task.trigger_id is not None, task
-        renews = tx.now - wait.created_at >= REST_SECONDS
-        self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=renews)
+        rested = tx.now - wait.created_at >= REST_SECONDS
+        self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=rested)
 
     def deliver(
         self,
@@ -170,6 +170,12 @@ class Waiting:
             dedup_key=wake_key(wait.id),
         )
         return self._triggers.emit(tx, spec).id
+
+
+def renews(wait: Wait) -> bool:
+    """Whether a wait that is over has renewed the work budget of its task."""
+    rested = (wait.resolved_at or 0.0) - wait.created_at >= REST_SECONDS
+    return rested or wait.resolved_by is not ResolvedBy.TIMER
 
 
 def answer_in(question: Question, payload_json: str) -> str | None:

@@ -13,6 +13,7 @@ INTERRUPTED = "interrupted by a crash"
 UNSTARTED = "reclaimed before its start"
 SHUT_DOWN = "released at shutdown"
 RELEASED = "shutdown"
+HANDED_BACK = (SHUT_DOWN, RELEASED)
 RECLAIMED = (INTERRUPTED, UNSTARTED)
 """Why a trigger that was claimed is PENDING again."""
 
