@@ -7,10 +7,13 @@ Sorted keys, no spaces, ASCII; NaN and infinities are refused, and so is whateve
 from __future__ import annotations
 
 import json
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+_encoder = partial(json.JSONEncoder, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+_encode = _encoder().encode
+_encode_tree = _encoder(check_circular=False).encode
 
 
 def canonical(value: Any) -> str:
@@ -19,6 +22,11 @@ def canonical(value: Any) -> str:
     Raises TypeError for what is not JSON, ValueError for NaN, infinities and circular values.
     """
     return _encode(value)
+
+
+def canonical_tree(value: Any) -> str:
+    """`canonical` of what is known not to hold itself: the search for that is a tenth of its work."""
+    return _encode_tree(value)
 
 
 def sha256_of(text: str) -> str:

@@ -18,11 +18,7 @@ from craftcore.typed import convert, require_readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A declared workflow.
-
-    `retry` None: the configured default. `timeout` of an attempt and `deadline` of a task in
-    seconds, None: no limit. `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
-    """
+    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit."""
 
     name: str
     fn: Callable[..., Any]
@@ -30,12 +26,10 @@ class Workflow:
     retry: RetryPolicy | None
     max_attempts: int | None
     timeout: float | None
-    deadline: float | None
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
-    state_type: Any
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The keyword arguments of a payload, converted to the annotations.
@@ -57,18 +51,16 @@ class Workflow:
 
 
 class Parameters(NamedTuple):
-    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, and
-    the type of its task's state."""
+    """What a function tells of itself: the type its named parameters make, and whether it takes other keys as well."""
 
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
-    state_type: Any
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
-    """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
+    """Read a function's signature. Raises ConfigInvalid when no payload could be given to it."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
     declared = list(inspect.signature(fn).parameters.values())
@@ -97,9 +89,4 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         require_readable(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
-    state_type = (*typing.get_args(hints["ctx"]), Any)[0] if takes_context and "ctx" in hints else Any
-    try:
-        require_readable(state_type)
-    except TypeError as error:
-        raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
-    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type)
+    return Parameters(is_async, takes_context, payload_type, takes_rest)

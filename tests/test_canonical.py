@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from craftcore.canonical import canonical, sha256_of
+from craftcore.canonical import canonical, canonical_tree, sha256_of
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from craftcore.canonical import canonical, sha256_of
     ],
 )
 def test_the_text_has_sorted_keys_no_spaces_and_ascii_only(value, text):
-    assert canonical(value) == text
+    assert canonical(value) == canonical_tree(value) == text
 
 
 def test_the_order_of_insertion_does_not_show():
@@ -32,8 +32,9 @@ def test_the_order_of_insertion_does_not_show():
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": -math.inf}])
 def test_a_number_that_json_does_not_know_is_refused(value):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        canonical(value)
+    for text_of in (canonical, canonical_tree):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            text_of(value)
 
 
 @pytest.mark.parametrize("value", [b"x", {1, 2}, object(), {"a": 1j}])
