@@ -18,7 +18,10 @@ from craftcore.typed import convert, require_readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit."""
+    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit.
+
+    `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
+    """
 
     name: str
     fn: Callable[..., Any]
@@ -30,6 +33,7 @@ class Workflow:
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
+    state_type: Any
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The keyword arguments of a payload, converted to the annotations.
@@ -51,16 +55,18 @@ class Workflow:
 
 
 class Parameters(NamedTuple):
-    """What a function tells of itself: the type its named parameters make, and whether it takes other keys as well."""
+    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, and
+    the type of its task's state."""
 
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
+    state_type: Any
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
-    """Read a function's signature. Raises ConfigInvalid when no payload could be given to it."""
+    """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
     declared = list(inspect.signature(fn).parameters.values())
@@ -89,4 +95,10 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         require_readable(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
-    return Parameters(is_async, takes_context, payload_type, takes_rest)
+    of_context = typing.get_args(hints.get("ctx")) if takes_context else ()
+    state_type = of_context[0] if of_context else Any
+    try:
+        require_readable(state_type)
+    except TypeError as error:
+        raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
+    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type)

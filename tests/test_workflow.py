@@ -1,0 +1,71 @@
+"""What a workflow's function tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pytest
+
+from craftcore.errors import ConfigInvalid
+from craftcore.workflow import parameters
+
+S = TypeVar("S")
+
+
+class Context(Generic[S]):
+    """As a context that says of which state it is."""
+
+
+@dataclass
+class Chat:
+    messages: list[str]
+
+
+class Socket:
+    pass
+
+
+async def chat(ctx: Context[Chat], text: str) -> None:
+    pass
+
+
+async def bare(ctx: Context, text: str) -> None:  # type: ignore[type-arg]
+    pass
+
+
+async def silent(ctx, text: str) -> None:
+    pass
+
+
+async def connected(ctx: Context[dict[str, Socket]]) -> None:
+    pass
+
+
+@pytest.mark.parametrize(("fn", "state_type"), [(chat, Chat), (bare, Any), (silent, Any)])
+def test_the_state_is_of_the_type_that_the_context_says(fn, state_type):
+    assert parameters("chat", fn).state_type is state_type
+
+
+def test_a_workflow_without_a_context_has_no_type_of_state():
+    def plain(text: dict[str, int]) -> None:
+        pass
+
+    assert parameters("chat", plain).state_type is Any
+
+
+def test_a_state_that_json_cannot_become_is_refused_when_it_is_declared():
+    refusal = (
+        r"^workflow chat: a state cannot be converted to its annotation \(Socket is not a type that JSON can become\)$"
+    )
+
+    with pytest.raises(ConfigInvalid, match=refusal):
+        parameters("chat", connected)
+
+
+def test_a_payload_that_json_cannot_become_is_refused_when_it_is_declared():
+    async def talk(ctx: Context[Chat], line: list[Socket]) -> None:
+        pass
+
+    with pytest.raises(ConfigInvalid, match=r"^workflow chat: a payload cannot be converted to its annotations \("):
+        parameters("chat", talk)
