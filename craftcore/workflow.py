@@ -18,7 +18,8 @@ from craftcore.typed import convert, require_readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflow:
-    """A declared workflow. `retry` None: the configured default. `timeout` in seconds, None: no limit.
+    """A declared workflow. `retry` None: the configured default. `timeout` of an attempt and `deadline` of a task in
+    seconds, None: no limit.
 
     `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
     """
@@ -29,6 +30,7 @@ class Workflow:
     retry: RetryPolicy | None
     max_attempts: int | None
     timeout: float | None
+    deadline: float | None
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
