@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from traceback import clear_frames
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
@@ -29,6 +28,7 @@ from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import StorageError, StorageFull
 from craftcore.storage.database import Database, begin, close, commit, roll_back
 from craftcore.storage.failures import translate
+from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
 from craftcore.storage.waiters import Loop, current_loop
@@ -39,32 +39,8 @@ Item = TypeVar("Item")
 
 log = structlog.get_logger(__name__)
 
-BATCH_LIMIT = 1000
-"""Pieces per commit, so that no caller waits for an endless one."""
-
 IDLE_SECONDS = 1.0
 """After this long without work, what the WAL holds is moved into the file."""
-
-
-class Piece:
-    """One caller's work, and later its answer."""
-
-    __slots__ = ("args", "done", "each", "error", "result", "waiter", "work")
-
-    def __init__(self, work: Callable[..., Any], args: tuple[Any, ...], waiter: Any, *, each: bool) -> None:
-        self.work = work
-        self.args = args
-        self.waiter = waiter
-        self.each = each
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.done = False
-
-
-After = Callable[[], object]
-
-Ride = list[Piece]
-"""Pieces that run together: a lone one, or several of the same `commit_each` work."""
 
 
 class Writer:
@@ -115,7 +91,7 @@ class Writer:
         is heard to its end first.
         """
         work = partial(work, **kwargs) if kwargs else work
-        result: T = await self._submit(Piece(work, args, self._loop.waiter(), each=False))
+        result: T = await self._submit(Piece(work, args, self._loop.waiter()))
         return result
 
     async def commit_each(self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item) -> T:
@@ -173,7 +149,7 @@ class Writer:
         while True:
             with self._bell:
                 if self._bell.wait_for(self._is_called, IDLE_SECONDS if self._wal_holds_work else None):
-                    return [self._pending.popleft() for _ in range(min(BATCH_LIMIT, len(self._pending)))] or None
+                    return take_batch(self._pending) or None
             self._checkpoint()  # without the lock: the loop must not wait for the disk to hand in its work
 
     def _is_called(self) -> bool:
@@ -181,12 +157,12 @@ class Writer:
 
     def _commit_batch(self, batch: list[Piece]) -> list[After]:
         """Run and flush; what to call after the commit. Raises when nothing was committed, or nobody can know."""
-        rides = _rides(batch)
+        rides = grouped(batch)
         while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
             begin(self._connection, self._database.clock, self._database.path)
             self.waiting_since = None
             after: list[After] = []
-            again = self._run(rides, after)
+            again = run_rides(self._connection, self._database, rides, after)
             if self._connection.in_transaction:
                 reach(CutPoint.WRITER_FLUSHING)
                 commit(self._connection, self._database.path)
@@ -199,53 +175,6 @@ class Writer:
             if not again:
                 return []
             rides = again
-
-    def _run(self, rides: list[Ride], after: list[After]) -> list[Ride]:
-        """Run every ride. What is returned must run once more: SQLite ended the transaction under one of them.
-
-        Raises StorageFull when that was for want of space, which the others would not find either.
-        """
-        stand: list[Ride] = []
-        queue = deque(rides)
-        while queue:
-            ride = queue.popleft()
-            error = self._run_ride(ride, after)
-            if error is None:
-                stand.append(ride)
-            elif len(ride) > 1:  # one of them is at fault, and the others must not pay: each on its own
-                queue.extendleft([piece] for piece in reversed(ride))
-            else:
-                ride[0].error = error
-            if not self._connection.in_transaction:
-                if isinstance(error, StorageFull):
-                    raise error
-                return [*stand, *queue]
-        return []
-
-    def _run_ride(self, ride: Ride, after: list[After]) -> Exception | None:
-        """Run the pieces of one ride under a savepoint and keep their answers. An error: all of it was undone."""
-        tx = Transaction(self._connection, self._database.clock.now())
-        work, args = ride[0].work, ride[0].args
-        self._connection.execute("SAVEPOINT ride")
-        try:
-            if ride[0].each:
-                results = work(tx, [piece.args[0] for piece in ride])
-                assert len(results) == len(ride), (work, len(results), len(ride))
-            else:
-                results = [work(tx, *args)]
-        except Exception as error:
-            clear_frames(error.__traceback__)  # a statement left half-way there would keep the others from committing
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO ride")
-                self._connection.execute("RELEASE ride")
-            return translate(error, self._database.path) if isinstance(error, apsw.Error) else error
-        self._connection.execute("RELEASE ride")
-        for piece, result in zip(ride, results, strict=True):
-            refused = piece.each and isinstance(result, Exception)
-            piece.error = result if refused else None
-            piece.result = None if refused else result
-        after.extend(tx.after)
-        return None
 
     def _fail(self, batch: list[Piece], error: BaseException) -> StorageError | None:
         """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
@@ -294,18 +223,3 @@ class Writer:
                 fn()
             except Exception:
                 log.exception("after_commit.failed")
-
-
-def _rides(batch: list[Piece]) -> list[Ride]:
-    """Group pieces of the same `commit_each` work, each group where its first piece stood."""
-    rides: list[Ride] = []
-    alike: dict[Any, Ride] = {}
-    for piece in batch:
-        ride = alike.get(piece.work) if piece.each else None
-        if ride is not None:
-            ride.append(piece)
-            continue
-        rides.append([piece])
-        if piece.each:
-            alike[piece.work] = rides[-1]
-    return rides

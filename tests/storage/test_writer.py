@@ -445,7 +445,7 @@ async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database
         raise RuntimeError("a bug of ours")
 
     async with Writer(database, on_fatal=fatal.append) as writer:
-        monkeypatch.setattr(writer, "_run", broken)
+        monkeypatch.setattr("craftcore.storage.writer.run_rides", broken)
         answers = Answers()
         async with anyio.create_task_group() as tasks:
             for x in (1, 2):
