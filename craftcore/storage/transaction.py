@@ -59,7 +59,8 @@ class Reader:
 
     def value(self, sql: str, /, **params: Any) -> Any:
         """The first column of the first row, None when there is no row."""
-        return self._connection.execute(sql, params).get
+        row = self._connection.execute(sql, params).fetchone()
+        return None if row is None else row[0]
 
 
 class Transaction(Reader):

@@ -86,6 +86,15 @@ def test_what_sqlite_refuses_is_an_error_of_ours_and_undoes_the_block(database, 
     assert rows(database) == [1]
 
 
+def test_a_value_is_the_first_column_of_the_first_row(database):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x, y) VALUES (3, 'c'), (1, 'a'), (2, 'b')")
+
+        assert tx.value("SELECT x FROM t ORDER BY x DESC") == 3
+        assert tx.value("SELECT y, x FROM t ORDER BY x") == "a"
+        assert tx.value("SELECT x FROM t WHERE x > :x", x=3) is None
+
+
 def test_after_commit_is_called_once_it_is_on_disk(database):
     seen: list[Any] = []
 
