@@ -76,6 +76,20 @@ def require_current(reader: Reader, path: Path) -> None:
         raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: craftcore db migrate")
 
 
+def names_made_by(migrations: list[Migration]) -> frozenset[str]:
+    """The tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same name.
+
+    Asked of an empty database, because a real one holds tables of its user's, too.
+    """
+    connection = apsw.Connection(":memory:")
+    try:
+        for sql in (LEDGER, *(migration.sql for migration in migrations)):
+            connection.execute(sql)
+        return frozenset(name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_schema"))
+    finally:
+        connection.close()
+
+
 def migrate(database: Database, clock: Clock, migrations: list[Migration] | None = None) -> list[str]:
     """Bring the file up to date; the names of what was applied. Safe to run from several processes at once.
 

@@ -15,7 +15,7 @@ import pytest
 
 from craftcore.errors import DatabaseInvalid, StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, load, migrate, require_current, shipped
+from craftcore.storage.migrate import Migration, load, migrate, names_made_by, require_current, shipped
 from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +53,29 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 def tables(path: Path) -> set[str]:
     return {name for (name,) in ask(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+
+def test_what_migrations_make_is_every_name_that_is_left_of_them():
+    later = Migration(
+        name="0002_later",
+        sql="""
+        DROP TABLE first;
+        CREATE TABLE Parts (id TEXT PRIMARY KEY, size REAL) STRICT;
+        CREATE INDEX parts_size ON Parts (size);
+        CREATE VIEW v_parts AS SELECT id FROM Parts;
+        CREATE TRIGGER parts_gone AFTER DELETE ON Parts BEGIN SELECT 1; END;
+        """,
+    )
+
+    assert names_made_by([FIRST, later]) == {
+        "schema_migrations",
+        "sqlite_autoindex_schema_migrations_1",
+        "parts",
+        "sqlite_autoindex_parts_1",
+        "parts_size",
+        "v_parts",
+        "parts_gone",
+    }
 
 
 def test_each_is_applied_once_and_noted_with_its_digest(database, clock):
