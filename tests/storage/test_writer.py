@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -19,6 +18,7 @@ from craftcore.storage.migrate import Migration, migrate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.processes import PATIENCE
+from tests.storage.batches import Answers, Gate, handed_in, held, together
 
 pytestmark = pytest.mark.anyio
 
@@ -30,64 +30,6 @@ def database(tmp_path, clock) -> Database:
     database = Database(tmp_path / "agent.db", clock)
     migrate(database, clock, [TABLES])
     return database
-
-
-class Gate:
-    """Holds the writer's thread inside a piece, so that what comes later waits together."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Event()
-        self.open = threading.Event()
-
-    def pass_through(self, tx: Transaction) -> None:
-        self.entered.set()
-        assert self.open.wait(PATIENCE)
-
-    async def is_held(self) -> None:
-        with anyio.fail_after(PATIENCE):
-            while not self.entered.is_set():
-                await anyio.lowlevel.checkpoint()
-
-
-@asynccontextmanager
-async def held(writer: Writer) -> AsyncIterator[None]:
-    """While the block lasts the writer is busy; when it ends, all that was handed in is taken as one batch."""
-    gate = Gate()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(writer.commit, gate.pass_through)
-        await gate.is_held()
-        try:
-            yield
-        finally:
-            gate.open.set()
-
-
-async def handed_in(writer: Writer, count: int) -> None:
-    """Until so many pieces wait."""
-    with anyio.fail_after(PATIENCE):
-        while len(writer._pending) < count:
-            await anyio.lowlevel.checkpoint()
-
-
-class Answers(dict[int, Any]):
-    """What each caller got: its result or its exception."""
-
-    async def of(self, number: int, commit: Any, *args: Any) -> None:
-        try:
-            self[number] = await commit(*args)
-        except Exception as error:
-            self[number] = error
-
-
-async def together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
-    """Hand in all of them while the writer is busy, in this order, and wait for every answer."""
-    answers = Answers()
-    async with anyio.create_task_group() as tasks:
-        async with held(writer):
-            for number, call in enumerate(calls):
-                tasks.start_soon(answers.of, number, *call)
-                await handed_in(writer, number + 1)
-    return answers
 
 
 def insert(tx: Transaction, x: int) -> int:
@@ -452,11 +394,14 @@ async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database
                 tasks.start_soon(answers.of, x, writer.commit, insert, x)
         with pytest.raises(StorageError):
             await writer.commit(insert, 3)
+        with database.transaction() as tx:  # it holds nobody up
+            insert(tx, 4)
+        database.close()
 
     assert len(answers) == 2
     assert all(isinstance(answer, RuntimeError | StorageError) for answer in answers.values()), answers
     assert [type(error) for error in fatal] == [StorageError]
-    assert rows(database) == []
+    assert rows(database) == [4]
 
 
 async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
