@@ -8,6 +8,7 @@ The tree:
     │   ├── UnknownWorkflow   no workflow of that name is declared
     │   ├── ScheduleInvalid   an expression, zone or option of a schedule cannot be used
     │   ├── FilterInvalid     a list cannot be narrowed by that value     exit 12
+    │   ├── TookTooLong       a transaction of user code held the file too long
     │   └── DuplicateTrigger  the dedup key is taken, and the caller asked to be told
     ├── ConfigInvalid         the configuration or the app cannot be used   exit 78
     ├── NotFound              no row of that id                             exit 10
@@ -158,6 +159,13 @@ class FilterInvalid(InvalidInput):
     """A list cannot be narrowed by that value; the message names those it can."""
 
     exit_code = 12
+
+
+class TookTooLong(InvalidInput):
+    """The function of a transaction held the file for longer than it may. Nothing was written; the same may do on a
+    machine that is less busy."""
+
+    code = ErrorCode.AGENT_TIMEOUT
 
 
 class ConfigInvalid(CraftcoreError):

@@ -25,6 +25,9 @@ OLDEST_SQLITE = 3_051_003
 APPLICATION_ID = 0x43524654
 """`CRFT` in the file's header: what tells our database from anybody else's."""
 
+STATEMENT_CACHE = 200
+"""Prepared statements a connection keeps: all that the engine has."""
+
 
 class Database:
     """One database file, opened as often as needed.
@@ -44,11 +47,13 @@ class Database:
         self._connection: apsw.Connection | None = None
         self._pace = Pace()
 
-    def connect(self, *, on_busy: Callable[[int], bool] | None = None) -> apsw.Connection:
+    def connect(
+        self, *, on_busy: Callable[[int], bool] | None = None, statement_cache: int = STATEMENT_CACHE
+    ) -> apsw.Connection:
         """A connection that writes. `on_busy(tries)` says whether to try again; default: until the busy timeout."""
         _refuse_old_sqlite()
         self.create()
-        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE)
+        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, statement_cache)
         try:
             connection.set_busy_handler(on_busy or bounded_patience(self._busy_timeout))
             # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
@@ -215,9 +220,9 @@ def _refuse_old_sqlite() -> None:
         raise DatabaseInvalid(f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3; install apsw 3.54 or newer")
 
 
-def _open(path: Path, flags: int) -> apsw.Connection:
+def _open(path: Path, flags: int, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
     try:
-        return apsw.Connection(str(path), flags=flags, statementcachesize=200)
+        return apsw.Connection(str(path), flags=flags, statementcachesize=statement_cache)
     except apsw.Error as error:
         if path.exists() and not os.access(path, os.R_OK):
             raise translate_os(PermissionError(13, "permission denied"), path) from error

@@ -5,9 +5,11 @@ after the one flush: durability per caller, one disk flush per batch.
 
     commit(work, *args)         one piece: work(tx, *args)
     commit_each(work, item)     pieces that are alike ride together: work(tx, items) -> one answer per item
+    commit_apart(user, …)       the user's own SQL: guarded, and in a transaction that it shares with nobody
 
 Why the second: a savepoint costs as much as half an INSERT, and rows that are alike can be written by one prepared
 statement. An answer that is an exception is raised to its own caller only, and says that its item wrote nothing.
+Why the third: what a user does may end the transaction under it or take its time, and the others must not pay.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import structlog
 
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import StorageError, StorageFull
+from craftcore.storage.apart import Apart, require_plain
 from craftcore.storage.database import Database, begin, close, commit, roll_back
 from craftcore.storage.failures import translate
 from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
@@ -35,6 +38,7 @@ from craftcore.storage.waiters import Loop, current_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 Item = TypeVar("Item")
 
 log = structlog.get_logger(__name__)
@@ -59,6 +63,7 @@ class Writer:
         self._wal_holds_work = False
         self._loop: Loop
         self._connection: apsw.Connection
+        self._apart = Apart(database, self._wait_for_lock)
         self._thread: threading.Thread
         self.failed: StorageError | None = None
         self.full = False
@@ -81,6 +86,7 @@ class Writer:
             self._bell.notify()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
+        self._apart.close(as_it_is=self.failed is not None)
         close(self._connection, as_it_is=self.failed is not None)
 
     async def commit(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -97,6 +103,20 @@ class Writer:
     async def commit_each(self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item) -> T:
         """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer."""
         result: T = await self._submit(Piece(work, (item,), self._loop.waiter(), each=True))
+        return result
+
+    async def commit_apart(
+        self, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
+    ) -> R:
+        """Run `user(tx, *args)`, which writes the user's tables, and `record(tx, its result)`, which writes ours, in a
+        commit that is theirs alone; the answer of `record`.
+
+        What either raises is raised here and nothing was written, as with `commit`. SQL that `user` may not run is
+        InvalidInput, a constraint it breaks RowInvalid. After APART_SECONDS it is TookTooLong: SQL is interrupted then,
+        Python cannot be, and holds up every other commit until it returns.
+        """
+        require_plain(user)
+        result: R = await self._submit(Piece(self._apart.run, (user, args, record), self._loop.waiter(), apart=True))
         return result
 
     async def _submit(self, piece: Piece) -> Any:
@@ -157,15 +177,29 @@ class Writer:
 
     def _commit_batch(self, batch: list[Piece]) -> list[After]:
         """Run and flush; what to call after the commit. Raises when nothing was committed, or nobody can know."""
+        try:
+            connection = self._apart.connection() if batch[0].apart else self._connection
+        except StorageError as error:  # no second connection can be had: the first still serves the others
+            batch[0].error = error
+            return []
+        try:
+            return self._commit_on(connection, batch)
+        except BaseException:
+            roll_back(connection)
+            raise
+
+    def _commit_on(self, connection: apsw.Connection, batch: list[Piece]) -> list[After]:
         rides = grouped(batch)
         while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
-            begin(self._connection, self._database.clock, self._database.path)
+            begin(connection, self._database.clock, self._database.path)
             self.waiting_since = None
             after: list[After] = []
-            again = run_rides(self._connection, self._database, rides, after)
-            if self._connection.in_transaction:
+            again = run_rides(connection, self._database, rides, after)
+            if batch[0].apart and batch[0].error is not None:
+                roll_back(connection)  # what was undone under a savepoint would be flushed, for nobody
+            if connection.in_transaction:
                 reach(CutPoint.WRITER_FLUSHING)
-                commit(self._connection, self._database.path)
+                commit(connection, self._database.path)
                 reach(CutPoint.WRITER_FLUSHED)
                 self.commits += 1
                 self.pieces += len(batch)
@@ -178,7 +212,6 @@ class Writer:
 
     def _fail(self, batch: list[Piece], error: BaseException) -> StorageError | None:
         """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
-        roll_back(self._connection)
         if isinstance(error, apsw.Error):
             error = translate(error, self._database.path)
         for piece in batch:

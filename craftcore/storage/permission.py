@@ -1,0 +1,73 @@
+"""What SQL of the user's may do in our file: read everything, change what is theirs.
+
+It keeps mistakes out and is no sandbox: whoever runs Python here can open the file themselves.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+from craftcore.storage.migrate import names_made_by, shipped
+
+SQLITES_OWN = {"data_version", "page_size"}
+"""Settings that SQLite itself reads for a full-text or spatial index of the user's."""
+
+RULES = (
+    "a transaction of yours reads every table and changes your own; it begins and ends with its function, and has no "
+    "PRAGMA, ATTACH, ANALYZE or temporary tables"
+)
+
+
+def refusal(
+    action: int, first: str | None, second: str | None, where: str | None, by: str | None, ours: frozenset[str]
+) -> str | None:
+    """Why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
+
+    `by` is the trigger that would do it. What is not known here is refused. That nobody writes sqlite_schema by hand
+    is SQLite's own rule, which it does not leave to us.
+    """
+    match action:
+        case apsw.SQLITE_SELECT | apsw.SQLITE_READ | apsw.SQLITE_FUNCTION | apsw.SQLITE_RECURSIVE:
+            return None
+        case apsw.SQLITE_PRAGMA if first in SQLITES_OWN and second is None:
+            return None
+        case apsw.SQLITE_PRAGMA if first == "quick_check":  # of the rows there are, when a column is added
+            return None
+        case apsw.SQLITE_INSERT | apsw.SQLITE_UPDATE | apsw.SQLITE_DELETE | apsw.SQLITE_REINDEX:
+            names = [first]
+        case apsw.SQLITE_ALTER_TABLE:
+            names = [second]
+        case (
+            apsw.SQLITE_CREATE_TABLE
+            | apsw.SQLITE_CREATE_INDEX
+            | apsw.SQLITE_CREATE_VIEW
+            | apsw.SQLITE_CREATE_TRIGGER
+            | apsw.SQLITE_CREATE_VTABLE
+            | apsw.SQLITE_DROP_TABLE
+            | apsw.SQLITE_DROP_INDEX
+            | apsw.SQLITE_DROP_VIEW
+            | apsw.SQLITE_DROP_TRIGGER
+            | apsw.SQLITE_DROP_VTABLE
+        ) if where == "main":
+            names = [first, second]
+        case _:
+            return f"{_named(action, first, second)}{_by(by)} is refused: {RULES}"
+    for name in names:
+        if name is not None and name.lower() in ours:
+            return f"{_named(action, name)}{_by(by)} is refused: it is craftcore's own, which you may read, not change"
+    return None
+
+
+def our_names() -> frozenset[str]:
+    """Every table, index and view of this program's schema. Those of a later one cannot be foreseen: where the user has
+    a table of such a name, the migration that makes it is refused and nothing is changed."""
+    return names_made_by(shipped())
+
+
+def _named(action: int, *names: str | None) -> str:
+    verb = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_").replace("_", " ")
+    return " ".join([verb, *filter(None, names)])
+
+
+def _by(trigger: str | None) -> str:
+    return f" by the trigger {trigger}" if trigger else ""

@@ -1,0 +1,79 @@
+"""A database with a table of its user's, what a transaction does there, and what is found afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from craftcore.errors import CraftcoreError
+from craftcore.storage.database import Database
+from craftcore.storage.facts import remember
+from craftcore.storage.migrate import migrate
+from craftcore.storage.transaction import Transaction
+
+NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTEGER CHECK (size < 1000)) STRICT"
+
+
+def a_database(path: Path, clock: Any) -> Database:
+    """Of this program, with one table of the user's and one row in it."""
+    database = Database(path / "agent.db", clock)
+    migrate(database, clock)
+    with database.transaction() as tx:
+        tx.run(NOTES)
+        tx.run("INSERT INTO notes (id, text) VALUES (1, 'first')")
+        remember(tx, "first", "ours")
+    database.close()
+    return database
+
+
+def write(tx: Transaction, id: int) -> int:
+    tx.run("INSERT INTO notes (id, text) VALUES (:id, :text)", id=id, text=f"note {id}")
+    return id
+
+
+def record(tx: Transaction, id: object) -> str:
+    remember(tx, f"step {id}", "recorded")
+    return f"recorded {id}"
+
+
+def write_then(sql: str, *, caught: bool = False) -> Callable[[Transaction, int], int]:
+    """A function that writes a row of the user's and then runs this."""
+
+    def user(tx: Transaction, id: int) -> int:
+        write(tx, id)
+        try:
+            tx.run(sql)
+        except CraftcoreError:
+            if not caught:
+                raise
+        return id
+
+    return user
+
+
+def ask(database: Database, sql: str) -> list[tuple[Any, ...]]:
+    """With plain SQL on the real disk, past every fault and every guard."""
+    connection = apsw.Connection(str(database.path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def notes(database: Database) -> list[int]:
+    return [id for (id,) in ask(database, "SELECT id FROM notes ORDER BY id")]
+
+
+def records(database: Database) -> list[int]:
+    names = ask(database, "SELECT name FROM facts WHERE name LIKE 'step %'")
+    return sorted(int(name.removeprefix("step ")) for (name,) in names)
+
+
+def everything(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table, the schema included."""
+    schema = "SELECT * FROM sqlite_schema ORDER BY name"
+    tables = ask(database, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return {"schema": ask(database, schema), **{table: ask(database, f"SELECT * FROM {table}") for (table,) in tables}}

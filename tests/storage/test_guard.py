@@ -1,0 +1,256 @@
+"""A function of the user's and its tx: for how long, on which thread, and what SQLite does under it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore.clock import SystemClock
+from craftcore.errors import InvalidInput, RowInvalid, StorageError, TookTooLong
+from craftcore.storage.database import Database
+from craftcore.storage.transaction import Many, Transaction
+from craftcore.storage.writer import Writer
+from tests.processes import PATIENCE
+from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
+
+pytestmark = pytest.mark.anyio
+
+ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+@pytest.fixture
+def database(tmp_path, clock) -> Database:
+    return a_database(tmp_path, clock)
+
+
+@pytest.fixture
+def real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """Time goes on by itself, and a transaction may take little of it."""
+    monkeypatch.setattr("craftcore.storage.guard.APART_SECONDS", 0.1)
+    return a_database(tmp_path, SystemClock())
+
+
+# The function and its tx
+
+
+async def test_after_its_function_a_tx_does_nothing(database):
+    kept: list[Transaction] = []
+
+    def keep(tx: Transaction) -> int:
+        kept.append(tx)
+        return write(tx, 2)
+
+    def use_it_meanwhile(tx: Transaction, id: int) -> None:
+        with pytest.raises(InvalidInput, match="the transaction is over, and this statement did nothing"):
+            write(kept[0], 3)
+
+    async with Writer(database) as writer:
+        await writer.commit_apart(keep, (), use_it_meanwhile)
+        for use in (
+            lambda tx: tx.run("INSERT INTO notes (id) VALUES (4)"),
+            lambda tx: tx.one("SELECT 1"),
+            lambda tx: tx.all("SELECT 1"),
+            lambda tx: tx.value("SELECT 1"),
+            lambda tx: tx.tuples("SELECT 1"),
+            lambda tx: tx.many(Many("INSERT INTO notes (id) VALUES {rows}", width=1), [(5,)]),
+        ):
+            with pytest.raises(InvalidInput, match="the transaction is over"):
+                use(kept[0])
+
+    assert notes(database) == [1, 2]
+
+
+async def test_a_tx_is_refused_in_another_thread(database):
+    refused: list[Exception] = []
+
+    def elsewhere(tx: Transaction) -> None:
+        try:
+            write(tx, 3)
+        except Exception as error:
+            refused.append(error)
+
+    def user(tx: Transaction) -> int:
+        thread = threading.Thread(target=elsewhere, args=(tx,))
+        thread.start()
+        thread.join()
+        return write(tx, 2)
+
+    async with Writer(database) as writer:
+        await writer.commit_apart(user, (), record)
+
+    assert [type(error) for error in refused] == [InvalidInput]
+    assert notes(database) == [1, 2]
+
+
+async def test_a_coroutine_function_is_refused(database):
+    async def user(tx: Transaction, id: int) -> None:
+        write(tx, id)
+
+    async with Writer(database) as writer:
+        for function in (user, functools.partial(user, id=2)):
+            with pytest.raises(InvalidInput, match="is a plain one, not async"):
+                await writer.commit_apart(function, (2,), record)
+
+        with pytest.raises(InvalidInput, match="is a plain one, not async"):  # and it is closed: no warning is heard
+            await writer.commit_apart(lambda tx: write(tx, 3) and user(tx, 2), (), record)
+
+    assert notes(database) == [1]
+
+
+async def test_only_the_record_may_ask_for_something_after_the_commit(database):
+    seen: list[Any] = []
+
+    def user(tx: Transaction) -> str:
+        with pytest.raises(InvalidInput, match="has no after_commit"):
+            tx.after_commit(seen.append, "the user's")
+        return "ours"
+
+    async with Writer(database) as writer:
+        await writer.commit_apart(user, (), lambda tx, result: tx.after_commit(seen.append, result))
+        await writer.commit(record, 2)
+
+    assert seen == ["ours"]
+
+
+@pytest.mark.parametrize("read", ["one", "all", "tuples", "value", "run"])
+async def test_a_select_that_is_left_in_the_middle_keeps_nobody_from_anything(database, read):
+    """What is not UTF-8 stops a read in the middle, and the function keeps the exception with all its frames."""
+    kept: list[Exception] = []
+    with database.transaction() as tx:
+        tx.run("INSERT INTO notes (id, text) VALUES (2, CAST(x'ff' AS TEXT)), (3, 'third')")
+    database.close()
+
+    def user(tx: Transaction, id: int) -> int:
+        try:
+            getattr(tx, read)("SELECT text FROM notes ORDER BY id = 2 DESC")
+        except UnicodeDecodeError as error:
+            kept.append(error)
+        for (number,) in tx.tuples("SELECT id FROM notes ORDER BY id"):
+            if number == 2:
+                return write(tx, id)
+        raise AssertionError("there is a second note")
+
+    def fail(tx: Transaction) -> None:
+        user(tx, 5)
+        for _ in tx.tuples("SELECT id FROM notes"):
+            raise LookupError("in the middle")
+
+    async with Writer(database) as writer:
+        await writer.commit_apart(user, (4,), record)
+        with pytest.raises(LookupError):
+            await writer.commit_apart(fail, (), record)
+        await writer.commit(record, 99)  # a snapshot that is still held would be behind from here on
+        await writer.commit_apart(lambda tx: tx.run("DROP TABLE notes"), (), record)
+        with database.transaction() as tx:
+            tx.run("DELETE FROM facts WHERE name = 'first'")
+        database.close()
+        checkpoint = apsw.Connection(str(database.path))
+        blocked, in_wal, moved = checkpoint.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+        checkpoint.close()
+
+    assert len(kept) == 2
+    assert (blocked, in_wal, moved) == (0, 0, 0)
+
+
+# When SQLite ends the transaction under it
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT OR ROLLBACK INTO notes (id) VALUES (1)",
+        "CREATE TRIGGER never BEFORE DELETE ON notes BEGIN SELECT RAISE(ROLLBACK, 'never'); END; DELETE FROM notes",
+    ],
+)
+async def test_a_statement_that_ends_the_transaction_ends_all_of_it_also_when_that_is_ignored(database, sql):
+    recorded: list[Any] = []
+    told: list[Exception] = []
+
+    def ignore(tx: Transaction) -> None:
+        write(tx, 2)
+        try:
+            tx.run(sql)
+        except RowInvalid as error:
+            told.append(error)
+        try:
+            write(tx, 3)  # SQLite would commit this one by itself
+        except StorageError as error:
+            told.append(error)
+
+    before = everything(database)
+    async with Writer(database) as writer:
+        with pytest.raises(StorageError, match="a statement ended the transaction; nothing was written"):
+            await writer.commit_apart(ignore, (), lambda tx, result: recorded.append(result))
+        with pytest.raises(RowInvalid):
+            await writer.commit_apart(write_then(sql), (2,), record)
+
+        assert everything(database) == before
+        assert writer.failed is None
+    assert (len(told), recorded) == (2, [])
+
+
+# Time
+
+
+@pytest.mark.parametrize("caught", [False, True], ids=["told", "ignored"])
+@pytest.mark.parametrize(
+    "sql", [f"{ENDLESS} SELECT count(*) FROM n", f"INSERT INTO notes (id) {ENDLESS} SELECT x + 9 FROM n"]
+)
+async def test_sql_without_an_end_is_interrupted(real_time, sql, caught):
+    before = everything(real_time)
+
+    with anyio.fail_after(PATIENCE):
+        async with Writer(real_time) as writer:
+            with pytest.raises(TookTooLong, match=r"took longer than 0.1 s; nothing was written"):
+                await writer.commit_apart(write_then(sql, caught=caught), (2,), record)
+
+            assert everything(real_time) == before
+            await writer.commit_apart(write, (3,), record)
+
+    assert notes(real_time) == [1, 3]
+
+
+async def test_many_small_statements_without_an_end_are_stopped(real_time):
+    def forever(tx: Transaction) -> None:
+        while True:
+            tx.run("UPDATE notes SET size = 1")
+
+    with anyio.fail_after(PATIENCE):
+        async with Writer(real_time) as writer:
+            with pytest.raises(TookTooLong):
+                await writer.commit_apart(forever, (), record)
+
+    assert ask(real_time, "SELECT size FROM notes") == [(None,)]
+
+
+async def test_a_function_that_was_slow_itself_is_found_out_when_it_returns(database, clock):
+    def slow(tx: Transaction, seconds: float) -> int:
+        write(tx, 2)
+        clock.advance(seconds=seconds)
+        return 2
+
+    async with Writer(database) as writer:
+        with pytest.raises(TookTooLong, match="longer than 1 s; nothing was written"):
+            await writer.commit_apart(slow, (1.001,), record)
+        after_the_first = notes(database), records(database)
+        await writer.commit_apart(slow, (1.0,), record)
+
+    assert after_the_first == ([1], [])
+    assert (notes(database), records(database)) == ([1, 2], [2])
+
+
+async def test_our_own_part_is_not_timed(database, clock):
+    def slow_record(tx: Transaction, id: int) -> str:
+        clock.advance(seconds=60)
+        return record(tx, id)
+
+    async with Writer(database) as writer:
+        await writer.commit_apart(write, (2,), slow_record)
+
+    assert records(database) == [2]
