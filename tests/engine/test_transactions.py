@@ -1,0 +1,125 @@
+"""A step may write tables of the user's own: the rows and the record of the step are one commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore import App, TaskContext
+from tests.engine.lab import Lab, lab
+
+pytestmark = pytest.mark.anyio
+
+
+async def ended(it: Lab, task_id: str) -> dict[str, Any]:
+    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id)))
+    [row] = it.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+    return row
+
+
+def book(tx: Any, amount: int) -> int:
+    tx.run("CREATE TABLE IF NOT EXISTS bookings (id INTEGER PRIMARY KEY, amount INTEGER CHECK (amount > 0)) STRICT")
+    tx.run("INSERT INTO bookings (amount) VALUES (:amount)", amount=amount)
+    total: int = tx.value("SELECT sum(amount) FROM bookings")
+    return total
+
+
+async def test_what_a_transaction_wrote_is_written_once_however_often_its_turn_is_entered(tmp_path):
+    app = App()
+
+    @app.workflow("shop")
+    async def shop(ctx: TaskContext) -> int:
+        total = await ctx.transaction("book", book, 5)
+        total = await ctx.transaction("book", book, total, key="again")
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return total
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("shop")).id)
+        assert (row["status"], row["result_json"]) == ("DONE", "10")
+        assert it.rows("SELECT amount FROM bookings") == [{"amount": 5}, {"amount": 5}]
+        steps = it.rows("SELECT memo FROM events WHERE type = 'STEP_COMPLETED' ORDER BY execution_seq, seq")
+        assert [step["memo"] for step in steps] == ["step:book", "step:book/again"]
+
+
+async def test_a_transaction_that_raises_writes_nothing_and_is_tried_again_with_its_turn(tmp_path):
+    app = App()
+    asked: list[int] = []
+
+    def stumbling(tx: Any, amount: int) -> int:
+        total = book(tx, amount)
+        asked.append(total)
+        if len(asked) == 1:
+            raise ValueError("after the write")
+        return total
+
+    @app.workflow("shop")
+    async def shop(ctx: TaskContext) -> int:
+        return await ctx.transaction("book", stumbling, 7)
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("shop")).id)
+        assert (row["result_json"], asked) == ("7", [7, 7])
+        assert it.rows("SELECT amount FROM bookings") == [{"amount": 7}]
+
+
+async def test_a_result_that_cannot_be_recorded_takes_the_rows_with_it(tmp_path):
+    app = App()
+
+    def odd(tx: Any) -> object:
+        book(tx, 1)
+        return object()
+
+    @app.workflow("shop")
+    async def shop(ctx: TaskContext) -> None:
+        await ctx.transaction("keep", book, 2)
+        await ctx.transaction("odd", odd)
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("shop")).id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
+        assert "the result of step odd" in row["error_message"]
+        assert it.rows("SELECT amount FROM bookings") == [{"amount": 2}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE triggers SET status = 'DONE'",
+        "DELETE FROM tasks",
+        "DROP TABLE events",
+        "COMMIT",
+        "PRAGMA user_version = 3",
+    ],
+)
+async def test_what_a_transaction_may_not_do_fails_the_task_and_changes_nothing(tmp_path, sql):
+    app = App()
+
+    def reaches_too_far(tx: Any) -> None:
+        book(tx, 1)
+        tx.run(sql)
+
+    @app.workflow("shop")
+    async def shop(ctx: TaskContext) -> None:
+        await ctx.transaction("book", reaches_too_far)
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("shop")).id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
+        assert it.rows("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'bookings'") == [{"n": 0}]
+
+
+async def test_a_transaction_is_a_plain_function(tmp_path):
+    app = App()
+
+    async def not_plain(tx: Any) -> None: ...
+
+    @app.workflow("shop")
+    async def shop(ctx: TaskContext) -> None:
+        await ctx.transaction("book", not_plain)  # type: ignore[unused-coroutine]  # that it is one is the point
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit("shop")).id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
