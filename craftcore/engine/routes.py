@@ -1,7 +1,8 @@
 """What is known of a trigger's way before anybody is asked, and what a router is told to decide the rest.
 
-The order: explicit task, if it lives -> explicit workflow -> a message: the live task of its session; where it names
-none and several are live, the app's router -> the workflow declared for the source -> the router, if there is one.
+The order: the task that it began -> explicit task, if it lives -> explicit workflow -> a message: the live task of its
+session; where it names none and several are live, the app's router -> the workflow declared for the source -> the
+router, if there is one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Routes:
 
     def known(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
         """The way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
+        if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
+            return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
         if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN:
             named = self._tasks.get(tx, claim.task_id)
             if named is not None and named.status.is_live:

@@ -109,12 +109,10 @@ class TurnService:
         created = iter(self._tasks.create_all(tx, [_new(start, tx.now) for start in fresh]) if fresh else ())
         entries: list[Entry | Gone | None] = []
         for start in starts:
-            if not start.is_task and start.claim.task_id is None:
-                entries.append(None)
-            elif start.claim.task_id is None and start.claim.starts == 1:
-                entries.append(Entry(task=next(created), resume=Resume.FIRST))
-            else:
+            if start.claim.task_id is not None or start.claim.starts > 1:
                 entries.append(self._enter_again(tx, start))
+            else:
+                entries.append(Entry(task=next(created), resume=Resume.FIRST) if start.is_task else None)
         return entries
 
     def _enter_again(self, tx: Transaction, start: Start) -> Entry | Gone | None:

@@ -56,6 +56,28 @@ class Lab:
         await self.until(lambda: self.trigger(trigger_id)["settled_at"] is not None)
         return self.trigger(trigger_id)
 
+    def task(self, task_id: str) -> dict[str, Any]:
+        [row] = self.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+        return row
+
+    async def ended(self, task_id: str) -> dict[str, Any]:
+        """The row of a task once it has ended."""
+        ended = "SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL"
+        await self.until(lambda: bool(self.rows(ended, id=task_id)))
+        return self.task(task_id)
+
+    async def waiting(self, task_id: str, turn: int = 0) -> dict[str, Any]:
+        """The row of a task once it waits (at that turn)."""
+        waits = "SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING' AND :turn IN (0, turn)"
+        await self.until(lambda: bool(self.rows(waits, id=task_id, turn=turn)))
+        return self.task(task_id)
+
+    async def question(self, kind: str = "ask") -> dict[str, Any]:
+        """The newest question of this kind that is open, once there is one."""
+        asked = "SELECT * FROM questions WHERE kind = :kind AND status = 'OPEN' ORDER BY seq DESC LIMIT 1"
+        await self.until(lambda: bool(self.rows(asked, kind=kind)))
+        return self.rows(asked, kind=kind)[0]
+
     async def idle_window(self) -> None:
         """Wait until the feeder has looked again."""
         looks = self.engine.feeder.looks

@@ -11,26 +11,9 @@ import anyio
 import pytest
 
 from craftcore import App, Continue, Done, Fail, Resume, TaskContext
-from tests.engine.lab import Lab, lab
+from tests.engine.lab import lab
 
 pytestmark = pytest.mark.anyio
-
-
-def task(it: Lab, task_id: str) -> dict[str, Any]:
-    [row] = it.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
-    return row
-
-
-async def ended(it: Lab, task_id: str) -> dict[str, Any]:
-    """The row of a task once it has ended."""
-    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id)))
-    return task(it, task_id)
-
-
-async def waiting(it: Lab, task_id: str) -> dict[str, Any]:
-    """The row of a task once it waits."""
-    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING'", id=task_id)))
-    return task(it, task_id)
 
 
 @dataclass
@@ -51,10 +34,10 @@ async def test_a_chat_counts_thirty_messages_in_the_order_they_came(tmp_path):
 
     async with lab(app, tmp_path) as it:
         first = await app.emit(None, {"text": "0"}, source="MESSAGE", session_id="s")
-        await waiting(it, first.id)
+        await it.waiting(first.id)
         for n in range(1, 30):
             await app.emit(None, {"text": str(n)}, source="MESSAGE", session_id="s")
-        row = await ended(it, first.id)
+        row = await it.ended(first.id)
         assert (row["status"], row["turn"]) == ("DONE", 30)
         assert json.loads(row["result_json"]) == {"count": 30, "said": [str(n) for n in range(30)]}
         reasons = {r["reason"] for r in it.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
@@ -72,7 +55,7 @@ async def test_turns_that_continue_at_once_follow_each_other(tmp_path):
         return Continue(count) if count < upto else count
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("loop", {"upto": 4})).id)
+        row = await it.ended((await app.emit("loop", {"upto": 4})).id)
         assert row["result_json"] == "4"
         assert seen == [(1, None, Resume.FIRST), (2, 1, Resume.NEXT), (3, 2, Resume.NEXT), (4, 3, Resume.NEXT)]
 
@@ -94,7 +77,7 @@ async def test_a_step_that_is_completed_is_not_run_again_after_a_failure(tmp_pat
         return f"{weather['city']} {ctx.resume}"
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("brief", {"city": "Rome"})).id)
+        row = await it.ended((await app.emit("brief", {"city": "Rome"})).id)
         assert (row["status"], row["result_json"], calls) == ("DONE", '"Rome RETRY"', ["Rome"])
 
 
@@ -108,7 +91,7 @@ async def test_a_sleep_leaves_nothing_in_memory_and_goes_on(tmp_path):
         return ctx.resume
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("nap")).id)
+        row = await it.ended((await app.emit("nap")).id)
         assert row["result_json"] == '"TIMER"'
         assert [w["resolved_by"] for w in it.rows("SELECT * FROM waits")] == ["timer", "timer"]
 
@@ -123,10 +106,10 @@ async def test_a_person_is_asked_and_the_answer_goes_on_with_the_turn(tmp_path):
 
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("ask")
-        await waiting(it, emitted.id)
+        await it.waiting(emitted.id)
         [question] = it.rows("SELECT * FROM questions")
         await app.answer(question["id"], "send", answered_by="ada")
-        row = await ended(it, emitted.id)
+        row = await it.ended(emitted.id)
         assert row["result_json"] == '"send ANSWER"'
 
 
@@ -149,7 +132,7 @@ async def test_a_child_runs_by_itself_and_its_parent_has_the_result(tmp_path):
         return [await child.result(int) for child in children]
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("parent")).id)
+        row = await it.ended((await app.emit("parent")).id)
         assert row["result_json"] == "[0,2,4,11]"
 
 
@@ -168,7 +151,7 @@ async def test_a_signal_that_comes_before_anybody_waits_is_kept(tmp_path):
         assert not await app.signal(emitted.id, "go", {"n": 1})
         assert not await app.signal(emitted.id, "go", {"n": 2})
         gate.set()
-        row = await ended(it, emitted.id)
+        row = await it.ended(emitted.id)
         assert json.loads(row["result_json"]) == [{"n": 1}, {"n": 2}, "none"]
 
 
@@ -187,7 +170,7 @@ async def test_a_cancelled_task_unwinds_its_code_and_settles_after_it(tmp_path):
         emitted = await app.emit("long")
         await it.until(lambda: it.engine.running == 1)
         await app.cancel_task(emitted.id)
-        row = await ended(it, emitted.id)
+        row = await it.ended(emitted.id)
         assert (row["status"], row["error_code"], unwound) == ("CANCELLED", "WORKFLOW_ABORTED", [emitted.id])
 
 
@@ -205,9 +188,9 @@ async def test_a_failed_task_is_retried_from_its_last_turn(tmp_path):
 
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("shaky")
-        row = await ended(it, emitted.id)
+        row = await it.ended(emitted.id)
         assert (row["status"], row["error_code"], row["turn"]) == ("FAILED", "BROKEN", 2)
         works = True
         await app.retry_task(emitted.id)
-        await it.until(lambda: task(it, emitted.id)["status"] == "DONE")
-        assert task(it, emitted.id)["result_json"] == "7"
+        await it.until(lambda: it.task(emitted.id)["status"] == "DONE")
+        assert it.task(emitted.id)["result_json"] == "7"
