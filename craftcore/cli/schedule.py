@@ -162,7 +162,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
         after = core.schedules.pause(tx, before.id, reason)
-        live = AccountStore().live_trigger(tx, before.id)
+        live = AccountStore().at_work(tx, before.id)
     if session.json:
         session.out.document(document(after))
     elif before.status is ScheduleStatus.PAUSED:
@@ -170,7 +170,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     else:
         session.out.line(f"{after.id} is paused; nothing of it fires until: craftcore schedule resume {after.id}")
         if live is not None:
-            session.out.line(f"trigger {live}, which has fired, goes on; to stop it: craftcore trigger cancel {live}")
+            session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 
 
 def _refuse_bad_reason(reason: str) -> None:
@@ -227,14 +227,14 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     with session.changing(core) as tx:
         cancelled = core.schedules.remove(tx, whole)
         removed = the_schedule(tx, whole, removed=True)
-        live = AccountStore().live_trigger(tx, whole)
+        live = AccountStore().at_work(tx, whole)
     if session.json:
         session.out.document({**document(removed), "cancelled": cancelled})
         return
     also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
     session.out.line(f"{whole} is removed{also}. What it did: craftcore schedule history {whole}")
     if live is not None:
-        session.out.line(f"trigger {live}, which runs, goes on; to stop it: craftcore trigger cancel {live}")
+        session.out.line(f"{live}, which runs, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 
 
 def _triggers(count: int) -> str:

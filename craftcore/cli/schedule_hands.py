@@ -35,9 +35,9 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     with session.changing(core) as tx:
         whole = whole_schedule_id(tx, schedule_id)
         placed = core.schedules.run_now(tx, whole)
-        live = AccountStore().live_trigger(tx, whole)
+        live = AccountStore().at_work(tx, whole)
         obstacles = list(_obstacles(tx))
-    waits_for = live if placed.outcome is Outcome.BUFFERED else None
+    waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
     if session.json:
         told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
         session.out.document(with_iso({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
@@ -47,7 +47,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
             session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
             return FOUND_A_PROBLEM
         case Outcome.BUFFERED:
-            session.out.line(f"{whole} starts when trigger {waits_for} is settled")
+            session.out.line(f"{whole} starts when {live.is_over if live else 'what runs is over'}")
         case Outcome.FIRED:
             session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
     if not read_note(core.database.path)[1]:

@@ -77,6 +77,7 @@ def show(session: Session, /, schedule_id: str) -> None:
     with core.reading() as reader:
         schedule = the_schedule(reader, schedule_id, removed=True)
         live = AccountStore().live_trigger(reader, schedule.id)
+        task = AccountStore().live_task(reader, schedule.id)
         account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, HISTORY_SHOWN)]
         ahead = schedule.id in {one.id for one in store.ahead(reader, now)}
         holds = what_holds_them(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
@@ -87,7 +88,9 @@ def show(session: Session, /, schedule_id: str) -> None:
         moments = []
     told = document(schedule)
     if session.json:
-        session.out.document({**told, "ahead": ahead, "next": moments, "live_trigger": live, "history": account})
+        session.out.document(
+            {**told, "ahead": ahead, "next": moments, "live_trigger": live, "live_task": task, "history": account}
+        )
         return
     out, zone = session.out, schedule.timezone
     out.line(f"{schedule.id}: {understood(schedule.expression, schedule.timing, zone)}", style="bold")
@@ -97,7 +100,9 @@ def show(session: Session, /, schedule_id: str) -> None:
     if ahead:
         done = f"ahead of the clock: accounted for up to {wall(schedule.high_water_at, zone)}"
         out.line(f"{done}. To let it go on from now: craftcore schedule reanchor {schedule.id}", style="bad")
-    if live is not None:
+    if task is not None:
+        out.line(f"at work: task {task} (see: craftcore task show {task})")
+    elif live is not None:
         out.line(f"at work: trigger {live} (see: craftcore trigger why {live})")
     out.line()
     out.facts({name: _readable(name, told) for name in told if not name.endswith("_iso") and name != "id"})

@@ -1,15 +1,36 @@
-"""The only SQL of the account: what became of each occurrence, and which triggers of a schedule are not settled."""
+"""The only SQL of the account: what became of each occurrence, and what of a schedule is still at work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
+
+
+class AtWork(NamedTuple):
+    """What is not over of an earlier occurrence: its task, whose id is its trigger's; or the trigger alone."""
+
+    noun: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.noun} {self.id}"
+
+    @property
+    def is_not_over(self) -> str:
+        """`task 0190… has not ended`"""
+        return f"{self} has not ended" if self.noun == "task" else f"{self} is not settled"
+
+    @property
+    def is_over(self) -> str:
+        """`task 0190… has ended`"""
+        return f"{self} has ended" if self.noun == "task" else f"{self} is settled"
 
 
 class AccountStore:
@@ -113,7 +134,7 @@ class AccountStore:
         return [occurrence_of(row) for row in rows]
 
     def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
-        """The oldest buffered occurrence of each schedule none of whose triggers is live any more."""
+        """The oldest buffered occurrence of each schedule of which nothing is at work any more."""
         rows = tx.all(
             """
             SELECT *
@@ -130,6 +151,11 @@ class AccountStore:
                                 WHERE triggers.schedule_id = waiting.schedule_id
                                   AND triggers.schedule_id IS NOT NULL
                                   AND triggers.status IN ('PENDING', 'CLAIMED'))
+               AND NOT EXISTS (SELECT 1
+                                 FROM tasks
+                                WHERE tasks.schedule_id = waiting.schedule_id
+                                  AND tasks.schedule_id IS NOT NULL
+                                  AND tasks.status IN ('RUNNING', 'WAITING'))
              LIMIT :limit
             """,
             limit=limit,
@@ -159,6 +185,28 @@ class AccountStore:
             id=schedule_id,
         )
         return found
+
+    def live_task(self, tx: Reader, schedule_id: str) -> str | None:
+        """A task of this schedule that has not ended; None when there is none."""
+        found: str | None = tx.value(
+            """
+            SELECT id
+              FROM tasks
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('RUNNING', 'WAITING')
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found
+
+    def at_work(self, tx: Reader, schedule_id: str) -> AtWork | None:
+        """What is not over of an earlier occurrence; None when nothing is."""
+        if (task_id := self.live_task(tx, schedule_id)) is not None:
+            return AtWork("task", task_id)
+        trigger_id = self.live_trigger(tx, schedule_id)
+        return None if trigger_id is None else AtWork("trigger", trigger_id)
 
     def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
         """`last_trigger_id` and `last_trigger_status`: of the newest occurrence that fired; None where none did, or its

@@ -56,7 +56,7 @@ class Firing:
         queues: bool = False,
         not_before: float | None = None,
     ) -> Placed:
-        """Fire an occurrence, or do what its overlap policy says while an earlier one is not settled.
+        """Fire an occurrence, or do what its overlap policy says while an earlier one is at work.
 
         One that fired or waits already is skipped. `queues`: more than one may wait behind another, because each of
         them was asked for.
@@ -64,17 +64,17 @@ class Firing:
         causes = _SLOTS if cause in _SLOTS else (cause,)
         if standing := self._store.standing(tx, schedule, nominal_at, causes):
             return self._account(tx, schedule, cause, _twice(schedule, nominal_at, standing.trigger_id))
-        blocker = None if schedule.overlap is Overlap.ALLOW else self._store.live_trigger(tx, schedule.id)
+        blocker = None if schedule.overlap is Overlap.ALLOW else self._store.at_work(tx, schedule.id)
         if blocker is None:
             emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
             return self._account(tx, schedule, cause, _placed(schedule, nominal_at, emitted))
         queues = queues or schedule.is_one_time  # it always fires
         if schedule.overlap is Overlap.SKIP and not schedule.is_one_time:
-            outcome, reason = Outcome.SKIPPED, f"overlap: trigger {blocker} is not settled"
+            outcome, reason = Outcome.SKIPPED, f"overlap: {blocker.is_not_over}"
         elif not queues and self._store.buffered(tx, schedule.id):
             outcome, reason = Outcome.SKIPPED, "overlap: an earlier occurrence waits already"
         else:
-            outcome, reason = Outcome.BUFFERED, f"waits for trigger {blocker}"
+            outcome, reason = Outcome.BUFFERED, f"waits for {blocker}"
         placed = Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=outcome, reason=reason)
         return self._account(tx, schedule, cause, placed)
 

@@ -22,7 +22,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What an occurrence does while an earlier one is not settled: one waits for it, none does, or they overlap."""
+    """What an occurrence does while the task of an earlier one has not ended: one waits for it, none, or they overlap."""
 
     BUFFER_ONE = "buffer_one"
     SKIP = "skip"
@@ -72,7 +72,7 @@ class ScheduleSpec:
     timezone          an IANA name; None: the machine's, as it is when the schedule is declared
     catch_up          which missed occurrences still fire, if not older than `catch_up_window`: the latest, all of them
                       (at most `catch_up_max`, `catch_up_spacing` apart), or none. A one-time schedule always fires
-    overlap           what an occurrence does while an earlier one is not settled
+    overlap           what an occurrence does while the task of an earlier one has not ended
     jitter            each fires up to so much later, always the same for the same occurrence
     expires_after     a trigger not started within this time settles as stale; None: never
     start, until      no occurrence before, none after; None: no such bound

@@ -111,7 +111,7 @@ class _Check:
         for row in self.account:
             if row["cause"] == "time":
                 lines[row["schedule_id"], row["generation"]].append(row)
-                waited = (row["reason"] or "").startswith(("waits for trigger ", *DROPPED))  # and the clock went back
+                waited = (row["reason"] or "").startswith(("waits for ", *DROPPED))  # and the clock went back
                 if row["decided_at"] < row["last_at"] and not waited:
                     decided = f"{row['last_at']} was decided at {row['decided_at']}, before it"
                     self.blame([f"{row['schedule_id']}: {decided}"])

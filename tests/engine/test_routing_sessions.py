@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, Continue, Done, Retry, TaskContext
+from craftcore import App, Done, Retry, TaskContext
 from tests.engine.lab import lab
 
 pytestmark = pytest.mark.anyio

@@ -486,3 +486,71 @@ async def test_what_waits_for_one_that_is_cancelled_fires_at_once(tmp_path, only
         await it.engine.cancel(first["id"])
 
         await it.until(lambda: len(it.rows("SELECT id FROM triggers")) == 2)
+
+
+# One that waits for the task of an earlier one
+
+
+def an_app_that_asks(ran: list[str]) -> App:
+    """An hourly schedule whose tasks wait for a person."""
+    app = App("test")
+
+    @app.workflow("brief")
+    async def brief(ctx: TaskContext) -> None:
+        ran.append(await ctx.ask("Send it?", options=["send", "hold"]) or "")
+
+    app.schedule("hourly", "every 1h", workflow="brief")
+    return app
+
+
+async def first_waits_and_second_is_buffered(it: Lab, clock: VirtualClock) -> str:
+    """The id of the first task."""
+    for outcomes in (["fired"], ["fired", "buffered"]):
+        clock.advance(hours=1)
+        await look_again(it)
+        assert [row["outcome"] for row in it.rows("SELECT * FROM schedule_occurrences ORDER BY seq")] == outcomes
+        await it.question()
+    [task] = it.rows("SELECT id FROM tasks")
+    await it.idle()
+    return str(task["id"])
+
+
+async def both_fired(it: Lab) -> None:
+    fired = "SELECT 1 FROM schedule_occurrences WHERE outcome = 'fired'"
+    await it.until(lambda: len(it.rows(fired)) == 2)
+
+
+async def test_what_waited_fires_by_itself_when_the_task_before_it_has_ended(tmp_path, only_bells):
+    clock, ran = VirtualClock(), list[str]()
+    app = an_app_that_asks(ran)
+    async with lab(app, tmp_path, clock=clock) as it:
+        first = await first_waits_and_second_is_buffered(it, clock)
+
+        await app.answer((await it.question())["id"], "send", answered_by="ada")
+        await both_fired(it)
+
+        assert (it.task(first)["status"], ran) == ("DONE", ["send"])
+
+
+async def test_what_waited_fires_by_itself_when_the_task_before_it_is_cancelled(tmp_path, only_bells):
+    clock, ran = VirtualClock(), list[str]()
+    app = an_app_that_asks(ran)
+    async with lab(app, tmp_path, clock=clock) as it:
+        first = await first_waits_and_second_is_buffered(it, clock)
+
+        await app.cancel_task(first)
+        await both_fired(it)
+
+        assert (it.task(first)["status"], ran) == ("CANCELLED", [])
+
+
+async def test_what_waited_fires_at_a_start_after_the_task_before_it_was_cancelled_from_outside(tmp_path):
+    clock, ran = VirtualClock(), list[str]()
+    async with lab(an_app_that_asks(ran), tmp_path, clock=clock) as it:
+        first = await first_waits_and_second_is_buffered(it, clock)
+    core = VirtualCore(it.path, clock)
+    core.do(core.tasks.cancel, first)
+    core.close()
+
+    async with lab(an_app_that_asks(ran), tmp_path, clock=clock) as it:
+        await both_fired(it)

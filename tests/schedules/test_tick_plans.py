@@ -1,12 +1,12 @@
 """An idle look stays flat: what is not due is not visited, however many schedules there are and how long their past.
 
-The crowd of these tests is 10,000 schedules due in an hour or later, each with a line of account and a settled trigger;
-the handful is ten of them.
+The crowd of these tests is 10,000 schedules due in an hour or later, each with a line of account, a settled trigger and
+a task that has ended; the handful is ten of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +21,21 @@ from craftcore.schedules.model import Overlap
 from craftcore.schedules.ticks import Ticked
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from tests.schedules.life import DAY, HOUR, put, run_all, tick
+from tests.schedules.life import DAY, HOUR, put, tick
+from tests.tasks.life import enter_next, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 from tests.virtual import VirtualClock, VirtualCore
 
 HANDFUL, CROWD = 10, 10_000
 
-WALKS = ("SCAN schedules", "SCAN schedule_occurrences", "SCAN triggers", "SCAN waiting")
+WALKS = ("SCAN schedules", "SCAN schedule_occurrences", "SCAN triggers", "SCAN tasks", "SCAN waiting")
 OVER_ALL_THAT_WAITS = "SCAN waiting USING INDEX occurrences_buffered"
 """That index holds what waits for an earlier occurrence and nothing else."""
 
 COPIED = {
     "schedules": {"id": "'job-' || n", "next_at": "next_at + n * 1e-3"},
     "triggers": {"seq": "seq + n", "id": "id || n", "dedup_key": "dedup_key || n", "schedule_id": "'job-' || n"},
+    "tasks": {"seq": "seq + n", "id": "id || n", "trigger_id": "id || n", "schedule_id": "'job-' || n"},
     "schedule_occurrences": {"seq": "seq + n", "trigger_id": "trigger_id || n", "schedule_id": "'job-' || n"},
 }
 """How the rows of the n-th schedule differ from those of the first."""
@@ -58,7 +60,7 @@ def filled(path: Path, number: int) -> Iterator[VirtualCore]:
     put(core, overlap=Overlap.ALLOW)
     cast(VirtualClock, core.clock).advance(hours=1)
     tick(core)
-    run_all(core)
+    finish(core, enter_next(core))
     with core.transaction() as tx:
         for table, changes in COPIED.items():
             columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})")]
@@ -111,11 +113,15 @@ def make_due(tx: Transaction, which: str) -> None:
     )
 
 
-def steps_of_a_look(core: VirtualCore, *, fires: int, due: str | None = None) -> int:
+def steps_of_a_look(
+    core: VirtualCore, *, fires: int, due: str | None = None, after: Callable[[Transaction], None] | None = None
+) -> int:
     """VM steps of a look, after a first one that prepared the statements. `due`: what comes due before it."""
     looker = Looker.of(core)
     with undone(core) as tx:
         assert looker.look(tx).fired == 0
+        if after is not None:
+            after(tx)
         if due is not None:
             make_due(tx, due)
         fired = []
@@ -140,9 +146,10 @@ def statements_of_a_look(core: VirtualCore, tx: Transaction) -> list[tuple[str, 
 
 
 def plans_of_a_look(core: VirtualCore) -> set[tuple[str, str]]:
-    """(line of the plan, statement) of a look that finds one due, and one that waited for a trigger that is settled."""
+    """(line of the plan, statement) of a look that finds one due, and one that waited for what is over."""
     with undone(core) as tx:
         make_due(tx, "id = 'job-7'")
+        tx.run("UPDATE schedules SET overlap = 'buffer_one' WHERE id = 'job-7'")
         tx.run("UPDATE schedule_occurrences SET outcome = 'buffered', trigger_id = NULL WHERE seq = 5")
         tx.run("DELETE FROM triggers WHERE seq = 5")
         plans = {
@@ -181,6 +188,13 @@ def test_one_that_is_due_costs_no_step_more_among_ten_thousand_than_among_ten(ha
     one = "id = 'job-7'"
 
     assert steps_of_a_look(crowd, fires=1, due=one) == steps_of_a_look(handful, fires=1, due=one)
+
+
+def test_ten_thousand_tasks_that_wait_cost_an_idle_look_nothing(handful, crowd):
+    def all_wait(tx: Transaction) -> None:
+        tx.run("UPDATE tasks SET status = 'WAITING', ended_at = NULL")
+
+    assert steps_of_a_look(crowd, fires=0, after=all_wait) == steps_of_a_look(handful, fires=0, after=all_wait) < 500
 
 
 def test_of_ten_thousand_due_at_one_moment_a_look_visits_no_more_than_it_takes(crowd):
