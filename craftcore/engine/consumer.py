@@ -11,31 +11,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
 from craftcore.app import App
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
+from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.insist import insist
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.router import Route, unroutable
-from craftcore.engine.routes import OWN, Delivery, Routes
+from craftcore.engine.routes import Routes
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.errors import ErrorCode, LeaseLost
-from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
-from craftcore.storage.transaction import Transaction
+from craftcore.executions.recorder import Routed
 from craftcore.storage.waiters import Loop
 from craftcore.storage.writer import Writer
-from craftcore.tasks.model import Entry, entered
-from craftcore.tasks.turns import NOTHING, Followed, Gone, Start, TurnEnd, TurnService
-from craftcore.triggers.claims import ClaimService, Started
+from craftcore.tasks.turns import Gone
+from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
-    CANCELLED,
-    Cancelled,
     Delivered,
     Failed,
     Obsolete,
@@ -49,45 +46,32 @@ from craftcore.triggers.settlement import (
 log = structlog.get_logger(__name__)
 
 
-class Settled(NamedTuple):
-    """A settled trigger, and what follows it."""
-
-    move: Settlement
-    followed: Followed
-
-
 class Consumer:
     """Starts, runs and settles for one engine, at most `concurrency` at a time."""
 
     def __init__(
         self,
         app: App,
+        attempts: Attempts,
         claims: ClaimService,
-        recorder: Recorder,
         writer: Writer,
         queue: TriggerQueue,
         runner: Runner,
         loop: Loop,
-        turns: TurnService,
         *,
-        epoch: int,
         concurrency: int,
-        may_claim_next: Callable[[Run], bool],
         on_room: Callable[[], None],
         on_refused: Callable[[Claim], None],
         on_settled: Callable[[Run, Settled | Exception], None],
         on_lane_left: Callable[[], None],
     ) -> None:
         self._app = app
+        self._attempts = attempts
         self._claims = claims
-        self._recorder = recorder
         self._writer = writer
         self._queue = queue
         self._runner = runner
         self._loop = loop
-        self._turns = turns
-        self._may_claim_next = may_claim_next
-        self._epoch = epoch
         self._concurrency = concurrency
         self._on_room = on_room
         self._on_refused = on_refused
@@ -117,7 +101,7 @@ class Consumer:
                 await self._loop.wait(self._work_came)
                 continue
             self._starting = claims
-            runs = await self._insist(self._start_all, claims)
+            runs = await self._insist(self._attempts.start_all, claims, self._alone is not None)
             self._starting = []
             self._give_up_places(claims, runs)
             for run in runs:
@@ -145,76 +129,11 @@ class Consumer:
                 await self._loop.wait(self._end_came)
             self._settling, self._ended = self._ended, []
             reach(CutPoint.SETTLE_BEGUN)
-            answers = await self._insist(self._settle_all, self._settling)
+            answers = await self._insist(self._attempts.settle_all, self._settling)
             reach(CutPoint.SETTLE_COMMITTED)
             for run, answer in zip(self._settling, answers, strict=True):
                 self._settled(run, answer)
             self._settling = []
-
-    # What each commit writes; on the writer's thread
-
-    def _start_all(self, tx: Transaction, claims: list[Claim]) -> list[Run]:
-        answers = self._claims.start_all(tx, claims, alone=self._alone is not None)
-        started = [answer.claim for answer in answers if isinstance(answer, Started)]
-        routes = [self._routes.known(tx, claim) for claim in started]
-        entries = self._turns.enter_all(tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)])
-        attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
-        records = self._recorder.open_all(tx, self._epoch, attempts)
-        runs = []
-        for attempt, route, entry, record in zip(attempts, routes, entries, records, strict=True):
-            run = Run(attempt.claim, record, attempt.routed, entry if isinstance(entry, Entry) else None)
-            if isinstance(entry, Gone):
-                run.outcome = Obsolete(reason=entry.reason)
-            elif isinstance(route, Delivery):
-                run.outcome = Delivered(task_id=route.task_id)
-            runs.append(run)
-        return runs
-
-    def _settle_all(self, tx: Transaction, runs: list[Run]) -> list[Settled | Exception]:
-        outcomes = [self._deliverable(tx, _outcome(run)) for run in runs]
-        ends = [(run.claim, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
-        moves = self._claims.ack_all(tx, ends, self._policy)
-        settled: list[tuple[Run, Outcome, Settlement]] = []
-        for run, outcome, move in zip(runs, outcomes, moves, strict=True):
-            if isinstance(move, Settlement):
-                settled.append((run, Cancelled() if move is CANCELLED else outcome, move))
-        self._recorder.close_all(tx, [(run.record, outcome) for run, outcome, _ in settled])
-        followed = self._follow_all(tx, settled)
-        return [
-            move if isinstance(move, Exception) else Settled(move, followed.get(run.claim.seq, NOTHING))
-            for run, move in zip(runs, moves, strict=True)
-        ]
-
-    def _follow_all(self, tx: Transaction, settled: list[tuple[Run, Outcome, Settlement]]) -> dict[int, Followed]:
-        """What the settled triggers mean for their tasks; what follows each, by the trigger's seq."""
-        followed: dict[int, Followed] = {}
-        ends: list[TurnEnd] = []
-        turned: list[int] = []
-        for run, outcome, move in settled:
-            if run.entry is not None:
-                steps, was_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
-                mine = None if isinstance(outcome, Cancelled) else run.move
-                ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), was_stalled))
-                turned.append(run.claim.seq)
-            elif isinstance(outcome, Delivered):
-                followed[run.claim.seq] = self._turns.deliver(tx, run.claim, outcome.task_id)
-        if ends:
-            followed.update(zip(turned, self._turns.settle_all(tx, self._epoch, ends), strict=True))
-        return followed
-
-    def _deliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
-        """A message whose task cannot take it any more comes back."""
-        if isinstance(outcome, Delivered):
-            return self._turns.refuses_mail(tx, outcome.task_id) or outcome
-        return outcome
-
-    def _decide(
-        self, tx: Transaction, run: Run, routed: Routed, session_id: str | None
-    ) -> tuple[Record, Entry | Gone | None]:
-        if session_id is not None:
-            self._claims.join_lane(tx, run.claim, session_id)
-        [entry] = self._turns.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
-        return self._recorder.decided(tx, run.record, attempt_of(run.claim, routed, entry)), entry
 
     # Steps
 
@@ -270,7 +189,7 @@ class Consumer:
             assert task is not None
             return Delivered(task_id=task.id)
         run.routed = Routed(route.workflow, "router")
-        run.record, entry = await self._insist(self._decide, run, run.routed, session_id)
+        run.record, entry = await self._insist(self._attempts.decide, run, run.routed, session_id)
         reach(CutPoint.ROUTE_DECIDED)
         if isinstance(entry, Gone):
             return Obsolete(reason=entry.reason)
@@ -347,35 +266,6 @@ class Consumer:
     def _free_place(self) -> None:
         self._taken -= 1
         self._loop.wake(self._work_came)
-
-    def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
-        """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
-        a new one is of the session that a router chose, whose lane it is in."""
-        if claim.task_id is None:
-            claim = claim._replace(session_id=claim.session_id or claim.lane)
-        elif claim.task_id != claim.id and claim.source not in OWN:
-            claim = claim._replace(task_id=None)
-        workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
-        if workflow is None:
-            return Start(claim, "", False, None)
-        return Start(claim, workflow.name, workflow.takes_context, workflow.deadline)
-
-    def _policy(self, claim: Claim) -> Any:
-        run = self.running[claim.seq]
-        return self._app.policy_of(run.routed.workflow if run.routed else None)
-
-
-def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Attempt:
-    """What a record is opened of."""
-    routed = route if isinstance(route, Routed) else None
-    if not isinstance(entry, Entry):
-        return Attempt(claim, routed)
-    return Attempt(claim, routed, entry.task.id, entry.task.turn, entered(entry))
-
-
-def _outcome(run: Run) -> Outcome:
-    assert run.outcome is not None, run.claim
-    return run.outcome
 
 
 def _log_settled(run: Run, move: Settlement) -> None:

@@ -16,7 +16,8 @@ from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.consumer import Consumer, Settled
+from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.consumer import Consumer
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
@@ -106,16 +107,13 @@ class Engine:
         self.scheduler = Scheduler(ticks, ClockTrust(), writer, clock, epoch=epoch, on_fired=self.feeder.due)
         self.consumer = Consumer(
             app,
+            Attempts(app, claims, turns, recorder, epoch=epoch, may_claim_next=self._may_claim_next),
             claims,
-            recorder,
             writer,
             self._queue,
             self._runner,
             current_loop(),
-            turns,
-            epoch=epoch,
             concurrency=config.daemon.concurrency,
-            may_claim_next=self._may_claim_next,
             on_room=self.feeder.room,
             on_refused=self._refused,
             on_settled=self._settled,

@@ -22,7 +22,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What an occurrence does while the task of an earlier one has not ended: one waits for it, none, or they overlap."""
+    """What an occurrence does while the task of an earlier one has not ended: one waits, none does, or they overlap."""
 
     BUFFER_ONE = "buffer_one"
     SKIP = "skip"

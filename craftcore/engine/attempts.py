@@ -1,0 +1,147 @@
+"""What the commits of the main path write: how attempts begin, where they are routed, how they end.
+
+On the writer's thread; each method is a rule over a transaction it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from craftcore.app import App
+from craftcore.engine.routes import OWN, Delivery, Routes
+from craftcore.engine.run import Run
+from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.model import Entry, entered
+from craftcore.tasks.turns import NOTHING, Followed, Gone, Start, TurnEnd, TurnService
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.claims import ClaimService, Started
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import CANCELLED, Cancelled, Delivered, Obsolete, Outcome, Settlement
+
+
+class Settled(NamedTuple):
+    """A settled trigger, and what follows it."""
+
+    move: Settlement
+    followed: Followed
+
+
+class Attempts:
+    """Starts and settles for one engine. `may_claim_next(run)`: the next turn of its task may be born claimed."""
+
+    def __init__(
+        self,
+        app: App,
+        claims: ClaimService,
+        turns: TurnService,
+        recorder: Recorder,
+        *,
+        epoch: int,
+        may_claim_next: Callable[[Run], bool],
+    ) -> None:
+        self._app = app
+        self._claims = claims
+        self._turns = turns
+        self._recorder = recorder
+        self._epoch = epoch
+        self._may_claim_next = may_claim_next
+        self._routes = Routes(app)
+
+    def start_all(self, tx: Transaction, claims: list[Claim], alone: bool) -> list[Run]:
+        """Count the attempts, enter the turns and open the records of claims that still hold their leases."""
+        answers = self._claims.start_all(tx, claims, alone=alone)
+        started = [answer.claim for answer in answers if isinstance(answer, Started)]
+        routes = [self._routes.known(tx, claim) for claim in started]
+        entries = self._turns.enter_all(tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)])
+        attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
+        records = self._recorder.open_all(tx, self._epoch, attempts)
+        runs = []
+        for attempt, route, entry, record in zip(attempts, routes, entries, records, strict=True):
+            run = Run(attempt.claim, record, attempt.routed, entry if isinstance(entry, Entry) else None)
+            if isinstance(entry, Gone):
+                run.outcome = Obsolete(reason=entry.reason)
+            elif isinstance(route, Delivery):
+                run.outcome = Delivered(task_id=route.task_id)
+            runs.append(run)
+        return runs
+
+    def settle_all(self, tx: Transaction, runs: list[Run]) -> list[Settled | Exception]:
+        """Settle triggers, records and tasks of attempts that have ended; an answer each."""
+        outcomes = [self._deliverable(tx, _outcome(run)) for run in runs]
+        ends = [(run.claim, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
+        by_seq = {run.claim.seq: run for run in runs}
+
+        def policy(claim: Claim) -> RetryPolicy:
+            routed = by_seq[claim.seq].routed
+            return self._app.policy_of(routed.workflow if routed else None)
+
+        moves = self._claims.ack_all(tx, ends, policy)
+        settled: list[tuple[Run, Outcome, Settlement]] = []
+        for run, outcome, move in zip(runs, outcomes, moves, strict=True):
+            if isinstance(move, Settlement):
+                settled.append((run, Cancelled() if move is CANCELLED else outcome, move))
+        self._recorder.close_all(tx, [(run.record, outcome) for run, outcome, _ in settled])
+        followed = self._follow_all(tx, settled)
+        return [
+            move if isinstance(move, Exception) else Settled(move, followed.get(run.claim.seq, NOTHING))
+            for run, move in zip(runs, moves, strict=True)
+        ]
+
+    def _follow_all(self, tx: Transaction, settled: list[tuple[Run, Outcome, Settlement]]) -> dict[int, Followed]:
+        """What the settled triggers mean for their tasks; what follows each, by the trigger's seq."""
+        followed: dict[int, Followed] = {}
+        ends: list[TurnEnd] = []
+        turned: list[int] = []
+        for run, outcome, move in settled:
+            if run.entry is not None:
+                steps, was_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
+                mine = None if isinstance(outcome, Cancelled) else run.move
+                ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), was_stalled))
+                turned.append(run.claim.seq)
+            elif isinstance(outcome, Delivered):
+                followed[run.claim.seq] = self._turns.deliver(tx, run.claim, outcome.task_id)
+        if ends:
+            followed.update(zip(turned, self._turns.settle_all(tx, self._epoch, ends), strict=True))
+        return followed
+
+    def _deliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        """A message whose task cannot take it any more comes back."""
+        if isinstance(outcome, Delivered):
+            return self._turns.refuses_mail(tx, outcome.task_id) or outcome
+        return outcome
+
+    def decide(
+        self, tx: Transaction, run: Run, routed: Routed, session_id: str | None
+    ) -> tuple[Record, Entry | Gone | None]:
+        """Note what a router decided, and enter the turn: the record as it goes on, and what the turn finds."""
+        if session_id is not None:
+            self._claims.join_lane(tx, run.claim, session_id)
+        [entry] = self._turns.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
+        return self._recorder.decided(tx, run.record, attempt_of(run.claim, routed, entry)), entry
+
+    def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
+        """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
+        a new one is of the session that a router chose, whose lane it is in."""
+        if claim.task_id is None:
+            claim = claim._replace(session_id=claim.session_id or claim.lane)
+        elif claim.task_id != claim.id and claim.source not in OWN:
+            claim = claim._replace(task_id=None)
+        workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
+        if workflow is None:
+            return Start(claim, "", False, None)
+        return Start(claim, workflow.name, workflow.takes_context, workflow.deadline)
+
+
+def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Attempt:
+    """What a record is opened of."""
+    routed = route if isinstance(route, Routed) else None
+    if not isinstance(entry, Entry):
+        return Attempt(claim, routed)
+    return Attempt(claim, routed, entry.task.id, entry.task.turn, entered(entry))
+
+
+def _outcome(run: Run) -> Outcome:
+    assert run.outcome is not None, run.claim
+    return run.outcome
