@@ -15,6 +15,8 @@ from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.ending import Ending
+from craftcore.tasks.entering import Entering
+from craftcore.tasks.recording import Recording
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.turns import TurnService
@@ -47,9 +49,9 @@ class Core:
         self.tasks = TaskService(
             self.clock, self.triggers, waiting, ending, payload_max_bytes=config.triggers.payload_max_bytes
         )
-        self.turns = TurnService(
-            self.clock, self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds
-        )
+        self.entering = Entering(waiting)
+        self.recording = Recording(self.clock, self.triggers)
+        self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
 

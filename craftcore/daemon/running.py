@@ -79,6 +79,8 @@ async def running(
             core.claims,
             core.ticks,
             core.tasks,
+            core.entering,
+            core.recording,
             core.turns,
             recorder,
             writer,

@@ -13,8 +13,9 @@ from craftcore.engine.routes import OWN, Delivery, Routes
 from craftcore.engine.run import Run
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.entering import Entering, Gone, Start
 from craftcore.tasks.model import Entry, entered
-from craftcore.tasks.turns import NOTHING, Followed, Gone, Start, TurnEnd, TurnService
+from craftcore.tasks.turns import NOTHING, Followed, TurnEnd, TurnService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claims import ClaimService, Started
 from craftcore.triggers.model import Claim
@@ -35,6 +36,7 @@ class Attempts:
         self,
         app: App,
         claims: ClaimService,
+        entering: Entering,
         turns: TurnService,
         recorder: Recorder,
         *,
@@ -43,6 +45,7 @@ class Attempts:
     ) -> None:
         self._app = app
         self._claims = claims
+        self._entering = entering
         self._turns = turns
         self._recorder = recorder
         self._epoch = epoch
@@ -54,7 +57,9 @@ class Attempts:
         answers = self._claims.start_all(tx, claims, alone=alone)
         started = [answer.claim for answer in answers if isinstance(answer, Started)]
         routes = [self._routes.known(tx, claim) for claim in started]
-        entries = self._turns.enter_all(tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)])
+        entries = self._entering.enter_all(
+            tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)]
+        )
         attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
         records = self._recorder.open_all(tx, self._epoch, attempts)
         runs = []
@@ -118,7 +123,7 @@ class Attempts:
         """Note what a router decided, and enter the turn: the record as it goes on, and what the turn finds."""
         if session_id is not None:
             self._claims.join_lane(tx, run.claim, session_id)
-        [entry] = self._turns.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
+        [entry] = self._entering.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
         return self._recorder.decided(tx, run.record, attempt_of(run.claim, routed, entry)), entry
 
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:

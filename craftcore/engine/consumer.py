@@ -29,7 +29,7 @@ from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.recorder import Routed
 from craftcore.storage.waiters import Loop
 from craftcore.storage.writer import Writer
-from craftcore.tasks.turns import Gone
+from craftcore.tasks.entering import Gone
 from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (

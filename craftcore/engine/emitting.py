@@ -63,7 +63,7 @@ async def commit_emit(
         return turn.event(type_, canonical(told), identity)
 
     doors = turn.doors
-    emitted: Emitted = await insist(doors.writer, doors.set_aside, doors.turns.emit_recorded, row, event, child)
+    emitted: Emitted = await insist(doors.writer, doors.set_aside, doors.recording.emit_recorded, row, event, child)
     turn.completed(identity, event(emitted).payload_json)
     doors.due(emitted.due_at)
     return emitted

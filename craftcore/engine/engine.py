@@ -32,6 +32,8 @@ from craftcore.schedules.ticks import TickService
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
+from craftcore.tasks.entering import Entering
+from craftcore.tasks.recording import Recording
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.turns import TurnService
 from craftcore.triggers.answers import one_answer
@@ -58,6 +60,8 @@ class Engine:
         claims: ClaimService,
         ticks: TickService,
         tasks: TaskService,
+        entering: Entering,
+        recording: Recording,
         turns: TurnService,
         recorder: Recorder,
         writer: Writer,
@@ -78,7 +82,7 @@ class Engine:
         self._queue = TriggerQueue(claims.rank)
         doors = Doors(
             writer=writer,
-            turns=turns,
+            recording=recording,
             set_aside=claims.set_aside_corrupt,
             clock=clock,
             accept=self._accept,
@@ -107,7 +111,7 @@ class Engine:
         self.scheduler = Scheduler(ticks, ClockTrust(), writer, clock, epoch=epoch, on_fired=self.feeder.due)
         self.consumer = Consumer(
             app,
-            Attempts(app, claims, turns, recorder, epoch=epoch, may_claim_next=self._may_claim_next),
+            Attempts(app, claims, entering, turns, recorder, epoch=epoch, may_claim_next=self._may_claim_next),
             claims,
             writer,
             self._queue,

@@ -48,5 +48,5 @@ class Progress:
             options=(WAIT_ON, CANCEL),
         )
         doors = self._doors
-        await insist(doors.writer, doors.set_aside, doors.turns.ask_stalled, run.claim, task, asked)
+        await insist(doors.writer, doors.set_aside, doors.recording.ask_stalled, run.claim, task, asked)
         log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

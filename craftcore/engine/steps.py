@@ -141,7 +141,7 @@ async def run_transaction(
 
     def record(tx: Transaction, result: Any) -> tuple[str, Any]:
         text, value = step.store(result, round((time.monotonic() - began) * 1000, 3))
-        turn.doors.turns.record(tx, turn.event(EventType.STEP_COMPLETED, text, step.memo))
+        turn.doors.recording.record(tx, turn.event(EventType.STEP_COMPLETED, text, step.memo))
         return text, value
 
     text, value = await turn.doors.writer.commit_apart(fn, args, record)

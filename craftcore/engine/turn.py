@@ -30,7 +30,7 @@ from craftcore.tasks.model import (
     WaitKind,
 )
 from craftcore.tasks.outcomes import Continue
-from craftcore.tasks.turns import TurnService
+from craftcore.tasks.recording import Recording
 from craftcore.tasks.waiting import renews
 from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import NewTrigger, TriggerSpec
@@ -46,7 +46,7 @@ class Doors(NamedTuple):
     to look."""
 
     writer: Writer
-    turns: TurnService
+    recording: Recording
     set_aside: SetAside
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
@@ -120,7 +120,7 @@ class Turn:
         """Commit an event of this turn; with a memo it is found at a re-entry. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
         doors = self.doors
-        await insist(doors.writer, doors.set_aside, doors.turns.record_all, event, each=True)
+        await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True)
         self.completed(memo, payload_json)
 
     def event(self, type_: EventType, payload_json: str, memo: str | None) -> NewEvent:

@@ -10,6 +10,7 @@ from craftcore.canonical import canonical
 from craftcore.executions.model import EventType
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.entering import Gone, Start
 from craftcore.tasks.memo_store import NewEvent
 from craftcore.tasks.model import (
     CONTINUED,
@@ -25,7 +26,7 @@ from craftcore.tasks.model import (
     WaitKind,
     entered,
 )
-from craftcore.tasks.turns import Followed, Gone, Start, TurnEnd
+from craftcore.tasks.turns import Followed, TurnEnd
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
@@ -56,7 +57,7 @@ def enter(
 
     def start(tx: Transaction) -> Running | Gone | None:
         started = one_answer(core.claims.start_all(tx, [claim])).claim
-        [entry] = core.turns.enter_all(tx, [Start(started, claim.workflow or "greet", is_task, deadline)])
+        [entry] = core.entering.enter_all(tx, [Start(started, claim.workflow or "greet", is_task, deadline)])
         if not isinstance(entry, Entry):
             return entry
         routed = Routed(entry.task.workflow, "explicit workflow")
@@ -131,7 +132,7 @@ def unwind(core: VirtualCore, running: Running) -> Followed:
 def complete(core: VirtualCore, running: Running, name: str = "step:fetch", result: Any = None) -> None:
     """A step of the turn, on record."""
     payload = {"args": "", "key": None, "latency_ms": 1.0, "name": name, "result": result}
-    core.do(core.turns.record, event_of(running, name, canonical(payload)))
+    core.do(core.recording.record, event_of(running, name, canonical(payload)))
 
 
 def event_of(running: Running, memo: str | None, payload_json: str = "{}") -> NewEvent:

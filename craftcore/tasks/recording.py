@@ -1,0 +1,84 @@
+"""What a turn completes on its way: events of its record, each in a commit of its own or with what it brings about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from craftcore.clock import Clock
+from craftcore.errors import LeaseLost
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.memo_store import MemoStore, NewEvent, StreamRow
+from craftcore.tasks.model import (
+    NewQuestion,
+    NewTask,
+    Task,
+)
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.model import Claim, Emitted, NewTrigger
+from craftcore.triggers.service import TriggerService
+
+
+class Recording:
+    """Record for turns that run. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+        self._clock = clock
+        self._triggers = triggers
+        self._tasks = TaskStore()
+        self._memos = MemoStore()
+        self._records = ExecutionStore()
+        self._questions = QuestionStore()
+
+    def record_all(self, tx: Transaction, events: list[NewEvent]) -> list[int | Exception]:
+        """Append events to the records of running turns; an answer each: its number there. LeaseLost, and nothing
+        written, for a turn that does not hold its trigger any more."""
+        held = self._memos.held(tx, [(event.trigger_seq, event.lease_token) for event in events])
+        kept = [event for event in events if (event.trigger_seq, event.lease_token) in held]
+        last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in kept})))
+        numbered: list[tuple[int, NewEvent]] = []
+        answers: list[int | Exception] = []
+        for event in events:
+            if (event.trigger_seq, event.lease_token) not in held:
+                answers.append(LeaseLost(f"the turn of record {event.execution_seq} is over; nothing was written"))
+                continue
+            last[event.execution_seq] += 1
+            numbered.append((last[event.execution_seq], event))
+            answers.append(last[event.execution_seq])
+        self._memos.add_all(tx, numbered)
+        return answers
+
+    def record(self, tx: Transaction, event: NewEvent) -> int:
+        """`record_all` for one. Raises LeaseLost."""
+        [answer] = self.record_all(tx, [event])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def emit_recorded(
+        self, tx: Transaction, row: NewTrigger, event: Callable[[Emitted], NewEvent], child: NewTask | None
+    ) -> Emitted:
+        """Emit for a running turn, and record that it did: one commit. `child`: the task that the trigger creates.
+
+        Raises LeaseLost, or DuplicateTrigger when the spec asked for it.
+        """
+        [emitted] = self._triggers.emit_all(tx, [row])
+        if isinstance(emitted, Exception):
+            raise emitted
+        if child is not None and emitted.created:
+            self._tasks.create_all(tx, [child])
+        self.record(tx, event(emitted))
+        return emitted
+
+    def stream(self, tx: Transaction, task_id: str, limit: int) -> list[StreamRow]:
+        """The newest events of a task, oldest of them first."""
+        return self._memos.stream(tx, task_id, limit)
+
+    def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
+        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over, and not
+        while somebody is asked already."""
+        is_held = self._memos.held(tx, [(claim.seq, claim.lease_token)])
+        if is_held and not self._questions.has_open(tx, task.seq, asked.kind):
+            self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
