@@ -21,6 +21,7 @@ from craftcore.workflow import Workflow, parameters
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
     from craftcore.engine.router import Router
+    from craftcore.tasks.model import Question, Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -259,6 +260,14 @@ class App:
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again. Raises NotFound or StateRefused."""
         await self._running.retry_task(task_id)
+
+    async def task(self, task_id: str) -> Task | None:
+        """A task as it stands now; None when there is none: the first turn of what was just emitted has not begun."""
+        return await self._running.task(task_id)
+
+    async def questions(self, limit: int = 100) -> list[Question]:
+        """What waits for an answer, asked longest ago first."""
+        return await self._running.questions(limit)
 
     def running(self, path: str | Path, *, config: Config | None = None) -> AbstractAsyncContextManager[Engine]:
         """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.

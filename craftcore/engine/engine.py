@@ -33,6 +33,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.entering import Entering
+from craftcore.tasks.model import Question, Task
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.turns import TurnService
@@ -191,6 +192,14 @@ class Engine:
         """Let a FAILED task try its last turn again."""
         await self.writer.commit(self._tasks.retry, task_id)
         self._after_answer()
+
+    async def task(self, task_id: str) -> Task | None:
+        """A task as it stands now; None when there is none."""
+        return await self.writer.commit(self._tasks.find, task_id)
+
+    async def questions(self, limit: int) -> list[Question]:
+        """What waits for an answer, asked longest ago first."""
+        return await self.writer.commit(self._tasks.questions, limit)
 
     def _after_answer(self) -> None:
         reach(CutPoint.ANSWER_COMMITTED)

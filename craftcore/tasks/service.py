@@ -55,6 +55,14 @@ class TaskService:
         self._waits = WaitStore()
         self._questions = QuestionStore()
 
+    def find(self, tx: Reader, task_id: str) -> Task | None:
+        """The task with this id; None when there is none."""
+        return self._tasks.get(tx, task_id)
+
+    def questions(self, tx: Reader, limit: int) -> list[Question]:
+        """What waits for an answer, asked longest ago first."""
+        return self._questions.open_ones(tx, limit)
+
     def get(self, tx: Reader, task_id: str) -> Task:
         """The task with this id. Raises NotFound."""
         task = self._tasks.get(tx, task_id)

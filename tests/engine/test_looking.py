@@ -1,0 +1,50 @@
+"""A program that runs the engine can see how far its tasks are, and what they ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore import App, TaskContext
+from tests.engine.lab import lab
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_question_is_found_and_answered_without_knowing_its_id(tmp_path):
+    app = App()
+
+    @app.workflow("ask")
+    async def ask(ctx: TaskContext, question: str) -> str | None:
+        return await ctx.ask(question, ["yes", "no"])
+
+    async with lab(app, tmp_path) as it:
+        first = await app.emit("ask", {"question": "Now?"})
+        await it.until(lambda: len(it.rows("SELECT 1 FROM questions")) == 1)
+        second = await app.emit("ask", {"question": "Later?"})
+        await it.until(lambda: len(it.rows("SELECT 1 FROM questions")) == 2)
+
+        asked = await app.questions()
+        assert [(one.task_id, one.question, one.options) for one in asked] == [
+            (first.id, "Now?", ("yes", "no")),
+            (second.id, "Later?", ("yes", "no")),
+        ]
+        assert await app.questions(limit=1) == asked[:1]
+        await app.answer(asked[0].id, "yes", answered_by="ada")
+
+        assert [one.task_id for one in await app.questions()] == [second.id]
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")))
+        task = await app.task(first.id)
+        assert task is not None
+        assert (task.status, task.result_json) == ("DONE", '"yes"')
+
+
+async def test_there_is_no_task_before_its_first_turn_has_begun(tmp_path):
+    app = App()
+
+    @app.workflow("later")
+    async def later(ctx: TaskContext) -> None: ...
+
+    async with lab(app, tmp_path):
+        emitted = await app.emit("later", delay=3600)
+
+        assert await app.task(emitted.id) is None
