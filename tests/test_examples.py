@@ -1,0 +1,207 @@
+"""The examples do what their first lines say, run as a reader would; what they did is counted on the outside."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.lab import look
+from tests.processes import PATIENCE, craftcore, environment, until
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+KILLED = """
+import runpy, sys
+from craftcore.cutpoints import CutPoint, arm, kill_process
+point, at_pass, *sys.argv = sys.argv[1:]
+arm(CutPoint(point), kill_process, at_pass=int(at_pass))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs an example that gets a SIGKILL when it passes a cut point for the n-th time."""
+
+
+class Program:
+    """An example that runs. What it says is in a file, which outlives it."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def says(self, text: str) -> None:
+        """Wait until it has said it."""
+        until(lambda: text in self.said or self.process.poll() is not None, f"{text!r} in {self.said}")
+        assert text in self.said, self.said
+
+    def types(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def ends(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def succeeds(self) -> str:
+        """Its last line."""
+        assert self.ends() == 0, self.said
+        return self.said.splitlines()[-1]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def an_example(
+    folder: Path, name: str, *arguments: str, killed_at: tuple[str, int] | None = None, **env: str
+) -> Iterator[Program]:
+    """`python examples/NAME ARGUMENTS` in a folder; gone when the block is left."""
+    log = folder / f"{name}.{len(list(folder.glob(f'{name}.*')))}.log"
+    kill = () if killed_at is None else ("-c", KILLED, killed_at[0], str(killed_at[1]))
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, *kill, str(EXAMPLES / name), *arguments],
+            cwd=folder,
+            env=environment(no_proxy="*", **env),
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=out,
+            text=True,
+        )
+    with process:
+        try:
+            yield Program(process, log)
+        finally:
+            process.kill()
+
+
+def died(program: Program) -> bool:
+    return program.ends() == -signal.SIGKILL
+
+
+class StubModel:
+    """The stub, as its own process, and what it was asked."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        program.says("/v1\n")
+        self.url = program.said.splitlines()[0]
+
+    @property
+    def calls(self) -> dict[int, int]:
+        """How many messages -> how many calls had so many: a call that is repeated has as many as before."""
+        return dict(
+            Counter(int(size) for size in re.findall(r"^call \d+, of (\d+) messages", self._program.said, re.M))
+        )
+
+
+@pytest.fixture
+def stub(tmp_path):
+    with an_example(tmp_path, "stub_model.py", "0") as program:
+        yield StubModel(program)
+
+
+def test_the_agent_asks_before_it_buys_and_comes_to_an_answer(tmp_path, stub):
+    with an_example(tmp_path, "research_agent.py", MODEL_URL=stub.url) as agent:
+        agent.says("costs 250 ct, and 2 of 100 are spent. Do it? (yes or no)")
+        agent.types("no")
+        assert agent.succeeds().startswith("DONE after 4 turns")
+    assert "refused: too expensive" in agent.said
+    assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
+
+
+def test_an_agent_that_is_killed_again_and_again_pays_for_no_model_call_twice_that_is_on_record(tmp_path, stub):
+    def an_agent(killed_at: tuple[str, int] | None = None) -> contextlib.AbstractContextManager[Program]:
+        return an_example(tmp_path, "research_agent.py", killed_at=killed_at, MODEL_URL=stub.url)
+
+    with an_agent(("step.committed", 3)) as agent:  # after the model call of the second turn
+        assert died(agent)
+    assert stub.calls == {1: 1, 3: 1}
+    with an_agent() as agent:
+        agent.says("(yes or no)")
+        agent.kill()
+    assert "turn 2 (CRASH)" in agent.said
+    assert stub.calls == {1: 1, 3: 1, 5: 1}
+    with an_agent(("step.ran", 1)) as agent:  # it has bought, and nothing of that is on disk
+        agent.says("(yes or no)")
+        agent.types("yes")
+        assert died(agent)
+    bought = re.findall(r"^  buy .*", agent.said, re.M)
+    with an_agent(("step.ran", 2)) as agent:  # the last answer of the model has come, and is not on disk
+        assert died(agent)
+    bought += re.findall(r"^  buy .*", agent.said, re.M)
+    assert len(bought) == 2, "a crash between a step's end and its commit runs it again"
+    assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
+
+    with an_agent() as agent:
+        assert agent.succeeds().startswith("DONE after 4 turns")
+
+    assert "turn 4 (CRASH)" in agent.said
+    assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 2}, "only what was not on record is asked again"
+    with an_agent() as agent:
+        assert agent.succeeds().startswith("DONE after 4 turns")
+    assert sum(stub.calls.values()) == 5, "it has ended, and is not begun again"
+
+
+def test_a_purchase_is_approved_in_the_process_that_asks(tmp_path):
+    with an_example(tmp_path, "approval.py", "laptop", "1200", "approve") as program:
+        assert program.succeeds().startswith('DONE: "laptop is ordered as ')
+    [question] = look(tmp_path / "approvals.db", "SELECT * FROM questions")
+    assert (question["status"], question["answered_by"]) == ("ANSWERED", "approval.py")
+    [reminder] = look(tmp_path / "approvals.db", "SELECT * FROM waits WHERE event = 'answered'")
+    assert (reminder["resolved_by"], reminder["value_json"]) == ("signal", '"approve"')
+
+
+def test_a_purchase_is_approved_by_a_message_while_no_process_waits_for_it(tmp_path):
+    with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
+        program.says("To answer: inbox answer")
+        program.kill()
+    message = ("emit", "--source", "MESSAGE", "--session", "laptop", "--payload", '{"text": " Approve"}')
+    assert craftcore(tmp_path, "--db", "approvals.db", *message).code == 0
+
+    with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
+        assert program.succeeds().startswith('DONE: "laptop is ordered as ')
+
+    [question] = look(tmp_path / "approvals.db", "SELECT * FROM questions")
+    assert (question["answer"], question["answered_by"][:8]) == ("approve", "message ")
+
+
+def outside(folder: Path) -> list[str]:
+    """What the other side did, in order."""
+    return [line.split(":")[0] for line in (folder / "bookings.txt").read_text().splitlines()]
+
+
+def test_a_trip_is_booked(tmp_path):
+    with an_example(tmp_path, "saga.py", "Lisbon") as program:
+        assert program.succeeds().startswith("DONE: ")
+    assert outside(tmp_path) == ["booked flight", "booked hotel", "booked car"]
+
+
+def test_a_trip_that_cannot_be_booked_is_undone_in_reverse_whatever_is_killed(tmp_path):
+    kills = [
+        ("step.ran", 1),  # the flight is booked, and not on record
+        ("step.committed", 2),  # the hotel is on record, the workflow does not know
+        ("step.ran", 1),  # the hotel is cancelled, and not on record
+        ("step.committed", 1),  # on record now, the flight is still booked
+    ]
+    for killed_at in kills:
+        with an_example(tmp_path, "saga.py", "Reykjavik", killed_at=killed_at) as program:
+            assert died(program), program.said
+
+    with an_example(tmp_path, "saga.py", "Reykjavik") as program:
+        assert program.succeeds() == "FAILED: no car is left in Reykjavik"
+
+    assert outside(tmp_path) == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
+    [task] = look(tmp_path / "trips.db", "SELECT * FROM tasks")
+    assert (task["status"], task["error_code"], task["turn"]) == ("FAILED", "NOT_BOOKED", 2)
