@@ -1,4 +1,4 @@
-"""Emitting from any other process, synchronously: a script, a web handler, a cron job."""
+"""Emitting, and speaking to tasks, from any other process, synchronously: a script, a web handler, a cron job."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import OutcomeUnknown
-from craftcore.storage.ring import ring
+from craftcore.storage.ring import EVERYTHING, ring
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.declared import refuse_unknown
 from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
 
 
 class Producer:
-    """Emits into a database that a daemon runs, now or later. May be shared by threads.
+    """Writes into a database that a daemon runs, now or later. May be shared by threads.
 
         with Producer("agent.db") as producer:
             producer.emit("greet", {"name": "Ada"})
+            producer.signal(task_id, "approved", {"by": "Ada"})
 
     The file is made when it is missing. Raises a StorageError when it cannot be opened.
     """
@@ -92,6 +93,33 @@ class Producer:
         reach(CutPoint.EMIT_COMMITTED)
         ring(self._core.database.path)
         return answers
+
+    def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+        """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
+        otherwise it is kept until the task does.
+
+        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
+        """
+        with self._core.transaction() as tx:
+            waited = self._core.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
+        self._after_answer()
+        return waited
+
+    def answer(self, question_id: str, choice: str, *, note: str | None = None, answered_by: str) -> None:
+        """Answer a question, once. Raises NotFound; InvalidInput for what is no option; StateRefused: too late."""
+        with self._core.transaction() as tx:
+            self._core.tasks.answer(tx, question_id, choice, note=note, answered_by=answered_by)
+        self._after_answer()
+
+    def cancel_task(self, task_id: str) -> None:
+        """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
+        with self._core.transaction() as tx:
+            self._core.tasks.cancel(tx, task_id)
+        self._after_answer()
+
+    def _after_answer(self) -> None:
+        reach(CutPoint.ANSWER_COMMITTED)
+        ring(self._core.database.path, EVERYTHING)
 
     def close(self) -> None:
         """Close the database."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.given import whole_id
 from craftcore.cli.moments import clock_time
 from craftcore.cli.root import Noun
-from craftcore.cli.session import Session, whole_id
+from craftcore.cli.session import Session
 from craftcore.cli.trigger import print_triggers, say_done
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore

@@ -73,6 +73,14 @@ def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
+def json_or_text(text: str | None) -> Any:
+    """What a column of JSON says; a row that was damaged is shown as it is."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
 def _cell(value: object, *, last: bool) -> str:
     text = "-" if value is None or value == "" else escaped(str(value))
     limit = CELL_MAX * 2 if last else CELL_MAX

@@ -10,6 +10,7 @@ import click
 
 from craftcore.cli import schedule_hands, schedule_views
 from craftcore.cli.confirm import confirm
+from craftcore.cli.given import refuse_bad_reason
 from craftcore.cli.root import Noun
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_options import COMMAND, WithCommand, command_payload, read_options, schedule_options
@@ -17,7 +18,6 @@ from craftcore.cli.schedule_preview import preview
 from craftcore.cli.schedule_status import what_holds_them
 from craftcore.cli.schedule_text import command_line, document, understood, what_comes
 from craftcore.cli.session import Session
-from craftcore.errors import InvalidInput
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
@@ -30,8 +30,6 @@ UNSET = {
     if field.name not in ("id", "when", "workflow", "payload")
 }
 """The options that can be taken away, each with its field: what is left is the field's default."""
-
-REASON_MAX = 500
 
 
 @click.group(cls=Noun)
@@ -157,7 +155,7 @@ def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """Let nothing of it fire until it is resumed."""
-    _refuse_bad_reason(reason)
+    refuse_bad_reason(reason)
     core = session.core()
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
@@ -171,11 +169,6 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
         session.out.line(f"{after.id} is paused; nothing of it fires until: craftcore schedule resume {after.id}")
         if live is not None:
             session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
-
-
-def _refuse_bad_reason(reason: str) -> None:
-    if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
-        raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
 
 
 @schedule.command("resume")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.cli.given import the_one
 from craftcore.errors import NotFound
 from craftcore.schedules.acceptance import ID
 from craftcore.schedules.model import Schedule
@@ -27,15 +28,10 @@ def whole_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> s
     found = []
     if ID.fullmatch(given):
         found = reader.all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
-    if not found:
-        raise NotFound(f"no schedule has the id {given!r:.80}; see: craftcore schedule list")
-    first = found[0]
-    if first["id"] == given and first["removed"] and not removed:
+    if found and found[0]["id"] == given and found[0]["removed"] and not removed:
         raise NotFound(f"schedule {given} was removed; see: craftcore schedule history {given}")
-    if len(found) > 1 and first["id"] != given:
-        raise NotFound(f"{given} begins several ids, {first['id']} and {found[1]['id']} among them; give more of it")
-    whole: str = first["id"]
-    return whole
+    nobody = f"no schedule has the id {given!r:.80}; see: craftcore schedule list"
+    return the_one([row["id"] for row in found], given, nobody)
 
 
 def the_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:

@@ -7,9 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.schedule_options import COMMAND
-from craftcore.cli.trigger import json_or_text
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.preview import local

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from craftcore.cli.output import Output
 from craftcore.config import Config
-from craftcore.errors import NotFound
-from craftcore.triggers.store import TriggerStore
 
 if TYPE_CHECKING:
     from craftcore.core import Core
-    from craftcore.storage.transaction import Reader, Transaction
+    from craftcore.storage.transaction import Transaction
 
 DATABASE = "craftcore.db"
 
@@ -76,13 +74,3 @@ def state_directory(environ: Mapping[str, str]) -> Path:
         return Path(given.split(":")[0])
     home = environ.get("XDG_STATE_HOME")
     return (Path(home) if home and home.startswith("/") else Path.home() / ".local" / "state") / "craftcore"
-
-
-def whole_id(reader: Reader, given: str) -> str:
-    """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound."""
-    found = TriggerStore().ids_like(reader, given) if given else []
-    if not found:
-        raise NotFound(f"no trigger has the id {given!r:.80}")
-    if len(found) > 1 and found[0] != given:
-        raise NotFound(f"{given} begins several ids, {found[0]} and {found[1]} among them; give more of it")
-    return found[0]

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.given import allowed, whole_id
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.output import Output, json_or_text, with_iso
 from craftcore.cli.root import Noun
-from craftcore.cli.session import Session, whole_id
+from craftcore.cli.session import Session
 from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
-from craftcore.errors import FilterInvalid
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
@@ -50,8 +50,8 @@ def list_(
 ) -> None:
     """The newest triggers, newest first."""
     chosen = {
-        "status": _allowed("status", status, list(TriggerStatus)),
-        "source": _allowed("source", source, list(TriggerSource)),
+        "status": allowed("status", status, list(TriggerStatus)),
+        "source": allowed("source", source, list(TriggerSource)),
     }
     with session.core().reading() as reader:
         found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
@@ -197,19 +197,3 @@ def _readable(name: str, told: dict[str, Any], value: Any) -> object:
     if f"{name}_iso" in told:
         return None if value is None else clock_time(value)
     return json.dumps(value) if isinstance(value, dict) else value
-
-
-def json_or_text(text: str | None) -> Any:
-    """What a column of JSON says; a row that was damaged is shown as it is."""
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
-
-
-def _allowed(field: str, value: str | None, allowed: list[str]) -> str | None:
-    if value is None:
-        return None
-    if value.upper() not in allowed:
-        raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(allowed)}")
-    return value.upper()

@@ -1,15 +1,14 @@
 """What a trigger waits for: every reason that holds now, each with the query that proves it.
 
-The queries are run as they are printed, so that nobody has to believe us: paste one into any SQLite shell.
+What a task waits for is told in `why_task.py`.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.proof import Reason, shown
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
@@ -28,15 +27,6 @@ AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
   FROM triggers WHERE status = 'CLAIMED'"""
 EPOCH = "SELECT max(epoch) FROM epochs"
 HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """One thing a trigger waits for. `code` is for programs, `text` for people, `query` proves it."""
-
-    code: str
-    text: str
-    query: str
 
 
 def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
@@ -150,12 +140,3 @@ def _its_turn(reader: Reader, trigger: Trigger, now: float) -> Reason:
         f"({busy.get('running')} running, {busy.get('claimed')} claimed before it)"
     )
     return Reason(code="its turn", text=text, query=shown(AT_WORK))
-
-
-def shown(sql: str, **given: Any) -> str:
-    """The query with its values in it, for a person to paste. What is run is given its values as parameters."""
-    return " ".join(re.sub(r":([a-z]+)", lambda match: _literal(given[match[1]]), sql).split())
-
-
-def _literal(value: object) -> str:
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else "NULL" if value is None else repr(value)

@@ -1,0 +1,89 @@
+"""What a person means by what they typed: an id that may be shortened, a filter, a text that is to be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from craftcore.cli.kinship import task_of
+from craftcore.errors import FilterInvalid, InvalidInput, NotFound
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question, Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.acceptance import is_name
+from craftcore.triggers.store import TriggerStore
+
+REASON_MAX = 500
+
+
+def the_one(found: Sequence[str], given: str, nobody: str) -> str:
+    """The id that `given` is, or begins, out of the first ids that begin with it, as long as that is unambiguous.
+
+    Raises NotFound, with the text `nobody` where there is none.
+    """
+    if not found:
+        raise NotFound(nobody)
+    if len(found) > 1 and found[0] != given:
+        raise NotFound(f"{given} begins several ids, {found[0]} and {found[1]} among them; give more of it")
+    return found[0]
+
+
+def whole_id(reader: Reader, given: str) -> str:
+    """The id of the trigger that is meant. Raises NotFound."""
+    found = _like(TriggerStore().ids_like, reader, given)
+    return the_one(found, given, f"no trigger has the id {given!r:.80}")
+
+
+def the_task(reader: Reader, given: str) -> Task:
+    """The task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
+    store = TaskStore()
+    found = _like(store.ids_like, reader, given)
+    task = store.get(reader, the_one(found, given, "" if found else _no_task(reader, given)))
+    assert task is not None, given
+    return task
+
+
+def the_question(reader: Reader, given: str) -> Question:
+    """The question that is meant, be it open or not. Raises NotFound."""
+    store = QuestionStore()
+    found = _like(store.ids_like, reader, given)
+    whole = the_one(found, given, f"no question has the id {given!r:.80}; see: craftcore inbox list")
+    question = store.get(reader, whole)
+    assert question is not None, given
+    return question
+
+
+def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
+    """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
+    if value is None:
+        return None
+    if value.upper() not in those:
+        raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(those)}")
+    return value.upper()
+
+
+def refuse_bad_reason(reason: str) -> None:
+    """Raise InvalidInput for what nobody could read, or store."""
+    if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
+        raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
+
+
+def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
+    """The first ids that begin with it; none for what begins no id."""
+    return ids_like(reader, given) if is_name(given) else []
+
+
+def _no_task(reader: Reader, given: str) -> str:
+    """Why there is no such task, and what there is instead."""
+    store = TriggerStore()
+    found = _like(store.ids_like, reader, given)
+    trigger = store.get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
+    if trigger is None:
+        return f"no task has the id {given!r:.80}; see: craftcore task list"
+    if (task := task_of(reader, trigger)) is not None:
+        return f"{trigger.id} is a trigger of task {task.id}; see: craftcore task show {task.id}"
+    if trigger.starts:
+        why = f"its workflow {trigger.workflow} takes no ctx" if trigger.workflow else "no workflow with ctx took it"
+    else:
+        why = f"it is {trigger.status} and has never been started"
+    return f"trigger {trigger.id} is no task: {why}. See: craftcore trigger show {trigger.id}"

@@ -1,0 +1,60 @@
+"""Which task a trigger belongs to, and which trigger comes after it."""
+
+from __future__ import annotations
+
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.model import Trigger
+from craftcore.triggers.sources import turn_key, wake_key
+
+DELIVERED_TO = """
+SELECT events.payload_json ->> 'task'
+  FROM executions
+  JOIN events ON events.execution_seq = executions.seq
+ WHERE executions.id >= :low
+   AND executions.id < :high
+   AND events.type = 'DELIVERED'
+"""
+TURN = "SELECT max(turn) FROM executions WHERE id >= :low AND id < :high"
+WAIT = """
+SELECT id
+  FROM waits
+ WHERE task_seq = :task
+   AND turn = :turn
+   AND (:name IS NULL OR name = :name)
+ ORDER BY seq
+ LIMIT 1
+"""
+SUSPENDED, LATER = "suspended: ", "continues later"
+"""How a trigger is settled whose turn waits, and the wait that begins the next turn."""
+
+
+def task_of(reader: Reader, trigger: Trigger) -> Task | None:
+    """The task that a trigger created, advances, or was delivered to; None when it has to do with none."""
+    store = TaskStore()
+    if trigger.reason == "delivered":
+        task_id = reader.value(DELIVERED_TO, **_records(trigger))
+        return None if task_id is None else store.get(reader, task_id)
+    own = store.get(reader, trigger.id)
+    return own if own is not None or trigger.task_id is None else store.get(reader, trigger.task_id)
+
+
+def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
+    """The dedup key of the trigger that goes on with the task after this one; None when no turn follows it."""
+    turn = reader.value(TURN, **_records(trigger))
+    if turn is None or trigger.reason is None:
+        return None
+    if trigger.reason == "continued":
+        return turn_key(task.id, turn + 1)
+    if not trigger.reason.startswith(SUSPENDED):
+        return None
+    name = trigger.reason.removeprefix(SUSPENDED)
+    begun = {"turn": turn + 1, "name": None} if name == LATER else {"turn": turn, "name": name}
+    wait_id = reader.value(WAIT, task=task.seq, **begun)
+    return None if wait_id is None else wake_key(wait_id)
+
+
+def _records(trigger: Trigger) -> dict[str, str]:
+    """The span of the ids of its records."""
+    return {"low": f"exec-{trigger.id}.", "high": f"exec-{trigger.id}/"}
