@@ -6,10 +6,9 @@ import click
 
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.given import whole_id
-from craftcore.cli.moments import clock_time
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
-from craftcore.cli.trigger import print_triggers, say_done
+from craftcore.cli.trigger_text import pending_again, print_triggers, say_done, tasks_of
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
 
@@ -28,7 +27,8 @@ def list_(session: Session, /, limit: int) -> None:
     """The dead letters, last buried first."""
     with session.core().reading() as reader:
         found = TriggerStore().dead(reader, limit)
-    print_triggers(session.out, found)
+        tasks = tasks_of(reader, found)
+    print_triggers(session.out, found, tasks)
 
 
 @dead.command("requeue")
@@ -42,7 +42,8 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     core = session.core()
     with session.changing(core) as tx:
         done = [core.triggers.requeue(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
-    say_done(session, done, lambda row: f"is pending again, due {clock_time(row.due_at)}")
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: pending_again(row, tasks))
 
 
 @dead.command("discard")

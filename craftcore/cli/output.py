@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,6 +41,15 @@ class Output:
         if not self.as_json:
             print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
 
+    def quote(self, text: str) -> None:
+        """Somebody's words, as many lines as they have, each behind a bar: none of them can pass for ours."""
+        for line in text.splitlines() or [""]:
+            print(f"  | {escaped(line)}", flush=True)
+
+    def command(self, *words: str) -> None:
+        """A command to paste into a shell, word by word as it is meant."""
+        print(f"  {' '.join(map(_shell_word, words))}", flush=True)
+
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Aligned columns; a cell that is too long is cut, the last column as little as possible."""
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
@@ -71,6 +81,13 @@ def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
         if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
             told[f"{name}_iso"] = iso(value)
     return told
+
+
+def _shell_word(word: str) -> str:
+    """Quoted where a shell would take it for something else; bash reads what does not print in `$'…'`."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + escaped(word).replace("'", "\\'") + "'"
 
 
 def json_or_text(text: str | None) -> Any:

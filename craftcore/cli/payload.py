@@ -14,9 +14,22 @@ READ_MAX_BYTES = 64 << 20
 
 def read_payload(given: str) -> dict[str, Any]:
     """The object. Raises InvalidInput for what is not one JSON object, has a key twice, or a number JSON has not."""
+    payload, where = _read(given)
+    if not isinstance(payload, dict):
+        raise InvalidInput(f"{where} must be a JSON object such as {{}}, not {type(payload).__name__}")
+    return payload
+
+
+def read_json(given: str) -> Any:
+    """Any value. Raises InvalidInput for what is not JSON, has a key twice in an object, or a number JSON has not."""
+    return _read(given)[0]
+
+
+def _read(given: str) -> tuple[Any, str]:
+    """The value, and where it stood."""
     text, where = _text(given)
     try:
-        payload = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number), where
     except InvalidInput:
         raise
     except json.JSONDecodeError as error:
@@ -25,9 +38,6 @@ def read_payload(given: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidInput(f"{where} is not JSON: {reason}") from None
-    if not isinstance(payload, dict):
-        raise InvalidInput(f"{where} must be a JSON object such as {{}}, not {type(payload).__name__}")
-    return payload
 
 
 def _text(given: str) -> tuple[str, str]:

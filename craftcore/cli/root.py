@@ -17,6 +17,8 @@ COMMANDS = {
     "emit": "emit:emit",
     "trigger": "trigger:trigger",
     "dead": "dead:dead",
+    "task": "task:task",
+    "inbox": "inbox:inbox",
     "schedule": "schedule:schedule",
     "db": "db:db",
     "demo": "demo:demo",

@@ -67,6 +67,13 @@ class Session:
             core.close()
         ring(core.database.path, EVERYTHING)
 
+    def say_without_daemon(self, core: Core) -> None:
+        """Say what is in the way of what was just asked for, where nobody is there to do it."""
+        from craftcore.daemon.lock import read_note
+
+        if not read_note(core.database.path)[1]:
+            self.out.line("no daemon runs; it goes on with the next one: craftcore run", style="warn")
+
 
 def state_directory(environ: Mapping[str, str]) -> Path:
     """Where a database lives when nobody says: systemd's $STATE_DIRECTORY (the first), else the user's own."""

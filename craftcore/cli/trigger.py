@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -12,19 +10,27 @@ import click
 
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.given import allowed, whole_id
+from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
+from craftcore.cli.trigger_text import (
+    cancelled,
+    pending_again,
+    print_triggers,
+    say_done,
+    task_is,
+    tasks_of,
+    told_task_of,
+    told_trigger,
+)
 from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
-
-COLUMNS = ("id", "created", "workflow", "source", "status", "due", "attempts", "reason")
-ONE_LINE_EACH = 50
 
 
 @click.group(cls=Noun)
@@ -55,7 +61,8 @@ def list_(
     }
     with session.core().reading() as reader:
         found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
-    print_triggers(session.out, found)
+        tasks = tasks_of(reader, found)
+    print_triggers(session.out, found, tasks)
 
 
 @trigger.command("show")
@@ -65,12 +72,15 @@ def show(session: Session, /, trigger_id: str) -> None:
     """Everything about one trigger: its row, its attempts, and what happened in each."""
     with session.core().reading() as reader:
         row = _get(reader, trigger_id)
+        task = task_of(reader, row)
         records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
     told = told_trigger(row)
     if session.json:
-        session.out.document({**told, "executions": records})
+        session.out.document({**told, "task": told_task_of(task), "executions": records})
         return
     out = session.out
+    if task is not None:
+        out.line(f"{task_is(row, task)}. See: craftcore task show {task.id}", style="bold")
     out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""
@@ -91,12 +101,15 @@ def why(session: Session, /, trigger_id: str) -> None:
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         row = _get(reader, trigger_id)
+        task = task_of(reader, row)
         weight = core.config.triggers.priority_weight
         found = reasons(reader, row, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
     if session.json:
-        session.out.document({"id": row.id, "status": row.status.value, "reasons": [asdict(one) for one in found]})
+        told = {"id": row.id, "status": row.status.value, "task": told_task_of(task)}
+        session.out.document({**told, "reasons": [asdict(one) for one in found]})
         return
-    session.out.line(f"{row.id} is {row.status.value}", style="bold")
+    of_task = "" if task is None else f"; {task_is(row, task)}"
+    session.out.line(f"{row.id} is {row.status.value}{of_task}", style="bold")
     for one in found:
         session.out.line(f"  {one.text}")
         session.out.line(f"    {one.query};", style="dim")
@@ -116,7 +129,8 @@ def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everyt
     with session.changing(core) as tx:
         chosen = TriggerStore().live_ids(tx) if everything else [whole_id(tx, given) for given in ids]
         done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
-    say_done(session, done, lambda row: "has started; asked to cancel" if row.is_started else "cancelled")
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: cancelled(row, tasks))
 
 
 @trigger.command("requeue")
@@ -127,50 +141,8 @@ def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
     core = session.core()
     with session.changing(core) as tx:
         done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]
-    say_done(session, done, lambda row: f"is pending again, due {clock_time(row.due_at)}")
-
-
-def print_triggers(out: Output, found: list[Trigger]) -> None:
-    """As a table, or as an array."""
-    if out.as_json:
-        out.document([told_trigger(row) for row in found])
-        return
-    cells = [
-        (
-            row.id,
-            clock_time(row.created_at),
-            row.workflow,
-            row.source,
-            row.status,
-            clock_time(row.due_at),
-            row.attempts,
-            row.error_message or row.reason,
-        )
-        for row in found
-    ]
-    out.table(COLUMNS, cells)
-
-
-def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
-    """What was changed: a line each, a line for many, or an array."""
-    if session.json:
-        session.out.document([told_trigger(row) for row in done])
-        return
-    if len(done) > ONE_LINE_EACH:
-        for text, count in Counter(words(row) for row in done).items():
-            session.out.line(f"{count:,} triggers: each {text}")
-        return
-    for row in done:
-        session.out.line(f"{row.id} {words(row)}")
-    if not done:
-        session.out.line("nothing to do")
-
-
-def told_trigger(row: Trigger) -> dict[str, Any]:
-    """The row as its JSON document: the payload as an object, moments also in ISO."""
-    told = asdict(row)
-    told["payload"] = json_or_text(told.pop("payload_json"))
-    return with_iso(told)
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: pending_again(row, tasks))
 
 
 def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
+from craftcore.cli.why_task import asked_about, is_now, waits, went_on
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
+from craftcore.triggers.store import TriggerStore
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
 HELD = "SELECT value FROM facts WHERE name = 'held'"
@@ -31,12 +35,24 @@ HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
     """What holds, the most telling first; never empty."""
+    task = task_of(reader, trigger)
     if trigger.status.is_settled:
-        return [_settled(trigger)]
+        return [_settled(trigger), *(went_on(reader, trigger, task, now) if task is not None else [])]
     if trigger.status is TriggerStatus.CLAIMED:
-        return _claimed(reader, trigger, now, daemon_runs=daemon_runs)
-    found = _pending(reader, trigger, now, daemon_runs=daemon_runs, weight=priority_weight)
+        found = _claimed(reader, trigger, now, daemon_runs=daemon_runs)
+        return [*found, *(asked_about(reader, task, now) if task is not None else [])]
+    found = _pending(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)
     return found or [_its_turn(reader, trigger, now)]
+
+
+def task_reasons(reader: Reader, task: Task, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
+    """What a task waits for, be it by its trigger or without one; how it ended. Never empty."""
+    if task.status.is_live and task.trigger_id is not None:
+        trigger = TriggerStore().get(reader, task.trigger_id)
+        if trigger is not None and not trigger.status.is_settled:
+            return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=priority_weight)
+    found = waits(reader, task, now) or [is_now(task)]
+    return [*found, _no_daemon()] if task.status.is_live and not daemon_runs else found
 
 
 def _settled(trigger: Trigger) -> Reason:
@@ -72,10 +88,13 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool)
     return found
 
 
-def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, weight: float) -> list[Reason]:
+def _pending(
+    reader: Reader, trigger: Trigger, task: Task | None, now: float, *, daemon_runs: bool, weight: float
+) -> list[Reason]:
     found = []
     if trigger.due_at > now:
-        found.append(_not_due(trigger, now))
+        is_timer = task is not None and task.trigger_id == trigger.id
+        found += (waits(reader, task, now) if task is not None and is_timer else []) or [_not_due(trigger, now)]
     if (held := reader.value(HELD)) is not None:
         found.append(
             Reason(
@@ -86,8 +105,7 @@ def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
         text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: craftcore release"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
     if not daemon_runs:
-        text = "no daemon runs on this database. Start one: craftcore run"
-        found.append(Reason(code="no daemon", text=text, query=shown(EPOCH)))
+        found.append(_no_daemon())
     if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
         found.append(busy)
     declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
@@ -96,6 +114,11 @@ def _pending(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
         query = shown(DECLARED, workflow=trigger.workflow)
         found.append(Reason(code="unknown workflow", text=text, query=query))
     return found
+
+
+def _no_daemon() -> Reason:
+    text = "no daemon runs on this database. Start one: craftcore run"
+    return Reason(code="no daemon", text=text, query=shown(EPOCH))
 
 
 def _not_due(trigger: Trigger, now: float) -> Reason:

@@ -160,6 +160,28 @@ class ExecutionStore:
             trigger_id=trigger_id,
         )
 
+    def of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
+        """The headers of the newest records of a task, newest first."""
+        return tx.all(
+            """
+            SELECT id, trigger_id, turn, attempt, status, error_code, created_at, ended_at, latency_ms
+              FROM executions
+             WHERE task_id = :task_id
+               AND task_id IS NOT NULL
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            task_id=task_id,
+            limit=limit,
+        )
+
+    def count_of_task(self, tx: Reader, task_id: str) -> int:
+        """How many records a task has: one for each time that one of its turns was entered."""
+        count: int = tx.value(
+            "SELECT count(*) FROM executions WHERE task_id = :task_id AND task_id IS NOT NULL", task_id=task_id
+        )
+        return count
+
     def events(self, tx: Reader, execution_seq: int) -> list[Row]:
         """The stream of one record."""
         return tx.all(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from craftcore.canonical import canonical
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.transaction import Reader, Row, Transaction
 
 
 class Mail(NamedTuple):
@@ -102,3 +102,18 @@ class MailStore:
             limit=limit,
         )
         return count
+
+    def unread_mails(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
+        """What nobody has read, oldest first, as people are told."""
+        return tx.all(
+            """
+            SELECT event, payload_json, trigger_id, sent_by, created_at
+              FROM mailbox
+             WHERE task_seq = :seq
+               AND status = 'UNREAD'
+             ORDER BY seq
+             LIMIT :limit
+            """,
+            seq=task_seq,
+            limit=limit,
+        )

@@ -231,6 +231,16 @@ class TaskStore:
         )
         return [task_of(row) for row in rows]
 
+    def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
+        """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""
+        rows = tx.all(
+            "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
+            seq=task.seq,
+            id=task.id,
+            limit=limit,
+        )
+        return [task_of(row) for row in rows]
+
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.all(

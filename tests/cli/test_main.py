@@ -11,7 +11,10 @@ from importlib.metadata import version
 import pytest
 
 from craftcore.cli.root import COMMANDS, root
+from craftcore.tasks.model import NewTask
+from craftcore.tasks.store import TaskStore
 from tests.processes import PATIENCE, a_program, craftcore, environment
+from tests.virtual import VirtualClock, VirtualCore
 
 HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.engine.engine", "craftcore.app"}
 
@@ -22,6 +25,7 @@ HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.
         *(["status"], ["trigger", "list"], ["trigger", "show", "0"], ["trigger", "why", "0"], ["dead", "list"]),
         *(["db", "stats"], ["emit", "greet"], ["trigger", "cancel", "--all", "--yes"], ["--help"]),
         *(["schedule", "list"], ["schedule", "show", "s"], ["schedule", "preview", "--expr", "@daily"]),
+        *(["task", "list"], ["task", "show", "t"], ["task", "events", "t"], ["task", "cancel", "t"], ["inbox", "list"]),
         *(["schedule", "add", "t", "@daily", "--", "true"], ["schedule", "run-now", "s"]),
     ],
     ids=" ".join,
@@ -29,6 +33,9 @@ HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.
 def test_a_command_that_runs_nothing_starts_light(cli, tmp_path, arguments):
     cli("emit", "greet")
     cli("schedule", "add", "s", "@daily", "--workflow", "greet")
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    core.do(TaskStore().create_all, [NewTask("t", "greet", None, None, None, "t", None, None)])
+    core.close()
     program = (
         "import json, sys\n"
         "from craftcore.cli.main import main\n"

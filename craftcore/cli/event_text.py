@@ -1,0 +1,86 @@
+"""The facts of an event of a task's stream, in one line. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from craftcore.cli.moments import clock_time, span
+from craftcore.executions.model import EventType
+
+
+def event_text(type_: str, facts: Any) -> str:
+    """`weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
+    try:
+        return _text(EventType(type_), facts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _json(facts)
+
+
+def _text(type_: EventType, facts: dict[str, Any]) -> str:
+    match type_:
+        case EventType.INTENT_RECEIVED:
+            return facts["intent"] or "no workflow named"
+        case EventType.AGENT_ATTEMPT_START:
+            return f"{facts['agent']}, attempt {facts['attempt_num']}"
+        case EventType.AGENT_ATTEMPT_END:
+            return f"{facts['agent']}: {facts.get('error_code') or facts['status']}{_after(facts)}"
+        case EventType.ROUTER_DECISION:
+            return f"{facts['agent']}: {facts['reason']}"
+        case EventType.FINAL_RESPONSE:
+            return str(facts.get("error_code") or facts["status"])
+        case EventType.FALLBACK_TRIGGERED:
+            return f"{facts['from_agent']} -> {facts['to_agent']}"
+        case EventType.OVERDUE:
+            return f"due {clock_time(facts['due_at'])}, {span(facts['overdue_seconds'])} late"
+        case EventType.CANCEL_REQUESTED | EventType.TURN_CONTINUED:
+            return ""
+        case EventType.ATTEMPT_RELEASED:
+            return str(facts["reason"])
+        case EventType.TURN_ENTERED:
+            return _entered(facts)
+        case EventType.TURN_SUSPENDED:
+            return _suspended(facts)
+        case EventType.STEP_COMPLETED:
+            return f"{_name(facts)} -> {_json(facts['result'])}{_after(facts)}"
+        case EventType.STEP_FAILED:
+            again = f"; again after {span(facts['retry_in'])}"
+            return f"{_name(facts)}, attempt {facts['attempt']}: {facts['error']}{again}"
+        case EventType.NOTE:
+            return f"{_name(facts)}: {_json(facts['data'])}"
+        case EventType.EMITTED | EventType.CHILD_STARTED:
+            there = "" if facts["created"] else ", which was there already"
+            return f"{facts['workflow'] or 'no workflow named'}: {facts['id']}{there}"
+        case EventType.DELIVERED:
+            return f"to task {facts['task']}"
+
+
+def _entered(facts: dict[str, Any]) -> str:
+    done = f"; {facts['completed']} completed before" if facts["completed"] else ""
+    brought = f": {facts['wait']} -> {_json(facts['value'])} by {facts['resolved_by']}" if "wait" in facts else ""
+    return f"{facts['resume']}{brought}{done}"
+
+
+def _suspended(facts: dict[str, Any]) -> str:
+    until = "" if facts["due_at"] is None else f" until {clock_time(facts['due_at'])}"
+    match facts["kind"]:
+        case "event":
+            what = f" for the event {facts['event']}"
+        case "question":
+            what = f" for an answer to {_json(facts['question'])}"
+        case _:
+            what = ""  # the name of the wait says it
+    return f"{facts['wait']}{what}{until}"
+
+
+def _name(facts: dict[str, Any]) -> str:
+    """`weather`, and with its key `weather/rome`."""
+    return str(facts["name"]) if facts["key"] is None else f"{facts['name']}/{facts['key']}"
+
+
+def _after(facts: dict[str, Any]) -> str:
+    return f" after {span(facts['latency_ms'] / 1000)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

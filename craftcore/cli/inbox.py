@@ -1,0 +1,90 @@
+"""`craftcore inbox`: what people are asked, and their answers."""
+
+from __future__ import annotations
+
+import click
+
+from craftcore.cli.caller import caller
+from craftcore.cli.given import the_question
+from craftcore.cli.moments import from_now
+from craftcore.cli.output import Output
+from craftcore.cli.question_text import SAID_MAX, told_question, until_answered
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.daemon.log_lines import shortened
+from craftcore.tasks.model import Question, QuestionKind, Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+
+OPTIONS_SHOWN = 10
+"""So many options have a command each, if all of them are short."""
+
+
+@click.group(cls=Noun)
+def inbox() -> None:
+    """What tasks ask people: list, answer."""
+
+
+@inbox.command("list")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, limit: int) -> None:
+    """The open questions, the oldest first: until when each waits, and how to answer it."""
+    core = session.core()
+    now = core.clock.now()
+    with core.reading() as reader:
+        questions = QuestionStore().open_ones(reader, limit + 1)
+        found = [(question, TaskStore().by_seq(reader, question.task_seq)) for question in questions]
+    if len(found) > limit:
+        session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
+        found = found[:limit]
+    if session.json:
+        session.out.document([told_question(question) for question, _ in found])
+        return
+    for number, (question, task) in enumerate(found):
+        if number:
+            session.out.line()
+        _print(session, question, task, now)
+    if not found:
+        session.out.line("nobody is asked anything")
+
+
+@inbox.command("answer")
+@click.argument("question_id", metavar="ID")
+@click.argument("choice", metavar="CHOICE")
+@click.option("--note", metavar="TEXT", help="Why; it stands beside the answer.")
+@click.pass_obj
+def answer(session: Session, /, question_id: str, choice: str, note: str | None) -> None:
+    """Answer a question, once: with one of its options, or any text where it has none.
+
+    Who answered stands in the row. Exit 1 when somebody did before, or its time is over.
+    """
+    core = session.core()
+    with session.changing(core) as tx:
+        whole = the_question(tx, question_id).id
+        answered = core.tasks.answer(tx, whole, choice, note=note, answered_by=caller())
+        task = core.tasks.get(tx, answered.task_id)
+    if session.json:
+        session.out.document(told_question(answered))
+        return
+    becomes = "goes on" if task.status.is_live else f"is {task.status}"
+    session.out.line(f'answered with "{shortened(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
+    if task.status.is_live:
+        session.say_without_daemon(core)
+
+
+def _print(session: Session, question: Question, task: Task, now: float) -> None:
+    out: Output = session.out
+    asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
+    out.line(f"{asks} {task.id} of {task.workflow} asked {from_now(question.created_at, now)}:", style="bold")
+    out.quote(question.question)
+    out.line(f"  {until_answered(question, task, now)}. To answer:")
+    options = question.options or ("TEXT",)
+    if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
+        for option in options:
+            out.quote(option)
+        options = ("CHOICE",)
+    where = ("--db", session.db) if session.db is not None else ()
+    for option in options:
+        escape = ("--",) if option.startswith("-") else ()
+        out.command("craftcore", *where, "inbox", "answer", question.id, *escape, option)

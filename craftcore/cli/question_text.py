@@ -1,0 +1,50 @@
+"""A question as it is told: what is asked, until when, what holds then, and how to answer it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.moments import clock_time, from_now
+from craftcore.cli.output import json_or_text, with_iso
+from craftcore.daemon.log_lines import shortened
+from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
+
+SAID_MAX = 200
+DOCUMENT = (
+    *("id", "task_id", "workflow", "kind", "question", "options", "default", "by_message", "status", "answer", "note"),
+    *("answered_by", "created_at", "expires_at", "closed_at"),
+)
+"""The keys of a question's JSON document, in this order; moments also as ISO."""
+
+
+def told_question(question: Question) -> dict[str, Any]:
+    """The row for programs."""
+    default = json_or_text(question.default_json)
+    return with_iso({name: default if name == "default" else getattr(question, name) for name in DOCUMENT})
+
+
+def said(question: Question) -> str:
+    """`question 0192… "Send it?"`, cut to what fits into a sentence."""
+    return f'question {question.id} "{shortened(question.question, SAID_MAX)}"'
+
+
+def until_answered(question: Question, task: Task, now: float) -> str:
+    """`until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
+    if question.kind is QuestionKind.STALLED:
+        return "its turn runs on meanwhile"
+    end, deadline = question.expires_at, task.deadline_at
+    if deadline is not None and (end is None or deadline < end):
+        return f"until the task's deadline at {clock_time(deadline)}, {from_now(deadline, now)}; then the task fails"
+    if end is not None:
+        default = json_or_text(question.default_json)
+        instead = "without one" if default is None else f'with "{shortened(str(default), SAID_MAX)}"'
+        return f"until {clock_time(end)}, {from_now(end, now)}; not answered by then, it goes on {instead}"
+    return "for as long as it takes"
+
+
+def how_to_answer(question: Question) -> str:
+    """The command, and what it takes; how it was closed when it is not open."""
+    if question.status is not QuestionStatus.OPEN:
+        return f"It is {question.status}."
+    choices = "any text" if question.options is None else shortened(", ".join(question.options), SAID_MAX)
+    return f"To answer: craftcore inbox answer {question.id} CHOICE ({choices})"

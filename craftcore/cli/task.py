@@ -1,0 +1,176 @@
+"""`craftcore task`: which there are, how far each has come, and what it did."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from craftcore.cli import task_hands
+from craftcore.cli.event_text import event_text
+from craftcore.cli.given import allowed, the_task
+from craftcore.cli.moments import clock_time, span
+from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.cli.question_text import told_question
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.cli.task_text import LIST_COLUMNS, cells, told_event, told_mail, told_task, told_wait
+from craftcore.cli.why import task_reasons
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.log_lines import shortened
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.memo_store import MemoStore
+from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.tasks.waiting import MAILBOX_MAX
+
+EVENT_COLUMNS = ("time", "turn", "type", "what")
+QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
+MAIL_COLUMNS = ("unread mail", "event", "message", "from", "payload")
+ATTEMPT_COLUMNS = ("turn", "attempt", "began", "status", "took", "error", "record")
+CHILD_COLUMNS = ("child", "workflow", "status", "reason")
+ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN = 10, 20, 20, 100
+TEXT_MAX = 1_000
+
+
+@click.group(cls=Noun)
+def task() -> None:
+    """Workflows in progress: list, show, events, signal, …"""
+
+
+for command_ in task_hands.COMMANDS:
+    task.add_command(command_)
+
+
+@task.command("list")
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
+@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--session", "session_id", metavar="ID", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> None:
+    """The newest tasks, newest first."""
+    chosen = allowed("status", status, list(TaskStatus))
+    with session.core().reading() as reader:
+        tasks = TaskStore().newest(reader, status=chosen, workflow=workflow, session_id=session_id, limit=limit)
+        found = [(one, WaitStore().open_of(reader, one.seq)) for one in tasks]
+    if session.json:
+        session.out.document([{**told_task(one), "wait": told_wait(wait)} for one, wait in found])
+    else:
+        session.out.table(LIST_COLUMNS, [cells(one, wait) for one, wait in found])
+
+
+@task.command("show")
+@click.argument("task_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, task_id: str) -> None:
+    """All about one: how far it is, what it waits for, what to do about it."""
+    core = session.core()
+    _, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        found = the_task(reader, task_id)
+        weight = core.config.triggers.priority_weight
+        why = task_reasons(reader, found, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
+        told = {**told_task(found), "reasons": [asdict(reason) for reason in why], **_around(reader, found)}
+    if session.json:
+        session.out.document(told)
+    else:
+        _print(session.out, found, told)
+
+
+@task.command("events")
+@click.argument("task_id", metavar="ID")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
+@click.pass_obj
+def events(session: Session, /, task_id: str, limit: int) -> None:
+    """What it did, over all its turns and attempts, oldest first."""
+    with session.core().reading() as reader:
+        found = the_task(reader, task_id)
+        stream = MemoStore().stream(reader, found.id, limit + 1)
+    if len(stream) > limit:
+        session.out.aside(f"these are the last {limit:,}, and there were more: --limit")
+        stream = stream[-limit:]
+    told = [told_event(event) for event in stream]
+    if session.json:
+        session.out.document(told)
+        return
+    rows = [(clock_time(one["at"]), one["turn"], one["type"], event_text(one["type"], one["payload"])) for one in told]
+    session.out.table(EVENT_COLUMNS, rows)
+
+
+def _around(reader: Reader, task: Task) -> dict[str, Any]:
+    """What belongs to a task, beside its row."""
+    questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
+    mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
+    children = TaskStore().children(reader, task, CHILDREN_SHOWN)
+    return {
+        "state": json_or_text(task.state_json),
+        "result": json_or_text(task.result_json),
+        "wait": told_wait(WaitStore().open_of(reader, task.seq)),
+        "questions": [told_question(question) for question in questions],
+        "unread": MailStore().unread(reader, task.seq, MAILBOX_MAX),
+        "unread_mail": [told_mail(mail) for mail in mails],
+        "attempts": ExecutionStore().count_of_task(reader, task.id),
+        "last_attempts": [with_iso(row) for row in ExecutionStore().of_task(reader, task.id, ATTEMPTS_SHOWN)],
+        "children": [told_task(child) for child in children],
+    }
+
+
+def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
+    out.line(f"{task.id} is {task.status} at turn {task.turn}", style="bold")
+    for reason in told["reasons"]:
+        out.line(f"  {reason['text']}")
+    out.line()
+    out.facts(
+        {
+            "workflow": task.workflow,
+            "session": task.session_id,
+            "schedule": task.schedule_id,
+            "parent": task.parent_id,
+            "attempts": f"{told['attempts']:,} of all its turns",
+            "trigger": task.trigger_id,
+            "created": clock_time(task.created_at),
+            "moved": clock_time(task.updated_at),
+            "deadline": None if task.deadline_at is None else clock_time(task.deadline_at),
+            "ended": None if task.ended_at is None else clock_time(task.ended_at),
+            "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
+            "state": _value(told["state"]),
+            "result": _value(told["result"]) if task.status is TaskStatus.DONE else None,
+        }
+    )
+    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]])
+    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]])
+    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]])
+    names = ("id", "workflow", "status", "reason")
+    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]])
+
+
+def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    if rows:
+        out.line()
+        out.table(columns, rows)
+
+
+def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    asked = clock_time(told["created_at"])
+    return told["id"], asked, told["status"], told["answer"], told["answered_by"], told["question"]
+
+
+def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["created_at"]), told["event"], told["trigger_id"], told["sent_by"], _value(told["payload"])
+
+
+def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    took = None if told["latency_ms"] is None else span(told["latency_ms"] / 1000)
+    began = clock_time(told["created_at"])
+    return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
+
+
+def _value(value: Any) -> str | None:
+    return None if value is None else shortened(json.dumps(value, ensure_ascii=False), TEXT_MAX)

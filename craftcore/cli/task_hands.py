@@ -1,0 +1,87 @@
+"""`craftcore task signal`, `cancel`, `retry`: what a person does to a task."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from craftcore.cli.caller import caller
+from craftcore.cli.confirm import confirm
+from craftcore.cli.given import refuse_bad_reason, the_task
+from craftcore.cli.payload import read_json
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.cli.task_text import in_short, told_task
+
+
+@click.command("signal", cls=Command)
+@click.argument("task_id", metavar="ID")
+@click.argument("event", metavar="EVENT")
+@click.argument("payload", metavar="[JSON|@FILE|-]", default="null")
+@click.pass_obj
+def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
+    """Tell it that an event has happened, and what it brought.
+
+    When the task does not wait for it now, it is kept until it does.
+    """
+    brought = read_json(payload)
+    core = session.core()
+    with session.changing(core) as tx:
+        whole = the_task(tx, task_id).id
+        waited = core.tasks.signal(tx, whole, event, brought, sent_by=caller())
+        after = core.tasks.get(tx, whole)
+    if session.json:
+        session.out.document({**told_task(after), "waited": waited})
+        return
+    if waited:
+        session.out.line(f"{whole} waited for {event}, and goes on")
+    else:
+        session.out.line(f"{event} is kept for {whole}, which is {in_short(after)}")
+    session.say_without_daemon(core)
+
+
+@click.command("cancel", cls=Command)
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
+    """End it: at once while it waits, running code at its next await."""
+    if reason is not None:
+        refuse_bad_reason(reason)
+    core = session.core()
+    with core.reading() as reader:
+        before = the_task(reader, task_id)
+    # A script named it; a person at a terminal may have meant another one.
+    confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {in_short(before)}")
+    with session.changing(core) as tx:
+        after = core.tasks.cancel(tx, before.id, f"cancelled: {reason}" if reason else "cancelled")
+    if session.json:
+        session.out.document(told_task(after))
+    elif after.status.is_live:
+        session.out.line(f"{after.id} runs; asked to cancel")
+        session.say_without_daemon(core)
+    else:
+        session.out.line(f"{after.id} is {after.status}")
+
+
+@click.command("retry", cls=Command)
+@click.argument("task_id", metavar="ID")
+@click.pass_obj
+def retry(session: Session, /, task_id: str) -> None:
+    """Let a FAILED one try its last turn again, with all its attempts.
+
+    What the turn completed before is kept, and not done again.
+    """
+    core = session.core()
+    with session.changing(core) as tx:
+        after = core.tasks.retry(tx, the_task(tx, task_id).id)
+    if session.json:
+        session.out.document(told_task(after))
+        return
+    session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
+    session.say_without_daemon(core)
+
+
+COMMANDS: tuple[click.Command, ...] = (signal, cancel, retry)

@@ -1,0 +1,65 @@
+"""A task as it is told: its JSON documents, and its row in a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import json_or_text, with_iso
+from craftcore.storage.transaction import Row
+from craftcore.tasks.memo_store import StreamRow
+from craftcore.tasks.model import Task, Wait
+
+DOCUMENT = (
+    *("id", "workflow", "status", "reason", "turn", "session_id", "schedule_id", "parent_id", "trigger_id"),
+    *("error_code", "error_message", "max_attempts", "turns_alone", "steps_alone", "created_at", "updated_at"),
+    *("deadline_at", "ended_at"),
+)
+"""The keys of a task's JSON document, in this order; moments also as ISO."""
+
+LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
+
+
+def told_task(task: Task) -> dict[str, Any]:
+    """The row for programs, without its state and result."""
+    return with_iso({name: getattr(task, name) for name in DOCUMENT})
+
+
+def told_wait(wait: Wait | None) -> dict[str, Any] | None:
+    """What a task waits for; None when it does not."""
+    if wait is None:
+        return None
+    names = ("id", "turn", "name", "kind", "event", "due_at", "created_at")
+    return with_iso({name: getattr(wait, name) for name in names})
+
+
+def told_mail(mail: Row) -> dict[str, Any]:
+    """A mail that nobody has read."""
+    known = {name: value for name, value in mail.items() if name != "payload_json"}
+    return with_iso({**known, "payload": json_or_text(mail["payload_json"])})
+
+
+def told_event(event: StreamRow) -> dict[str, Any]:
+    """An event of a task's stream."""
+    known = {name: value for name, value in event._asdict().items() if name != "payload_json"}
+    return with_iso({**known, "payload": json_or_text(event.payload_json)})
+
+
+def cells(task: Task, wait: Wait | None) -> tuple[object, ...]:
+    """Its row under LIST_COLUMNS."""
+    return (
+        task.id,
+        clock_time(task.created_at),
+        task.workflow,
+        task.session_id,
+        task.status,
+        task.turn,
+        None if wait is None or wait.due_at is None else clock_time(wait.due_at),
+        task.error_message or task.reason,
+    )
+
+
+def in_short(task: Task) -> str:
+    """`WAITING at turn 2: waits for an answer`"""
+    why = task.error_message or task.reason
+    return f"{task.status} at turn {task.turn}" + ("" if why is None else f": {why}")

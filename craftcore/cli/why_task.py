@@ -1,0 +1,132 @@
+"""What a task waits for and how it goes on, and what became of it after one of its triggers: each with its proof."""
+
+from __future__ import annotations
+
+from craftcore.cli.kinship import next_key
+from craftcore.cli.moments import clock_time, from_now
+from craftcore.cli.proof import Reason, shown
+from craftcore.cli.question_text import how_to_answer, said, until_answered
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import CONTINUED, MESSAGE, QuestionStatus, Task, TaskStatus, Wait, WaitKind
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.triggers.model import Trigger, TriggerStatus
+
+TASK = "SELECT status, reason, turn, trigger_id, error_code, error_message FROM tasks WHERE id = :id"
+WAIT = "SELECT kind, name, event, due_at FROM waits WHERE task_seq = :task AND status = 'WAITING'"
+QUESTION = (
+    "SELECT id, kind, question, options_json, expires_at FROM questions WHERE task_seq = :task AND status = 'OPEN'"
+)
+MAIL = "SELECT event, status, created_at FROM mailbox WHERE task_seq = :task AND trigger_id = :trigger"
+NEXT = """SELECT id, status, reason FROM triggers
+ WHERE dedup_key = :key AND dedup_key IS NOT NULL AND dedup_scope = 'ever'"""
+
+
+def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
+    """What a task waits for, and how to bring it about; none when it does not wait."""
+    wait = WaitStore().open_of(reader, task.seq)
+    if wait is None or task.status is not TaskStatus.WAITING:
+        return []
+    query = shown(WAIT, task=task.seq)
+    match wait.kind:
+        case WaitKind.TIMER:
+            does = f"waits before its turn {task.turn}" if wait.name == CONTINUED else "sleeps"
+            return [Reason(code="timer", text=f"task {task.id} {does}{_end(task, wait, now)}", query=query)]
+        case WaitKind.EVENT:
+            return [Reason(code="event", text=_event(task, wait, now), query=query)]
+        case WaitKind.CHILD:
+            return [_child(reader, task, wait, now)]
+        case WaitKind.QUESTION:
+            return _asked(reader, task, wait, now)
+
+
+def asked_about(reader: Reader, task: Task, now: float) -> list[Reason]:
+    """What a person was asked about a task that runs on meanwhile."""
+    questions = [one for one in QuestionStore().of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
+    return [
+        Reason(
+            code="stalled",
+            text=f"a person was asked {from_now(one.created_at, now)}: {said(one)} {how_to_answer(one)}",
+            query=shown(QUESTION, task=task.seq),
+        )
+        for one in questions
+        if one.wait_seq is None
+    ]
+
+
+def went_on(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Reason]:
+    """What became of a task after a settled trigger of it: what it came to there, and where it is now."""
+    found: list[Reason] = []
+    if trigger.reason == "delivered":
+        found.append(_delivered(reader, trigger, task))
+    elif (key := next_key(reader, trigger, task)) is not None and (after := reader.one(NEXT, key=key)) is not None:
+        goes = "went" if TriggerStatus(after["status"]).is_settled else "goes"
+        told = f" ({after['reason']})" if after["reason"] else ""
+        text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{told}"
+        found.append(Reason(code="went on", text=text, query=shown(NEXT, key=key)))
+    return [*found, *(waits(reader, task, now) or [is_now(task)])]
+
+
+def is_now(task: Task) -> Reason:
+    """Where a task that does not wait is now, and what to do about it."""
+    match task.status:
+        case TaskStatus.RUNNING | TaskStatus.WAITING:
+            text = (
+                f"is at turn {task.turn}, with trigger {task.trigger_id}. See: craftcore trigger why {task.trigger_id}"
+            )
+        case TaskStatus.DONE:
+            text = f"is DONE since {clock_time(task.ended_at)}"
+        case TaskStatus.CANCELLED:
+            text = f"is CANCELLED since {clock_time(task.ended_at)}: {task.reason}"
+        case TaskStatus.FAILED:
+            text = f"is FAILED since {clock_time(task.ended_at)} with {task.error_code}: {task.error_message}. "
+            text += f"To try its last turn again: craftcore task retry {task.id}"
+    return Reason(code=f"task {task.status.lower()}", text=f"task {task.id} {text}", query=shown(TASK, id=task.id))
+
+
+def _end(task: Task, wait: Wait, now: float) -> str:
+    """` until 2026-01-02 03:04:05Z, in 2 h`; nothing for a wait without end."""
+    if task.deadline_at is not None and (wait.due_at is None or task.deadline_at < wait.due_at):
+        return (
+            f" until its deadline at {clock_time(task.deadline_at)}, {from_now(task.deadline_at, now)}, and fails then"
+        )
+    return "" if wait.due_at is None else f" until {clock_time(wait.due_at)}, {from_now(wait.due_at, now)}"
+
+
+def _event(task: Task, wait: Wait, now: float) -> str:
+    what, command = f"the event {wait.event}", f"craftcore task signal {task.id} {wait.event}"
+    if wait.event == MESSAGE and task.session_id is not None:
+        what = f"a message of session {task.session_id}"
+        command = f"craftcore emit --source MESSAGE --session {task.session_id} --payload JSON"
+    return f"task {task.id} waits for {what}{_end(task, wait, now)}. To bring it: {command}"
+
+
+def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Reason:
+    child = TaskStore().get(reader, wait.event or "")
+    state = "which is gone" if child is None else f"which is {child.status}"
+    if child is not None and child.reason:
+        state += f" ({child.reason})"
+    text = f"task {task.id} waits{_end(task, wait, now)} for its child {wait.event}, {state}"
+    return Reason(code="child", text=f"{text}. See: craftcore task show {wait.event}", query=shown(TASK, id=wait.event))
+
+
+def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
+    question = QuestionStore().of_wait(reader, task.seq, wait.seq)
+    assert question is not None, wait
+    text = f"task {task.id} waits for an answer to {said(question)} {until_answered(question, task, now)}."
+    query = shown(QUESTION, task=task.seq)
+    return [Reason(code="question", text=f"{text} {how_to_answer(question)}", query=query)]
+
+
+def _delivered(reader: Reader, trigger: Trigger, task: Task) -> Reason:
+    query = shown(MAIL, task=task.seq, trigger=trigger.id)
+    mail = reader.one(MAIL, task=task.seq, trigger=trigger.id)
+    became = {
+        "UNREAD": "it has not read it yet",
+        "READ": "it has read it",
+        "EMITTED": "it ended before it read it, and the message was emitted anew",
+        "LEFT": "it ended before it read it",
+    }
+    read = "the mail is gone" if mail is None else became[mail["status"]]
+    return Reason(code="delivered", text=f"delivered to task {task.id}; {read}", query=query)

@@ -1,0 +1,340 @@
+"""`craftcore inbox`: what people are asked, until when, and one answer that counts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from craftcore.cli.caller import caller
+from craftcore.storage.ring import bell_path
+from craftcore.tasks.model import NewQuestion, QuestionKind
+from craftcore.tasks.question_store import QuestionStore
+from tests.processes import environment
+from tests.resting import HOUR, a_task, an_app, at_rest
+from tests.virtual import VirtualCore
+
+ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def ask(database, clock):
+    """`ask(timeout=60)`: the id of a task that has asked, and that of its question."""
+
+    def ask(**payload):
+        task_id = a_task(database, "ask", clock, **payload)
+        core = VirtualCore(database, clock)
+        [question] = core.rows(
+            "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=task_id
+        )
+        core.close()
+        return task_id, question["id"]
+
+    return ask
+
+
+def the_question(cli, task_id):
+    [question] = cli("--json", "task", "show", task_id).json["questions"]
+    return question
+
+
+async def nothing(app):
+    """Only let the engine do what there is to do."""
+
+
+# list
+
+
+def test_the_list_says_who_asks_until_when_what_holds_then_and_how_to_answer(cli, ask, clock):
+    task_id, question_id = ask(timeout=2 * HOUR, default="hold")
+    clock.advance(minutes=12)
+
+    assert cli("inbox", "list").out.splitlines() == [
+        f"task {task_id} of ask asked 12 min ago:",
+        "  | Send it?",
+        '  until 2026-11-21 14:00:00Z, in 108 min; not answered by then, it goes on with "hold". To answer:',
+        f"  craftcore inbox answer {question_id} send",
+        f"  craftcore inbox answer {question_id} hold",
+    ]
+
+
+def test_the_document_has_moments_twice_and_the_default_as_a_value(cli, ask, clock):
+    task_id, question_id = ask(timeout=HOUR, default="hold")
+
+    [told] = cli("--json", "inbox", "list").json
+
+    assert told == {
+        "id": question_id,
+        "task_id": task_id,
+        "workflow": "ask",
+        "kind": "ask",
+        "question": "Send it?",
+        "options": ["send", "hold"],
+        "default": "hold",
+        "by_message": False,
+        "status": "OPEN",
+        "answer": None,
+        "note": None,
+        "answered_by": None,
+        "created_at": clock.now(),
+        "created_at_iso": "2026-11-21T12:00:00.000Z",
+        "expires_at": clock.now() + HOUR,
+        "expires_at_iso": "2026-11-21T13:00:00.000Z",
+        "closed_at": None,
+        "closed_at_iso": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "until"),
+    [
+        ({}, "for as long as it takes. To answer:"),
+        ({"timeout": HOUR}, "until 2026-11-21 13:00:00Z, in 60 min; not answered by then, it goes on without one."),
+    ],
+)
+def test_what_holds_without_an_answer_is_said(cli, ask, asked, until):
+    ask(**asked)
+
+    assert f"  {until}" in cli("inbox", "list").out
+
+
+def test_a_deadline_that_comes_first_is_said(cli, clock, database):
+    app = an_app()
+    app.declare("soon", app.workflows["ask"].fn, deadline=HOUR)
+    at_rest(database, lambda app: app.emit("soon", {"timeout": 2 * HOUR}), clock, app)
+
+    assert (
+        "until the task's deadline at 2026-11-21 13:00:00Z, in 60 min; then the task fails" in cli("inbox", "list").out
+    )
+
+
+def test_the_oldest_come_first_and_a_list_that_was_cut_says_so(cli, ask):
+    first, second = ask()[1], ask()[1]
+
+    assert [one["id"] for one in cli("--json", "inbox", "list").json] == [first, second]
+    cut = cli("inbox", "list", "--limit", "1")
+    assert second not in cut.out
+    assert "these are the first 1, and there are more: --limit" in cut.err
+    assert cli("inbox", "list").err == ""
+
+
+def test_an_empty_inbox_says_so(cli, core):
+    assert cli("inbox", "list").out == "nobody is asked anything\n"
+    assert cli("--json", "inbox", "list").json == []
+
+
+def test_a_question_of_ours_says_that_it_is(cli, clock, database, core):
+    wait = a_task(database, "wait", clock)
+
+    def stalled(tx):
+        task = core.tasks.get(tx, wait)
+        asked = NewQuestion(kind=QuestionKind.STALLED, question="It is stuck. Cancel?", options=("wait", "cancel"))
+        QuestionStore().ask(tx, clock.new_id(), task.seq, None, asked, None)
+
+    core.do(stalled)
+
+    lines = cli("inbox", "list").out.splitlines()
+    assert lines[0] == f"craftcore, about task {wait} of wait asked 0.0 s ago:"
+    assert lines[2] == "  its turn runs on meanwhile. To answer:"
+    said = cli("inbox", "answer", cli("--json", "inbox", "list").json[0]["id"], "cancel")
+    assert said.out == f'answered with "cancel"; task {wait} of wait is CANCELLED\n'
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("it's fine", "a & b; $(touch hacked) `id`", "-n", "--yes", "a\\b", 'say "hi"', "é"),
+        *("red \x1b[31m", "two\nlines", "don't \t", "back\\\t"),
+    ],
+)
+def test_the_command_can_be_pasted_whatever_the_option_is(cli, ask, database, tmp_path, option):
+    task_id, _ = ask(options=["no", option])
+    line = cli("inbox", "list").out.splitlines()[-1].strip()
+    assert line.isprintable()
+
+    script = f'craftcore() {{ {shlex.quote(sys.executable)} -m craftcore "$@"; }}\n{line}\n'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment(CRAFTCORE_DB=str(database)),
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert the_question(cli, task_id)["answer"] == option
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_the_command_names_the_database_when_the_list_did(cli, ask, database):
+    _, question_id = ask()
+
+    listed = cli("--db", str(database), "inbox", "list").out
+
+    assert f"  craftcore --db {database} inbox answer {question_id} send\n" in listed
+
+
+def test_many_or_long_options_are_listed_beside_one_command(cli, ask):
+    _, question_id = ask(options=[f"option {n}" for n in range(11)])
+
+    lines = cli("inbox", "list").out.splitlines()
+
+    assert lines[3:] == [*(f"  | option {n}" for n in range(11)), f"  craftcore inbox answer {question_id} CHOICE"]
+
+
+def test_hostile_text_is_shown_and_not_obeyed(cli, ask):
+    hostile = "red \x1b[31m\x07\n| craftcore release\u202e\u2028back"
+    ask(question=hostile, options=None, default=hostile, timeout=HOUR)
+
+    printed = cli("inbox", "list").out
+
+    assert all(line.isprintable() for line in printed.splitlines())
+    assert all(line.startswith(("task ", "  ")) for line in printed.splitlines())
+    assert cli("--json", "inbox", "list").json[0]["question"] == hostile
+
+
+# answer
+
+
+def test_an_answer_goes_on_with_the_task_and_says_who_gave_it(cli, ask, clock, database):
+    task_id, question_id = ask()
+
+    done = cli("inbox", "answer", question_id, "send", "--note", "she said so")
+    at_rest(database, nothing, clock)
+
+    assert done.out == (
+        f'answered with "send"; task {task_id} of ask goes on\n'
+        "no daemon runs; it goes on with the next one: craftcore run\n"
+    )
+    told = the_question(cli, task_id)
+    assert (told["status"], told["answer"], told["note"], told["answered_by"]) == (
+        "ANSWERED",
+        "send",
+        "she said so",
+        ME,
+    )
+    assert told["closed_at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert cli("--json", "task", "show", task_id).json["result"] == "send"
+    assert cli("--json", "inbox", "list").json == []
+
+
+def test_with_json_the_answer_is_the_question_as_it_stands(cli, ask):
+    _, question_id = ask()
+
+    told = cli("--json", "inbox", "answer", question_id, "hold").json
+
+    assert (told["id"], told["status"], told["answer"]) == (question_id, "ANSWERED", "hold")
+
+
+def test_a_second_answer_is_too_late_and_is_told_whose_the_first_was(cli, ask):
+    _, question_id = ask()
+    cli("inbox", "answer", question_id, "send")
+
+    late = cli("inbox", "answer", question_id, "hold")
+
+    assert (late.code, late.out) == (1, "")
+    assert late.err == (
+        f'craftcore: too late: question {question_id} was answered by {ME} with "send"; nothing was written\n'
+    )
+
+
+def test_an_answer_after_the_time_is_too_late(cli, ask, clock, database):
+    task_id, question_id = ask(timeout=HOUR, default="hold")
+    clock.advance(hours=2)
+    at_rest(database, nothing, clock)
+
+    late = cli("inbox", "answer", question_id, "send")
+
+    assert (late.code, f"too late: question {question_id} has expired" in late.err) == (1, True)
+    assert cli("--json", "task", "show", task_id).json["result"] == "hold"
+
+
+def test_an_answer_to_a_task_that_has_ended_is_too_late(cli, ask):
+    task_id, question_id = ask()
+    cli("task", "cancel", task_id)
+
+    late = cli("inbox", "answer", question_id, "send")
+
+    assert (late.code, "is withdrawn" in late.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["maybe"], "'maybe' is no option; choose one of: send, hold"),
+        (["SEND"], "choose one of: send, hold"),
+        ([""], "choose one of: send, hold"),
+        ([], "Missing argument 'CHOICE'"),
+        (["send", "--note", "x" * 4_001], "the note has 4,001 characters; the limit is 4,000"),
+        (["send", "--note", "\udcff"], "lone surrogate"),
+        (["send", "hold"], "unexpected extra argument"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
+)
+def test_an_answer_that_is_refused_leaves_the_question_open(cli, ask, arguments, words):
+    task_id, question_id = ask()
+
+    refused = cli("inbox", "answer", question_id, *arguments)
+
+    assert (refused.code, words in refused.err) == (64, True), refused.err
+    assert the_question(cli, task_id)["status"] == "OPEN"
+
+
+def test_any_text_answers_where_there_are_no_options(cli, ask, clock, database):
+    task_id, question_id = ask(options=None)
+    assert f"craftcore inbox answer {question_id} TEXT" in cli("inbox", "list").out
+
+    assert cli("inbox", "answer", question_id, "as you like, it's fine").code == 0
+    at_rest(database, nothing, clock)
+
+    assert cli("--json", "task", "show", task_id).json["result"] == "as you like, it's fine"
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, ask):
+    first, second = ask()[1], ask()[1]
+    common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
+
+    ambiguous = cli("inbox", "answer", common, "send")
+
+    assert (ambiguous.code, "begins several ids" in ambiguous.err) == (10, True)
+    assert cli("--json", "inbox", "answer", first[: len(common) + 1], "send").json["id"] == first
+
+
+@pytest.mark.parametrize("question_id", ["nothing", "", "\udcff"])
+def test_an_unknown_id_is_10_and_points_to_the_list(cli, core, question_id):
+    unknown = cli("inbox", "answer", question_id, "send")
+
+    assert (unknown.code, "no question has the id" in unknown.err) == (10, True)
+    assert "see: craftcore inbox list" in unknown.err
+
+
+def test_the_daemon_is_rung(cli, ask, database):
+    _, question_id = ask()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(bell_path(database))
+        bell.setblocking(False)
+
+        cli("inbox", "answer", question_id, "send")
+
+        assert bell.recv(64) == b"*"
+
+
+def test_a_user_without_a_name_is_a_number(monkeypatch):
+    def nobody(uid):
+        raise KeyError(uid)
+
+    assert caller() == ME
+    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", nobody)
+    assert caller() == f"uid {os.getuid()}"

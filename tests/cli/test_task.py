@@ -1,0 +1,448 @@
+"""`craftcore task`: how far each task is, what it waits for, and what a person may do to it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pwd
+import socket
+import sys
+
+import pytest
+
+from craftcore.cli.main import main
+from craftcore.storage.ring import bell_path
+from craftcore.triggers.model import TriggerSpec
+from tests.resting import HOUR, a_task, at_rest
+from tests.triggers.life import claim_one, start
+from tests.virtual import VirtualCore
+
+ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+def show(cli, task_id):
+    return cli("--json", "task", "show", task_id).json
+
+
+def reasons(cli, task_id):
+    """code -> text"""
+    return {one["code"]: one["text"] for one in show(cli, task_id)["reasons"]}
+
+
+@pytest.fixture
+def terminal(cli, monkeypatch):
+    """A person at a terminal: `terminal(False, "task", "cancel", …)` says no; the exit code, and what was asked."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    def run(says, *arguments):
+        asked = []
+
+        def confirm(question, **_):
+            asked.append(question)
+            return says
+
+        monkeypatch.setattr("craftcore.cli.confirm.click.confirm", confirm)
+        monkeypatch.setattr(sys, "stdin", Terminal())
+        return main(arguments), asked
+
+    return run
+
+
+# list
+
+
+def test_the_newest_come_first_with_what_each_waits_for(cli, clock, database):
+    nap = a_task(database, "nap", clock)
+    ask = a_task(database, "ask", clock)
+
+    second, first = cli("--json", "task", "list").json
+
+    assert [second["id"], first["id"]] == [ask, nap]
+    assert (first["status"], first["turn"], first["reason"]) == ("WAITING", 1, "waits for its time")
+    assert (first["wait"]["kind"], first["wait"]["due_at"] - first["wait"]["created_at"]) == ("timer", HOUR)
+    assert first["wait"]["due_at_iso"] == "2026-11-21T13:00:00.000Z"
+    assert (second["wait"]["kind"], second["wait"]["due_at"], second["wait"]["due_at_iso"]) == ("question", None, None)
+    header, _, line = cli("task", "list").out.splitlines()
+    assert header.split() == ["id", "created", "workflow", "session", "status", "turn", "until", "reason"]
+    assert line.split("  ")[0] == nap
+    assert "2026-11-21 13:00:00Z" in line
+
+
+def test_filters_narrow(cli, clock, database):
+    chat = at_rest(database, lambda app: app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="s"), clock).id
+    count = a_task(database, "count", clock)
+
+    def listed(*filters):
+        return [row["id"] for row in cli("--json", "task", "list", *filters).json]
+
+    assert listed() == [count, chat]
+    assert listed("--limit", "1") == listed("--status", "done") == listed("--workflow", "count") == [count]
+    assert listed("--session", "s") == listed("--status", "WAITING") == [chat]
+    assert listed("--workflow", "nobody") == []
+
+
+def test_a_bad_filter_names_those_there_are(cli, core):
+    refused = cli("task", "list", "--status", "asleep")
+
+    assert refused.code == 12
+    assert "'asleep' is unknown; it must be one of RUNNING, WAITING, DONE, FAILED, CANCELLED" in refused.err
+    assert cli("task", "list", "--limit", "0").code == 64
+
+
+# show
+
+
+def test_show_says_what_it_waits_for_and_has_its_account(cli, clock, database):
+    nap = a_task(database, "nap", clock)
+
+    told = show(cli, nap)
+
+    assert (told["id"], told["workflow"], told["status"], told["attempts"]) == (nap, "nap", "WAITING", 1)
+    assert (told["state"], told["result"], told["questions"], told["children"]) == (None, None, [], [])
+    [attempt] = told["last_attempts"]
+    assert (attempt["turn"], attempt["attempt"], attempt["status"]) == (1, 1, "suspended")
+    assert (attempt["created_at"], attempt["created_at_iso"]) == (clock.now(), "2026-11-21T12:00:00.000Z")
+    found = reasons(cli, nap)
+    assert found["timer"] == f"task {nap} sleeps until 2026-11-21 13:00:00Z, in 60 min"
+    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run"
+    printed = cli("task", "show", nap).out.splitlines()
+    assert printed[:3] == [f"{nap} is WAITING at turn 1", f"  {found['timer']}", f"  {found['no daemon']}"]
+
+
+def test_show_says_how_to_bring_what_it_waits_for(cli, clock, database):
+    ask, wait = a_task(database, "ask", clock, timeout=HOUR, default="hold"), a_task(database, "wait", clock)
+    parent = a_task(database, "parent", clock)
+    chat = at_rest(database, lambda app: app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="s"), clock).id
+
+    [question] = show(cli, ask)["questions"]
+    [child] = show(cli, parent)["children"]
+
+    assert reasons(cli, ask)["question"] == (
+        f'task {ask} waits for an answer to question {question["id"]} "Send it?" until 2026-11-21 13:00:00Z, '
+        'in 60 min; not answered by then, it goes on with "hold". '
+        f"To answer: craftcore inbox answer {question['id']} CHOICE (send, hold)"
+    )
+    assert reasons(cli, wait)["event"] == (
+        f"task {wait} waits for the event approved. To bring it: craftcore task signal {wait} approved"
+    )
+    assert reasons(cli, chat)["event"].endswith("craftcore emit --source MESSAGE --session s --payload JSON")
+    assert reasons(cli, parent)["child"] == (
+        f"task {parent} waits for its child {child['id']}, which is WAITING (waits for its time). "
+        f"See: craftcore task show {child['id']}"
+    )
+    assert (child["workflow"], child["parent_id"]) == ("nap", parent)
+    assert show(cli, child["id"])["parent_id"] == parent
+    assert f"parent    {parent}" in cli("task", "show", child["id"]).out
+
+
+def test_show_says_how_it_ended_and_what_to_do(cli, clock, database):
+    done, failed = a_task(database, "count", clock), a_task(database, "fails", clock)
+
+    assert (show(cli, done)["result"], show(cli, done)["attempts"]) == (2, 3)
+    assert reasons(cli, done) == {"task done": f"task {done} is DONE since 2026-11-21 12:00:00Z"}
+    assert "result    2" in cli("task", "show", done).out
+    [text] = reasons(cli, failed).values()
+    assert text == (
+        f"task {failed} is FAILED since 2026-11-21 12:00:00Z with VALIDATION_ERROR: it never will. "
+        f"To try its last turn again: craftcore task retry {failed}"
+    )
+    assert "error     VALIDATION_ERROR: it never will" in cli("task", "show", failed).out
+
+
+def test_a_task_in_backoff_says_what_failed(cli, clock, database):
+    shaky = a_task(database, "shaky", clock)
+
+    assert "attempt 1 failed with INTERNAL_AGENT_ERROR: not yet" in reasons(cli, shaky)["backoff"]
+
+
+def test_show_has_the_mail_that_nobody_has_read(cli, clock, database):
+    wait = a_task(database, "wait", clock)
+    cli("task", "signal", wait, "other", '{"n": 1}')
+
+    told = show(cli, wait)
+
+    assert told["unread"] == 1
+    [mail] = told["unread_mail"]
+    assert (mail["event"], mail["payload"], mail["sent_by"], mail["trigger_id"]) == ("other", {"n": 1}, ME, None)
+    assert mail["created_at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert "unread mail" in cli("task", "show", wait).out
+
+
+def test_every_query_that_is_printed_can_be_run(cli, clock, database, core):
+    for workflow in ("ask", "wait", "nap", "parent", "count", "fails"):
+        task_id = a_task(database, workflow, clock)
+        for reason in show(cli, task_id)["reasons"]:
+            assert core.rows(reason["query"]), reason
+
+
+# events
+
+
+def test_events_are_the_stream_in_readable_lines(cli, clock, database):
+    nap = a_task(database, "nap", clock)
+
+    rows = [line.split(maxsplit=4) for line in cli("task", "events", nap).out.splitlines()[1:]]
+    told = cli("--json", "task", "events", nap).json
+
+    assert [(row[2], row[3]) for row in rows] == [
+        ("1", type_) for type_ in ("INTENT_RECEIVED", "AGENT_ATTEMPT_START", "STEP_COMPLETED", "NOTE", "TURN_SUSPENDED")
+    ]
+    assert rows[2][4].startswith('lullaby -> "LA LA" after ')
+    assert rows[3][4] == 'mood: {"sleepy":true}'
+    assert rows[4][4] == "sleep#1 until 2026-11-21 13:00:00Z"
+    assert {tuple(one) for one in told} == {("execution_id", "turn", "seq", "type", "at", "at_iso", "payload")}
+    assert told[3]["payload"] == {"data": {"sleepy": True}, "key": None, "name": "mood"}
+
+
+def test_events_go_over_all_turns_and_the_newest_are_kept(cli, clock, database):
+    count = a_task(database, "count", clock)
+
+    told = cli("--json", "task", "events", count).json
+    last = cli("task", "events", count, "--limit", "2")
+
+    assert sorted({one["turn"] for one in told}) == [1, 2, 3]
+    assert [one["type"] for one in cli("--json", "task", "events", count, "--limit", "2").json] == [
+        one["type"] for one in told[-2:]
+    ]
+    assert "these are the last 2, and there were more: --limit" in last.err
+    assert cli("task", "events", count).err == ""
+
+
+# Ids
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, clock, database):
+    first, second = a_task(database, "wait", clock), a_task(database, "wait", clock)
+    common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
+
+    assert show(cli, first[: len(common) + 1])["id"] == first
+    for command in (["show", common], ["events", common], ["signal", common, "approved"], ["cancel", common]):
+        refused = cli("task", *command)
+        assert (refused.code, "begins several ids" in refused.err) == (10, True)
+    assert cli("task", "signal", second[: len(common) + 1], "approved").code == 0
+
+
+@pytest.mark.parametrize("command", [["show"], ["events"], ["cancel"], ["retry"], ["signal", "approved"]], ids=" ".join)
+def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, command):
+    def refused(task_id):
+        result = cli("task", command[0], task_id, *command[1:])
+        assert result.code == 10
+        return result.err
+
+    plain = a_task(database, "plain", clock)
+    later = core.do(core.triggers.emit, TriggerSpec(workflow="wait", delay=HOUR)).id
+    count = a_task(database, "count", clock)
+    [turn] = core.rows("SELECT id FROM triggers WHERE dedup_key = :key", key=f"turn:{count}:2")
+
+    for unknown in ("nothing", "", "\udcff", "a b"):
+        assert "no task has the id" in refused(unknown)
+    assert refused(plain) == (
+        f"craftcore: trigger {plain} is no task: its workflow plain takes no ctx. See: craftcore trigger show {plain}\n"
+    )
+    assert f"trigger {later} is no task: it is PENDING and has never been started" in refused(later)
+    assert f"{turn['id']} is a trigger of task {count}; see: craftcore task show {count}" in refused(turn["id"])
+
+
+# signal
+
+
+def test_a_signal_goes_on_with_what_waits_for_it(cli, clock, database):
+    wait = a_task(database, "wait", clock)
+
+    done = cli("--json", "task", "signal", wait, "approved", '{"by": "Ada"}')
+
+    assert (done.code, done.json["waited"], done.json["status"], done.json["id"]) == (0, True, "RUNNING", wait)
+    assert show(cli, wait)["reasons"][0]["code"] == "no daemon"
+    at_rest(database, nothing, clock)
+    assert (show(cli, wait)["status"], show(cli, wait)["result"]) == ("DONE", {"by": "Ada"})
+
+
+def test_a_signal_that_nobody_waits_for_is_kept_and_a_missing_daemon_is_said(cli, clock, database):
+    wait = a_task(database, "wait", clock)
+
+    kept = cli("task", "signal", wait, "early")
+    waited = cli("task", "signal", wait, "approved")
+
+    assert kept.out == (
+        f"early is kept for {wait}, which is WAITING at turn 1: waits for the event approved\n"
+        "no daemon runs; it goes on with the next one: craftcore run\n"
+    )
+    assert waited.out.startswith(f"{wait} waited for approved, and goes on\n")
+
+
+def test_a_payload_comes_from_the_line_a_file_or_standard_input(cli, clock, database, tmp_path):
+    (tmp_path / "payload.json").write_text("[1]")
+
+    def brought(*payload, stdin=b""):
+        task_id = a_task(database, "wait", clock)
+        assert cli("task", "signal", task_id, "approved", *payload, stdin=stdin).code == 0
+        at_rest(database, nothing, clock)
+        return show(cli, task_id)["result"]
+
+    assert brought() is None
+    assert brought('"text"') == "text"
+    assert brought("@payload.json") == [1]
+    assert brought("-", stdin=b"12.5") == 12.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["approved", "{broken"], "is not JSON"),
+        (["approved", '{"a": 1, "a": 2}'], "'a' twice"),
+        (["approved", "NaN"], "NaN"),
+        (["approved", '"\\ud800"'], "lone surrogate"),
+        (["approved", "@nowhere"], "No such file"),
+        (["approved", '"' + "x" * 300_000 + '"'], "262,144"),
+        (["an event"], "event 'an event'"),
+        ([""], "event ''"),
+        ([], "Missing argument"),
+        (["approved", "1", "2"], "unexpected extra argument"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
+)
+def test_a_signal_that_is_refused_writes_nothing(cli, clock, database, arguments, words):
+    wait = a_task(database, "wait", clock)
+
+    refused = cli("task", "signal", wait, *arguments)
+
+    assert (refused.code, words in refused.err) == (64, True), refused.err
+    assert show(cli, wait)["unread"] == 0
+
+
+def test_a_task_that_has_ended_takes_no_signal(cli, clock, database):
+    count = a_task(database, "count", clock)
+
+    refused = cli("task", "signal", count, "approved")
+
+    assert (refused.code, f"task {count} is DONE (succeeded); nothing was written" in refused.err) == (1, True)
+
+
+# cancel
+
+
+def test_cancel_ends_what_waits_at_once(cli, clock, database):
+    nap, wait = a_task(database, "nap", clock), a_task(database, "wait", clock)
+
+    told = cli("--json", "task", "cancel", nap, "--reason", "not needed").json
+    said = cli("task", "cancel", wait)
+
+    assert (told["id"], told["status"], told["reason"]) == (nap, "CANCELLED", "cancelled: not needed")
+    assert said.out == f"{wait} is CANCELLED\n"
+    again = cli("task", "cancel", wait)
+    assert (again.code, f"task {wait} is CANCELLED (cancelled)" in again.err) == (1, True)
+    assert reasons(cli, nap) == {
+        "task cancelled": f"task {nap} is CANCELLED since 2026-11-21 12:00:00Z: cancelled: not needed"
+    }
+
+
+def test_cancel_asks_what_runs(cli, clock, database, core):
+    wait = a_task(database, "wait", clock)
+    cli("task", "signal", wait, "approved")
+    start(core, claim_one(core, epoch=9), alone=False)
+
+    asked = cli("task", "cancel", wait)
+
+    assert asked.out.splitlines()[0] == f"{wait} runs; asked to cancel"
+    assert show(cli, wait)["status"] == "RUNNING"
+    assert "its cancellation was asked for" in reasons(cli, wait)["no daemon"]
+
+
+@pytest.mark.parametrize(("says", "code", "status"), [(False, 130, "WAITING"), (True, 0, "CANCELLED")])
+def test_a_person_at_a_terminal_is_asked_whether_it_is_this_one(cli, clock, database, terminal, says, code, status):
+    wait = a_task(database, "wait", clock)
+
+    ended, asked = terminal(says, "task", "cancel", wait)
+
+    assert ended == code
+    assert asked == [f"This will cancel task {wait} of wait, WAITING at turn 1: waits for the event approved. Go on?"]
+    assert show(cli, wait)["status"] == status
+
+
+def test_yes_is_not_asked(clock, database, terminal):
+    wait = a_task(database, "wait", clock)
+
+    assert terminal(False, "task", "cancel", wait, "--yes") == (0, [])
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
+def test_a_reason_that_nobody_could_read_is_refused(cli, clock, database, reason):
+    wait = a_task(database, "wait", clock)
+
+    assert cli("task", "cancel", wait, "--reason", reason).code == 64
+    assert show(cli, wait)["status"] == "WAITING"
+
+
+# retry
+
+
+def test_retry_lets_the_last_turn_be_tried_again(cli, clock, database):
+    failed, dead = a_task(database, "fails", clock), a_task(database, "fails", clock, code=None)
+
+    told = cli("--json", "task", "retry", failed).json
+    said = cli("task", "retry", dead).out.splitlines()
+
+    assert (told["id"], told["status"], told["turn"], told["error_code"]) == (failed, "RUNNING", 2, None)
+    assert said[0] == f"{dead} goes on at turn 2, with trigger {show(cli, dead)['trigger_id']}"
+    assert said[1] == "no daemon runs; it goes on with the next one: craftcore run"
+    at_rest(database, nothing, clock)
+    assert (show(cli, failed)["status"], show(cli, failed)["attempts"]) == ("FAILED", 3)
+
+
+def test_only_a_failed_one_can_be_retried(cli, clock, database):
+    count = a_task(database, "count", clock)
+
+    refused = cli("task", "retry", count)
+
+    assert (refused.code, "only a FAILED one can be retried" in refused.err) == (1, True)
+
+
+# Everything else
+
+
+def test_the_daemon_is_rung_after_each_write(cli, clock, database):
+    wait, failed = a_task(database, "wait", clock), a_task(database, "fails", clock)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(bell_path(database))
+        bell.setblocking(False)
+        for command in (["signal", wait, "other"], ["retry", failed], ["cancel", wait]):
+            assert cli("task", *command).code == 0
+            assert bell.recv(64) == b"*"
+
+
+def test_hostile_text_is_shown_and_not_obeyed(cli, clock, database):
+    hostile = "red \x1b[31m\x07 new\nline \u202e back"
+    ask = a_task(database, "ask", clock, question=hostile, options=None)
+    wait = a_task(database, "wait", clock)
+    cli("task", "signal", wait, "other", json.dumps(hostile))
+    cli("task", "cancel", wait, "--reason", hostile)
+
+    for arguments in (["list"], ["show", ask], ["events", ask], ["show", wait], ["events", wait]):
+        shown = cli("task", *arguments).out
+        assert all(line.isprintable() for line in shown.splitlines()), shown
+        assert "new\nline" not in shown
+    assert show(cli, ask)["questions"][0]["question"] == hostile
+
+
+def test_a_damaged_row_is_shown_as_it_is(cli, clock, database, core):
+    count = a_task(database, "count", clock)
+    core.do(lambda tx: tx.run("UPDATE tasks SET result_json = '{broken'"))
+    core.do(lambda tx: tx.run("UPDATE events SET payload_json = '{broken' WHERE type = 'TURN_ENTERED'"))
+
+    assert show(cli, count)["result"] == "{broken"
+    assert "{broken" in cli("task", "events", count).out
+
+
+async def nothing(app):
+    """Only let the engine do what there is to do."""
