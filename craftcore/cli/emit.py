@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,18 +13,10 @@ from craftcore.cli.output import with_iso
 from craftcore.cli.payload import read_payload
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
-from craftcore.daemon.lock import read_note
-from craftcore.errors import InvalidInput, StillWaiting
-from craftcore.executions.store import ExecutionStore
+from craftcore.cli.waiting import wait_for_end
+from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
-from craftcore.triggers.model import Emitted, Trigger, TriggerSpec, TriggerStatus
-from craftcore.triggers.store import TriggerStore
-
-if TYPE_CHECKING:
-    from craftcore.core import Core
-
-WORK_FAILED = 4
-POLL_FIRST, POLL_LAST = 0.01, 0.25
+from craftcore.triggers.model import Emitted, TriggerSpec
 
 
 @click.command(cls=Command)
@@ -60,8 +51,9 @@ def emit(
 
     When this returns it is on disk.
 
-    Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result instead (with --json both). A wait
-    that is over exits 75, and work that did not succeed 4.
+    Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result instead (with --json both): that of
+    a task when the task has ended, over all its turns and waits. A wait that is over exits 75, and work that did not
+    succeed 4. A message to a live task ends when it is delivered: {"delivered_to": the task's id}.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:
@@ -85,7 +77,7 @@ def emit(
             click.echo(json.dumps(_told(emitted)))
         return 0
     try:
-        return _wait(session, core, told, patience)
+        return wait_for_end(session, core, told, patience)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
 
@@ -98,43 +90,3 @@ def _told(emitted: Emitted) -> dict[str, Any]:
         "due_at": emitted.due_at,
     }
     return {**told, "payload_differs": True} if emitted.payload_differs else told
-
-
-def _wait(session: Session, core: Core, told: dict[str, Any], patience: float) -> int:
-    """Tell how it ended. Raises StillWaiting when it did not in time."""
-    if not read_note(session.path)[1]:
-        session.out.aside(f"no daemon runs on {session.path}; waiting for one to be started")
-    trigger, response = _settled(core, told["id"], time.monotonic() + patience)
-    answer = json.loads(response) if response else {}
-    succeeded = trigger.status is TriggerStatus.DONE and trigger.reason == "succeeded"
-    told |= {"status": trigger.status.value, "reason": trigger.reason}
-    if succeeded:
-        told["result"] = answer.get("payload")
-    else:
-        code, message = trigger.error_code, trigger.error_message
-        told["error"] = answer.get("error") or {"code": code, "message": message}
-    if session.json:
-        session.out.document(told)
-    elif succeeded:
-        click.echo(json.dumps(told["result"]))
-    if not succeeded:
-        why = told["error"].get("message") or told["error"].get("code") or ""
-        session.out.aside(f"trigger {trigger.id} ended {trigger.status} ({trigger.reason}): {why}".rstrip(" :"))
-    return 0 if succeeded else WORK_FAILED
-
-
-def _settled(core: Core, trigger_id: str, deadline: float) -> tuple[Trigger, str | None]:
-    """The settled row and its last response, read until it is there. Polled: a reader has no bell of its own."""
-    triggers, executions, pause = TriggerStore(), ExecutionStore(), POLL_FIRST
-    while True:
-        with core.reading() as reader:
-            trigger = triggers.get(reader, trigger_id)
-            assert trigger is not None, trigger_id
-            if trigger.status.is_settled:
-                records = executions.of_trigger(reader, trigger_id)
-                return trigger, records[-1]["response_json"] if records else None
-        if time.monotonic() >= deadline:
-            sentence = f"trigger {trigger_id} is accepted and still {trigger.status}; it goes on without this command"
-            raise StillWaiting(f"{sentence}. See: craftcore trigger why {trigger_id}", id=trigger_id)
-        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(pause * 1.5, POLL_LAST)

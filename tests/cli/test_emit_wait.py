@@ -1,0 +1,138 @@
+"""`craftcore emit --wait` for a task: its end over all its turns and waits, and what a delivered message is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from craftcore import Producer
+from craftcore.daemon.running import running
+from craftcore.triggers.model import TriggerSpec
+from tests.engine.lab import look, settings
+from tests.processes import PATIENCE, until
+from tests.resting import a_task, an_app, at_rest, nothing_logged
+from tests.virtual import VirtualCore
+
+
+@pytest.fixture
+def engine(database):
+    """One that runs in another thread while the test does."""
+    stop, ready = threading.Event(), threading.Event()
+
+    async def live():
+        async with running(an_app(), database, settings()):
+            ready.set()
+            await anyio.to_thread.run_sync(stop.wait)
+
+    thread = threading.Thread(target=lambda: anyio.run(live))
+    with nothing_logged():
+        thread.start()
+        try:
+            assert ready.wait(PATIENCE)
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_it_waits_over_all_turns_and_prints_the_result(cli, engine):
+    done = cli("emit", "count", "--payload", '{"upto": 5}', "--wait", str(PATIENCE))
+    told = cli("--json", "emit", "count", "--wait", str(PATIENCE)).json
+
+    assert (done.code, done.out, done.err) == (0, "4\n", "")
+    assert (told["task_id"], told["status"], told["reason"]) == (told["id"], "DONE", "succeeded")
+    assert (told["turns"], told["result"]) == (3, 2)
+    assert {"id", "created", "status", "due_at", "due_at_iso", "result"} <= set(told)
+
+
+def test_it_waits_over_a_wait_of_the_task(cli, engine, database):
+    def answer():
+        with Producer(database) as producer:
+            waiting = until(lambda: look(database, "SELECT id FROM tasks WHERE status = 'WAITING'"))
+            producer.signal(waiting[0]["id"], "approved", {"by": "Ada"})
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    done = cli("emit", "wait", "--wait", str(PATIENCE))
+    thread.join()
+
+    assert (done.code, json.loads(done.out)) == (0, {"by": "Ada"})
+
+
+@pytest.mark.parametrize(("payload", "code"), [({}, "VALIDATION_ERROR"), ({"code": None}, "INTERNAL_AGENT_ERROR")])
+def test_a_task_that_failed_in_a_later_turn_is_4(cli, engine, payload, code):
+    ended = cli("--json", "emit", "fails", "--payload", json.dumps(payload), "--wait", str(PATIENCE))
+
+    assert (ended.code, ended.json["status"], ended.json["turns"]) == (4, "FAILED", 2)
+    assert ended.json["error"]["code"] == code
+    assert "result" not in ended.json
+
+
+def test_a_failure_is_one_line_for_people(cli, engine):
+    ended = cli("emit", "fails", "--wait", str(PATIENCE))
+
+    assert (ended.code, ended.out) == (4, "")
+    [line] = ended.err.splitlines()
+    assert line.startswith("craftcore: task ")
+    assert line.endswith(" ended FAILED (VALIDATION_ERROR): it never will")
+
+
+def test_a_cancelled_task_is_4(cli, engine, database):
+    def cancel():
+        with Producer(database) as producer:
+            waiting = until(lambda: look(database, "SELECT id FROM tasks WHERE status = 'WAITING'"))
+            producer.cancel_task(waiting[0]["id"])
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    ended = cli("--json", "emit", "nap", "--wait", str(PATIENCE))
+    thread.join()
+
+    assert (ended.code, ended.json["status"], ended.json["reason"]) == (4, "CANCELLED", "cancelled")
+
+
+def test_a_message_to_a_live_task_ends_when_it_is_delivered(cli, database, engine):
+    say = ("emit", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
+    chat = json.loads(cli(*say).out)["id"]
+    until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
+
+    done = cli(*say, "--wait", str(PATIENCE))
+    told = cli("--json", *say, "--wait", str(PATIENCE)).json
+
+    assert (done.code, json.loads(done.out)) == (0, {"delivered_to": chat})
+    assert done.err == (
+        f"craftcore: delivered to task {chat}, which goes on by itself. See: craftcore task show {chat}\n"
+    )
+    assert (told["status"], told["reason"], told["delivered_to"]) == ("DONE", "delivered", chat)
+
+
+def test_a_wait_that_is_over_says_where_the_task_is(cli, clock, database):
+    nap = a_task(database, "nap", clock)
+    core = VirtualCore(database, clock)
+    core.do(lambda tx: tx.run("UPDATE triggers SET dedup_key = 'k', dedup_scope = 'ever' WHERE id = :id", id=nap))
+    core.close()
+
+    over = cli("--json", "emit", "nap", "--dedup-key", "k", "--wait", "0")
+
+    assert (over.code, over.json["error"]["code"], over.json["error"]["id"]) == (75, "STILL_WAITING", nap)
+    line = over.err.splitlines()[-1]
+    assert line == (
+        f"craftcore: task {nap} is WAITING (waits for its time); it goes on without this command. "
+        f"See: craftcore task show {nap}"
+    )
+
+
+def test_a_task_that_has_ended_is_told_at_once(cli, clock, database):
+    async def keyed(app):
+        [emitted] = await app.emit_many([TriggerSpec(workflow="count", dedup_key="k")])
+        return emitted.id
+
+    count = at_rest(database, keyed, clock)
+
+    told = cli("--json", "emit", "count", "--dedup-key", "k", "--wait", "0").json
+
+    assert (told["id"], told["created"], told["result"]) == (count, False, 2)
