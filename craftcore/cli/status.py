@@ -12,6 +12,7 @@ from craftcore.cli.output import with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.schedule_status import read_schedules, say_schedules, schedules_alarm
 from craftcore.cli.session import Session
+from craftcore.cli.task_status import read_tasks, say_tasks
 from craftcore.daemon.lock import read_note
 from craftcore.engine import boot
 from craftcore.storage.facts import fact
@@ -41,6 +42,7 @@ def status(session: Session) -> None:
     out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
+    say_tasks(out, found)
     say_schedules(out, found)
     if (alarm := schedules_alarm(found)) is not None and alarm != found["verdict"]:
         out.line(alarm, style="bad")
@@ -58,6 +60,7 @@ def read_status(session: Session) -> dict[str, Any]:
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
         held = fact(reader, "held")
         scheduled = read_schedules(reader, now)
+        tasks = read_tasks(reader, epoch["epoch"])
     note, running = read_note(core.database.path)
     daemon: dict[str, Any] = {"running": running}
     if running and note is not None:
@@ -73,6 +76,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "ended_in_order": epoch["ended_at"] is not None,
             "held": held,
             **scheduled,
+            **tasks,
             "counts": counts,
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,

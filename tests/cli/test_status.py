@@ -11,6 +11,7 @@ from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine import boot
 from tests.processes import APP, craftcore
+from tests.resting import a_task, at_rest
 from tests.triggers.life import BROKEN, claim_one, emit, run_one, start_one
 from tests.virtual import VirtualClock, VirtualCore
 
@@ -100,6 +101,57 @@ def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
 
     core.do(boot.end, core.claims, epoch)
     assert "ended in order" in cli("status").out
+
+
+# Tasks
+
+
+async def nothing(app):
+    """Only let the engine do what there is to do."""
+
+
+def test_tasks_are_counted_and_where_there_are_none_nothing_is_said(cli, clock, database):
+    a_task(database, "plain", clock)
+    assert cli("--json", "status").json["tasks"] == {"running": 0, "waiting": 0, "questions": 0}
+    assert not any(line.startswith("tasks ") for line in cli("status").out.splitlines())
+
+    for workflow in ("ask", "nap", "count", "shaky"):
+        a_task(database, workflow, clock)
+
+    told = cli("--json", "status").json
+    assert told["tasks"] == {"running": 1, "waiting": 2, "questions": 1}
+    assert told["restart"] is None
+    lines = cli("status").out.splitlines()
+    assert "tasks     running 1, waiting 2, questions 1 (see: craftcore inbox list)" in lines
+
+
+def test_the_last_start_says_what_it_did_with_tasks_that_were_at_work(cli, clock, database):
+    def interrupted():
+        """A task whose daemon died in it."""
+        task_id = a_task(database, "wait", clock)
+        core = VirtualCore(database, clock)
+        core.do(core.tasks.signal, task_id, "approved")
+        start_one(core)
+        core.do(lambda tx: tx.run("UPDATE epochs SET ended_at = NULL"))
+        core.close()
+        return task_id
+
+    old = interrupted()
+    clock.advance(hours=30)
+    at_rest(database, nothing, clock)
+    told = cli("--json", "status").json["restart"]
+    assert (told["resumed"], told["stale"], told["tasks"]) == (0, 1, [old])
+    assert (told["at"], told["at_iso"]) == (clock.now(), "2026-11-22T18:00:00.000Z")
+    stale = "restart   resumed 0; stale 1, which were interrupted too long ago to go on unasked"
+    assert f"{stale} (see: craftcore inbox list)" in cli("status").out.splitlines()
+
+    fresh = interrupted()
+    at_rest(database, nothing, clock)
+    assert cli("--json", "status").json["restart"]["tasks"] == [fresh]
+    assert "restart   resumed 1" in cli("status").out.splitlines()
+
+    at_rest(database, nothing, clock)
+    assert cli("--json", "status").json["restart"] is None, "the last start found none at work"
 
 
 # db

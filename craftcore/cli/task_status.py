@@ -1,0 +1,36 @@
+"""What `craftcore status` says of tasks: how many there are, and what the last start did with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from craftcore.cli.output import Output, with_iso
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.store import TaskStore
+
+
+def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
+    """The keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
+    notice = fact(reader, "restart")
+    restart = None if notice is None else json.loads(notice)
+    if restart is not None and restart["epoch"] != epoch:
+        restart = None  # of an earlier start
+    return {"tasks": TaskStore().counts(reader), "restart": None if restart is None else with_iso(restart)}
+
+
+def say_tasks(out: Output, found: dict[str, Any]) -> None:
+    """The lines of `status` about tasks; none where there are none."""
+    counts, restart = found["tasks"], found["restart"]
+    if any(counts.values()):
+        text = f"running {counts['running']:,}, waiting {counts['waiting']:,}, questions {counts['questions']:,}"
+        see = " (see: craftcore inbox list)" if counts["questions"] else ""
+        out.line(f"tasks     {text}{see}")
+    if restart is not None:
+        text = f"restart   resumed {restart['resumed']:,}"
+        if restart["stale"]:
+            text += f"; stale {restart['stale']:,}, which were interrupted too long ago to go on unasked"
+            out.line(f"{text} (see: craftcore inbox list)", style="warn")
+        else:
+            out.line(text)
