@@ -18,13 +18,16 @@ from craftcore.errors import (
     DatabaseInvalid,
     DuplicateTrigger,
     InvalidInput,
+    NotFound,
     PayloadTooLarge,
+    StateRefused,
     StorageBusy,
     StorageError,
     UnknownWorkflow,
 )
 from craftcore.storage.ring import bell_path
 from tests.processes import PATIENCE
+from tests.resting import a_task, at_rest
 from tests.virtual import a_trigger
 
 ONE_KEY = """
@@ -224,6 +227,100 @@ def test_whoever_listens_is_rung_after_the_commit(path):
             producer.emit("not a name")
         with pytest.raises(BlockingIOError):
             bell.recv(64)
+
+
+# Tasks
+
+
+def test_a_task_is_signalled_from_another_process(path):
+    task_id = a_task(path, "wait")
+
+    with Producer(path) as producer:
+        assert not producer.signal(task_id, "other", {"n": 1}, sent_by="ada"), "nobody waits for it"
+        assert producer.signal(task_id, "approved", [1, 2])
+        mails = rows(producer, "SELECT event, payload_json, sent_by, status FROM mailbox ORDER BY seq")
+
+    assert mails[0] == {"event": "other", "payload_json": '{"n":1}', "sent_by": "ada", "status": "UNREAD"}
+    assert mails[1] == {"event": "approved", "payload_json": "[1,2]", "sent_by": None, "status": "READ"}
+    assert ended(path, task_id) == ("DONE", "[1,2]")
+
+
+def test_a_question_is_answered_once_from_another_process(path):
+    task_id = a_task(path, "ask")
+
+    with Producer(path) as producer:
+        [question] = rows(producer, "SELECT id FROM questions")
+        with pytest.raises(InvalidInput, match="choose one of: send, hold"):
+            producer.answer(str(question["id"]), "maybe", answered_by="ada")
+        producer.answer(str(question["id"]), "send", note="why not", answered_by="ada")
+        with pytest.raises(StateRefused, match='was answered by ada with "send"'):
+            producer.answer(str(question["id"]), "hold", answered_by="grace")
+        [told] = rows(producer, "SELECT answer, note, answered_by FROM questions")
+
+    assert told == {"answer": "send", "note": "why not", "answered_by": "ada"}
+    assert ended(path, task_id) == ("DONE", '"send"')
+
+
+def test_a_task_is_cancelled_from_another_process(path):
+    task_id = a_task(path, "nap")
+
+    with Producer(path) as producer:
+        producer.cancel_task(task_id)
+        with pytest.raises(StateRefused, match="CANCELLED"):
+            producer.cancel_task(task_id)
+        with pytest.raises(StateRefused, match="CANCELLED"):
+            producer.signal(task_id, "approved")
+
+    assert ended(path, task_id) == ("CANCELLED", None)
+
+
+def test_what_is_no_task_or_question_is_not_found(path):
+    plain = a_task(path, "plain")
+
+    with Producer(path) as producer:
+        for nobody in (plain, "nobody"):
+            with pytest.raises(NotFound):
+                producer.signal(nobody, "approved")
+            with pytest.raises(NotFound):
+                producer.answer(nobody, "send", answered_by="ada")
+            with pytest.raises(NotFound):
+                producer.cancel_task(nobody)
+        with pytest.raises(InvalidInput):
+            producer.signal(plain, "no event")
+        with pytest.raises(InvalidInput, match=r"payload\.a"):
+            producer.signal(plain, "approved", {"a": object()})
+
+
+def test_whoever_listens_is_rung_for_tasks_and_not_for_what_is_refused(path):
+    wait, nap, ask = a_task(path, "wait"), a_task(path, "nap"), a_task(path, "ask")
+    with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(bell_path(path))
+        bell.setblocking(False)
+        [question] = rows(producer, "SELECT id FROM questions")
+
+        producer.signal(wait, "other")
+        assert bell.recv(64) == b"*"
+        producer.answer(str(question["id"]), "send", answered_by="ada")
+        assert bell.recv(64) == b"*"
+        producer.cancel_task(nap)
+        assert bell.recv(64) == b"*"
+        with pytest.raises(NotFound):
+            producer.signal("nobody", "approved")
+        with pytest.raises(BlockingIOError):
+            bell.recv(64)
+    assert ended(path, ask) == ("DONE", '"send"')
+
+
+def ended(path, task_id):
+    """Status and result of a task once an engine has done what there is to do."""
+
+    async def nothing(_):
+        pass
+
+    at_rest(path, nothing)
+    with Producer(path) as producer:
+        [row] = rows(producer, f"SELECT status, result_json FROM tasks WHERE id = '{task_id}'")
+    return row["status"], row["result_json"]
 
 
 # One key, many hands
