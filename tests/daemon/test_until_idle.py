@@ -1,0 +1,48 @@
+"""`craftcore run --until-idle` and tasks: what waits does not keep it, what failed is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.processes import craftcore
+
+APP = "from tests.resting import an_app\napp = an_app()\n"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`run(["ask"], ["nap"])`: how a daemon ended that found these emitted, and how far each task came."""
+    (tmp_path / "app.py").write_text(APP)
+
+    def run(*workflows):
+        ids = [craftcore(tmp_path, "--json", "emit", *workflow).json["id"] for workflow in workflows]
+        code = craftcore(tmp_path, "run", "app:app", "--until-idle", PYTHONPATH=str(ROOT)).code
+        rows = [craftcore(tmp_path, "--json", "task", "show", task_id).json for task_id in ids]
+        return code, *[row["status"] for row in rows]
+
+    return run
+
+
+def test_tasks_that_wait_are_left_for_the_next_run(run):
+    assert run(["ask"], ["wait"], ["nap"], ["parent"]) == (0, "WAITING", "WAITING", "WAITING", "WAITING")
+
+
+def test_it_goes_on_through_all_turns(run):
+    assert run(["count", "--payload", '{"upto": 20}']) == (0, "DONE")
+
+
+def test_a_task_in_backoff_is_left_for_the_next_run(run):
+    assert run(["shaky"]) == (0, "RUNNING")
+
+
+@pytest.mark.parametrize("payload", ["{}", '{"code": null}'])
+def test_a_task_that_fails_in_a_later_turn_is_4(run, payload):
+    assert run(["fails", "--payload", payload], ["count"]) == (4, "FAILED", "DONE")
+
+
+def test_a_wait_that_is_over_is_done_before_it_leaves(run):
+    """The timer is due by the time the daemon looks."""
+    assert run(["nap", "--payload", '{"seconds": 0}']) == (0, "DONE")
