@@ -29,7 +29,7 @@ def inbox() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, limit: int) -> None:
-    """The open questions, the oldest first: until when each waits, and how to answer it."""
+    """The open questions, oldest first, and how to answer each."""
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
@@ -55,9 +55,10 @@ def list_(session: Session, /, limit: int) -> None:
 @click.option("--note", metavar="TEXT", help="Why; it stands beside the answer.")
 @click.pass_obj
 def answer(session: Session, /, question_id: str, choice: str, note: str | None) -> None:
-    """Answer a question, once: with one of its options, or any text where it has none.
+    """Answer a question, once.
 
-    Who answered stands in the row. Exit 1 when somebody did before, or its time is over.
+    CHOICE is one of its options, or any text where it has none. Who answered stands in the row. Exit 1 when somebody
+    did before, or its time is over.
     """
     core = session.core()
     with session.changing(core) as tx:

@@ -44,7 +44,7 @@ class Output:
     def quote(self, text: str) -> None:
         """Somebody's words, as many lines as they have, each behind a bar: none of them can pass for ours."""
         for line in text.splitlines() or [""]:
-            print(f"  | {escaped(line)}", flush=True)
+            print(f"  | {escaped(line)}".rstrip(), flush=True)
 
     def command(self, *words: str) -> None:
         """A command to paste into a shell, word by word as it is meant."""

@@ -70,7 +70,7 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, task_id: str) -> None:
-    """All about one: how far it is, what it waits for, what to do about it."""
+    """All about one: what it waits for, and what to do about it."""
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:

@@ -60,7 +60,7 @@ def test_every_command_has_help_and_takes_the_global_options(cli):
             assert option in shown.out
     listed = cli("--help").out
     assert all(name in listed for name in COMMANDS)
-    for shown in (listed, cli("schedule", "--help").out):
+    for shown in (listed, *(cli(name, "--help").out for name in ("schedule", "task", "inbox"))):
         assert "..." not in shown.split("Commands:")[1], "each command says what it is for in one short line"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from craftcore.daemon.lock import DaemonLock
+from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.triggers.model import TriggerSpec
 from tests.resting import HOUR, a_task, at_rest
 from tests.triggers.life import claim_one, start
@@ -119,6 +121,28 @@ def test_a_stale_task_says_that_its_trigger_was_parked_and_who_is_asked(cli, clo
     assert "was interrupted 30 hours ago. Go on with it?" in found["question"]
     assert "(continue, cancel)" in found["question"]
     assert core.rows("SELECT count(*) AS open FROM questions WHERE status = 'OPEN'") == [{"open": 1}]
+
+
+def test_a_turn_that_runs_and_completes_nothing_says_that_a_person_was_asked(cli, clock, database, core, why):
+    wait = a_task(database, "wait", clock)
+    cli("task", "signal", wait, "approved")
+    claim = start(core, claim_one(core, epoch=1))
+
+    def ask(tx):
+        asked = NewQuestion(kind=QuestionKind.STALLED, question="It is stuck. Cancel?", options=("wait", "cancel"))
+        core.turns.ask_stalled(tx, claim, core.tasks.get(tx, wait), asked)
+
+    core.do(ask)
+    clock.advance(minutes=5)
+    with DaemonLock.acquire(database, pid=1, host="here", now=clock.now()):
+        found = why(claim.id)
+
+    assert list(found) == ["running", "stalled"]
+    [question] = cli("--json", "inbox", "list").json
+    assert found["stalled"] == (
+        f'a person was asked 5 min ago: question {question["id"]} "It is stuck. Cancel?" '
+        f"To answer: craftcore inbox answer {question['id']} CHOICE (wait, cancel)"
+    )
 
 
 def test_show_and_list_mention_the_task(cli, clock, database, core):
