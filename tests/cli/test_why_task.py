@@ -130,7 +130,7 @@ def test_a_turn_that_runs_and_completes_nothing_says_that_a_person_was_asked(cli
 
     def ask(tx):
         asked = NewQuestion(kind=QuestionKind.STALLED, question="It is stuck. Cancel?", options=("wait", "cancel"))
-        core.turns.ask_stalled(tx, claim, core.tasks.get(tx, wait), asked)
+        core.recording.ask_stalled(tx, claim, core.tasks.get(tx, wait), asked)
 
     core.do(ask)
     clock.advance(minutes=5)
