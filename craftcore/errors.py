@@ -121,7 +121,7 @@ class CraftcoreError(Exception):
     code: ErrorCode = ErrorCode.VALIDATION_ERROR
     exit_code: int = 70
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, /, **details: Any) -> None:  # a detail may be called message, too
         super().__init__(message)
         self.message = message
         self.details = details
