@@ -66,7 +66,7 @@ class Entering:
         claim = start.claim
         task = self._tasks.get(tx, claim.task_id or claim.id)
         if task is None:
-            if claim.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+            if claim.task_id is not None and claim.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
                 return Gone(f"task {claim.task_id} is not there any more")
             if not start.is_task:
                 return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import anyio
 import pytest
 
-from craftcore import App, ChildFailed, Fail, TaskContext
-from tests.engine.lab import Lab, lab
+from craftcore import App, ChildFailed, Fail, Route, RoutedTrigger, RoutingContext, TaskContext
+from tests.engine.lab import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
 
@@ -39,3 +40,62 @@ async def test_a_parent_is_told_how_its_child_failed(tmp_path):
     async with lab(app, tmp_path) as it:
         row = await ended(it, (await app.emit("parent")).id)
         assert json.loads(row["result_json"]) == [True, "FAILED", "BROKEN", "it never will"]
+
+
+async def test_a_message_that_began_a_task_goes_on_with_it_when_it_is_started_again(tmp_path):
+    """Its session has a live task by then: its own. It was delivered to itself, and nothing was left to run it."""
+    app = App()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext, text: str) -> list[Any]:
+        if ctx.attempt == 1:
+            raise ConnectionError("not the first time")
+        return [text, ctx.resume]
+
+    async with lab(app, tmp_path) as it:
+        row = await ended(it, (await app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="s")).id)
+        assert json.loads(row["result_json"]) == ["hello", "RETRY"]
+        assert it.rows("SELECT * FROM mailbox") == []
+
+
+async def test_a_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
+    """It might send the second attempt elsewhere, into another workflow with the memo of this one."""
+    asked: list[str] = []
+
+    class Rule:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.append(trigger.id)
+            return Route(workflow=("one", "other")[len(asked) - 1])
+
+    app = App(router=Rule())
+
+    @app.workflow("one")
+    async def one(ctx: TaskContext) -> str:
+        if ctx.attempt == 1:
+            raise ConnectionError("not the first time")
+        return "one"
+
+    @app.workflow("other")
+    async def other(ctx: TaskContext) -> str:
+        return "other"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit(None, source="MESSAGE", session_id="s")
+        row = await ended(it, emitted.id)
+        assert (row["workflow"], row["result_json"], asked) == ("one", '"one"', [emitted.id])
+
+
+async def test_a_task_whose_workflow_is_gone_fails_with_its_trigger(tmp_path):
+    """A deployment without it came while its first turn was interrupted: its trigger failed, and it ran for ever."""
+    before, after = App(), App()
+
+    @before.workflow("gone")
+    async def gone(ctx: TaskContext) -> None:
+        await anyio.sleep_forever()
+
+    async with lab(before, tmp_path, settings(shutdown_grace=0.0)) as it:
+        emitted = await before.emit("gone")
+        await it.until(lambda: it.engine.running == 1)
+    async with lab(after, tmp_path) as it:
+        row = await ended(it, emitted.id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
