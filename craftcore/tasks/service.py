@@ -102,6 +102,8 @@ class TaskService:
             raise StateRefused(f"too late: question {question_id} {_closed(question)}; nothing was written")
         if question.options is not None and choice not in question.options:
             raise InvalidInput(f"{shown(choice)} is no option; choose one of: {', '.join(question.options)}")
+        if not choice:
+            raise InvalidInput("the answer is empty")
         for name, text in (("answer", choice), ("note", note)):
             if text is not None and len(text) > NOTE_MAX:
                 raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")

@@ -295,6 +295,8 @@ def test_an_answer_that_is_refused_leaves_the_question_open(cli, ask, arguments,
 def test_any_text_answers_where_there_are_no_options(cli, ask, clock, database):
     task_id, question_id = ask(options=None)
     assert f"craftcore inbox answer {question_id} TEXT" in cli("inbox", "list").out
+    empty = cli("inbox", "answer", question_id, "")
+    assert (empty.code, "the answer is empty" in empty.err) == (64, True), "as from a variable that is not set"
 
     assert cli("inbox", "answer", question_id, "as you like, it's fine").code == 0
     at_rest(database, nothing, clock)
