@@ -16,8 +16,8 @@ async def greet(name: str) -> str:
     return f"Hello, {name}!"
 
 
-# With a first parameter `ctx` it learns who it is. `ctx.trigger.id` stays the same in every attempt: give it to other
-# services as the request id. Kill the daemon while this runs (kill -9), start it again, and it is run again.
+# With a first parameter `ctx` it learns who it is. `ctx.task_id` stays the same however often it is entered: give it to
+# other services as the request id. Kill the daemon while this runs (kill -9), start it again, and it is run again.
 #   craftcore --db craftcore.db emit work.long --payload '{"seconds": 20}'
 @app.workflow("work.long", timeout=3600)
 async def work_long(ctx: TaskContext, seconds: float = 5.0) -> str:
