@@ -76,6 +76,35 @@ def test_the_example_on_the_first_screen_runs(tmp_path):
     assert [line for line in ran.stdout.splitlines() if line.startswith("Hello")] == ["Hello Ada", "Hello Grace"]
 
 
+WATCH = """
+import anyio
+from watch import app
+
+async def main():
+    async with app.running("watch.db"):
+        cheap = await app.emit("watch", {"item": "lamp", "limit": 50})
+        while (task := await app.task(cheap.id)) is None or task.status.is_live:
+            for asked in await app.questions():
+                await app.answer(asked.id, "buy", answered_by="a test")
+            await anyio.sleep(0.01)
+        print(task.result_json.split(cheap.id))
+        dear = await app.emit("watch", {"item": "lamp", "limit": 40})
+        while (task := await app.task(dear.id)) is None or task.status != "WAITING":
+            await anyio.sleep(0.01)
+        print(task.turn, task.state_json)
+
+anyio.run(main)
+"""
+
+
+def test_the_example_of_a_task_runs(tmp_path):
+    [example] = [block for block in blocks(README, "python") if block.startswith("# watch.py")]
+    (tmp_path / "watch.py").write_text(example, "utf-8")
+    command = [sys.executable, "-c", WATCH]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.stdout.splitlines() == ["['\"lamp is ordered as ', '\"']", "2 42.0"], ran.stderr
+
+
 def test_every_link_leads_somewhere():
     for document, text in DOCS.items():
         folder = ROOT if document == "README.md" else ROOT / "docs"
