@@ -163,6 +163,17 @@ def test_a_purchase_is_approved_in_the_process_that_asks(tmp_path):
     assert (reminder["resolved_by"], reminder["value_json"]) == ("signal", '"approve"')
 
 
+def test_a_purchase_is_refused_on_the_command_line(tmp_path):
+    with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
+        program.says("To answer: inbox answer")
+        [asked] = craftcore(tmp_path, "--db", "approvals.db", "--json", "inbox", "list").json
+        answered = craftcore(tmp_path, "--db", "approvals.db", "inbox", "answer", asked["id"], "refuse")
+        assert answered.code == 0, answered.err
+        assert program.succeeds() == 'DONE: "laptop is not bought"'
+    late = craftcore(tmp_path, "--db", "approvals.db", "inbox", "answer", asked["id"], "approve")
+    assert (late.code, "too late" in late.err) == (1, True)
+
+
 def test_a_purchase_is_approved_by_a_message_while_no_process_waits_for_it(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
         program.says("To answer: inbox answer")
