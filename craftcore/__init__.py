@@ -9,7 +9,17 @@ if TYPE_CHECKING:
     from craftcore.engine.child import Child
     from craftcore.engine.context import TaskContext, TaskEvent
     from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, Strategy
-    from craftcore.errors import ChildFailed, CraftcoreError, ErrorCode, Fail, Retry, Snooze
+    from craftcore.errors import (
+        ChildFailed,
+        CraftcoreError,
+        ErrorCode,
+        Fail,
+        InvalidInput,
+        NotFound,
+        Retry,
+        Snooze,
+        StateRefused,
+    )
     from craftcore.producer import Producer
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
@@ -29,7 +39,9 @@ _HOMES = {
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.errors",
     "Fail": "craftcore.errors",
+    "InvalidInput": "craftcore.errors",
     "LiveSession": "craftcore.engine.router",
+    "NotFound": "craftcore.errors",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
     "Resume": "craftcore.tasks.model",
@@ -40,6 +52,7 @@ _HOMES = {
     "Router": "craftcore.engine.router",
     "RoutingContext": "craftcore.engine.router",
     "Snooze": "craftcore.errors",
+    "StateRefused": "craftcore.errors",
     "Strategy": "craftcore.engine.router",
     "TaskContext": "craftcore.engine.context",
     "TaskEvent": "craftcore.engine.context",
@@ -59,7 +72,9 @@ __all__ = [
     "Emitted",
     "ErrorCode",
     "Fail",
+    "InvalidInput",
     "LiveSession",
+    "NotFound",
     "Overlap",
     "Producer",
     "Resume",
@@ -70,6 +85,7 @@ __all__ = [
     "Router",
     "RoutingContext",
     "Snooze",
+    "StateRefused",
     "Strategy",
     "TaskContext",
     "TaskEvent",

@@ -75,6 +75,7 @@ class ErrorCode(StrEnum):
     SCHEDULE_INVALID = "SCHEDULE_INVALID"
     STEP_CONFLICT = "STEP_CONFLICT"
     KEY_REQUIRED = "KEY_REQUIRED"
+    CHILD_FAILED = "CHILD_FAILED"
 
     @property
     def category(self) -> str:
@@ -112,6 +113,7 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.SCHEDULE_INVALID: _Facts("validation", "no"),
     ErrorCode.STEP_CONFLICT: _Facts("validation", "no"),
     ErrorCode.KEY_REQUIRED: _Facts("validation", "no"),
+    ErrorCode.CHILD_FAILED: _Facts("agent", "no"),
 }
 
 
@@ -212,9 +214,12 @@ class KeyRequired(CraftcoreError):
 
 
 class ChildFailed(CraftcoreError):
-    """A child task FAILED or was CANCELLED; `details` has its id, status, code and message."""
+    """A child task FAILED, was CANCELLED, or had not ended in time; `details` has its id, status, code and message.
 
-    code = ErrorCode.AGENT_ERROR
+    What became of it is on record: trying again would be told the same.
+    """
+
+    code = ErrorCode.CHILD_FAILED
 
 
 class StorageError(CraftcoreError):

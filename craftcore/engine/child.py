@@ -12,7 +12,7 @@ import msgspec
 from craftcore.engine.emitting import commit_emit, emitted_before
 from craftcore.engine.steps import digest_of
 from craftcore.engine.turn import Turn
-from craftcore.errors import ChildFailed, InvalidInput
+from craftcore.errors import ChildFailed, ErrorCode, InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.triggers.model import EmitOptions, TriggerSpec
@@ -38,7 +38,7 @@ class Child:
     async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
         """Suspend the turn until the child has ended; its result, converted to `type`.
 
-        Raises ChildFailed when it FAILED or was CANCELLED, TimeoutError when it had not ended after `timeout`.
+        Raises ChildFailed when it FAILED or was CANCELLED, or had not ended after `timeout`.
         """
         due_at = None if timeout is None else self._turn.later(timeout)
         name = f"child/{self.id}"
@@ -46,7 +46,8 @@ class Child:
             "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
         )
         if wait.resolved_by is ResolvedBy.TIMER:
-            raise TimeoutError(f"child {self.id} ({self.workflow}) did not end in time")
+            message = f"child {self.id} ({self.workflow}) did not end in time"
+            raise ChildFailed(message, id=self.id, status=TaskStatus.RUNNING, code=ErrorCode.AGENT_TIMEOUT)
         ending = msgspec.json.decode(wait.value_json or "null", type=Ending)
         if ending.status == TaskStatus.DONE:
             return from_json(bytes(ending.result).decode(), type, f"the result of child {self.id}")
@@ -65,7 +66,7 @@ async def start_child(
     """Start a task, once per key, or place among the keyless, in a turn."""
     if options.get("dedup_key") is not None:
         raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key")
-    identity = turn.count("child", key)
+    identity = turn.count("start_child", key)
     digest = digest_of([workflow, payload, options])
     if identity in turn.memo:
         return Child(turn, emitted_before(turn, identity, digest).id, workflow)

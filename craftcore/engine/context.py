@@ -18,7 +18,7 @@ from craftcore.engine.steps import OnChange, run_step, run_transaction
 from craftcore.engine.turn import Turn
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
-from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
+from craftcore.tasks.model import Creator, NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.acceptance import is_name, moment, shown
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, EmitOptions, Emitted
@@ -42,11 +42,11 @@ EVENTS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerView:
-    """The trigger that is being run.
+    """The trigger that is being run: of a later turn, or after a wait, it is another one than that of the task.
 
-    `id` is the same in every attempt. `description` is what the producer of the task wrote, never changed; a late
-    trigger has `overdue_seconds` and a `note` beside it, else both are None.
-    `schedule_id` and `nominal_at` tell which occurrence of a schedule it is for; None when it is for none.
+    `description` is what the producer of the task wrote, never changed; a late trigger has `overdue_seconds` and a
+    `note` beside it, else both are None. `schedule_id` and `nominal_at` tell for which occurrence of a schedule the
+    task is; None when it is for none.
     """
 
     id: str
@@ -60,17 +60,21 @@ class TriggerView:
     note: str | None
 
     @staticmethod
-    def of(claim: Claim, description: str | None, started_at: float, overdue_after: float) -> TriggerView:
-        """The view of a started trigger. Raises OverflowError, ValueError or OSError when `due_at` is no moment."""
-        due_at, nominal_at = due_moment(claim), claim.nominal_at
+    def of(claim: Claim, creator: Creator | None, started_at: float, overdue_after: float) -> TriggerView:
+        """The view of a started trigger, `creator` being that of its task when it is another.
+
+        Raises OverflowError, ValueError or OSError when `due_at` is no moment.
+        """
+        of_task: Claim | Creator = claim if creator is None else creator
+        due_at, nominal_at = due_moment(claim), of_task.nominal_at
         late = overdue_seconds(due_at, started_at, overdue_after)
         return TriggerView(
             id=claim.id,
             source=claim.source,
             session_id=claim.session_id,
-            description=claim.description if description is None else description,
+            description=of_task.description,
             due_at=datetime.fromtimestamp(due_at, UTC),
-            schedule_id=claim.schedule_id,
+            schedule_id=of_task.schedule_id,
             nominal_at=None if nominal_at is None else datetime.fromtimestamp(nominal_at, UTC),
             overdue_seconds=late,
             note=None if late is None else overdue_note(due_at, late),

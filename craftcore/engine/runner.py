@@ -92,7 +92,7 @@ class Runner:
     def _context(self, run: Run, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         entry, record = run.entry, run.record
         assert entry is not None, run.claim
-        trigger = TriggerView.of(run.claim, entry.description, record.created_at, self._overdue_after)
+        trigger = TriggerView.of(run.claim, entry.creator, record.created_at, self._overdue_after)
         text = entry.task.state_json
         state = None if text == "null" else from_json(text, workflow.state_type, "state")
         run.turn = Turn(run, entry, self._doors)
@@ -187,8 +187,8 @@ class Runner:
 
 def _payload(run: Run) -> str:
     """A task's turns are all entered with the payload of the trigger that created it."""
-    if run.entry is not None and run.entry.payload_json is not None:
-        return run.entry.payload_json
+    if run.entry is not None and run.entry.creator is not None:
+        return run.entry.creator.payload_json
     return run.claim.payload_json
 
 

@@ -9,6 +9,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.memo_store import MemoStore
 from craftcore.tasks.model import (
     RESUMED_BY,
+    Creator,
     Entry,
     NewTask,
     QuestionKind,
@@ -84,8 +85,7 @@ class Entering:
         return Entry(
             task=task,
             resume=self._why(tx, claim, task, waits),
-            payload_json=creator["payload_json"] if creator else None,
-            description=creator["description"] if creator else None,
+            creator=Creator(**creator) if creator else None,
             memo=self._memos.of_turn(tx, task.seq, task.turn),
             waits={wait.name: wait for wait in waits},
         )

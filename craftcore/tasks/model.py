@@ -228,11 +228,21 @@ class Suspends:
 Move = Returned | Continues | Suspends
 
 
+class Creator(NamedTuple):
+    """The trigger that created a task, as all its turns see it."""
+
+    payload_json: str
+    description: str | None
+    schedule_id: str | None
+    nominal_at: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """What a turn is entered with.
 
-    payload_json  of the trigger that created the task; None: it is the claimed trigger's own
+    creator       payload, description and occurrence of the trigger that created the task; None: it is the claimed
+                  one, or its row is gone
     memo          what this turn completed already, by its identity: the texts of the events
     waits         those of this turn that are over, by name
     received      the wait that began this turn, where one did
@@ -240,8 +250,7 @@ class Entry:
 
     task: Task
     resume: Resume
-    payload_json: str | None = None
-    description: str | None = None
+    creator: Creator | None = None
     memo: dict[str, str] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
 

@@ -202,6 +202,8 @@ class TaskService:
         self._tasks.revive(tx, task.seq, trigger_id, deadline_at)
 
     def _live(self, tx: Transaction, task_id: str) -> Task:
+        if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
+            raise StateRefused(f"task {task_id} has not begun: wait until its first turn has; nothing was written")
         task = self.get(tx, task_id)
         if not task.status.is_live:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")

@@ -263,8 +263,10 @@ class TaskStore:
         return row
 
     def creator(self, tx: Reader, task_id: str) -> Row | None:
-        """Payload and description of the trigger that created a task; None when its row is gone."""
-        return tx.one("SELECT payload_json, description FROM triggers WHERE id = :id", id=task_id)
+        """What a turn must know of the trigger that created its task; None when its row is gone."""
+        return tx.one(
+            "SELECT payload_json, description, schedule_id, nominal_at FROM triggers WHERE id = :id", id=task_id
+        )
 
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
         """Why each of these triggers came back to be started again."""

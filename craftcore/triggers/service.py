@@ -125,6 +125,11 @@ class TriggerService:
             raise NotFound(f"no trigger {trigger_id}")
         return trigger
 
+    def is_live(self, tx: Transaction, trigger_id: str) -> bool:
+        """Whether there is such a trigger, and it is not settled."""
+        trigger = self._store.get(tx, trigger_id)
+        return trigger is not None and not trigger.status.is_settled
+
     def cancel(self, tx: Transaction, trigger_id: str, reason: str = "cancelled") -> Trigger:
         """Cancel a trigger: at once when it is not running, else by asking the engine (ring its bell after).
 
