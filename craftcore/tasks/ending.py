@@ -3,17 +3,15 @@ lost."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.mail_store import Mail, MailStore
+from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import Waiting, ending_of
-from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 
 
@@ -55,29 +53,16 @@ class Ending:
                 self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
         seqs = [task.seq for task in tasks]
         self._questions.withdraw_all(tx, seqs)
-        by_seq = {task.seq: task for task in tasks}
         for mail in self._mails.left_by(tx, seqs):
-            if mail.trigger_id is None:
+            if mail.trigger_id is None or not self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json):
                 self._mails.leave(tx, mail, "LEFT")
             else:
-                self._emit_anew(tx, by_seq[mail.task_seq], mail)
+                self._mails.leave(tx, mail, "EMITTED")
                 due_at = tx.now
         for task in tasks:
             if task.parent_id is not None and self._tell_parents(tx, task):
                 due_at = tx.now
         return due_at
-
-    def _emit_anew(self, tx: Transaction, task: Task, mail: Mail) -> None:
-        assert mail.trigger_id is not None, mail
-        message = self._tasks.creator(tx, mail.trigger_id)
-        spec = TriggerSpec(
-            payload=json.loads(mail.payload_json),
-            source=TriggerSource.MESSAGE,
-            session_id=task.session_id,
-            description=message["description"] if message else None,
-        )
-        self._triggers.emit(tx, spec)
-        self._mails.leave(tx, mail, "EMITTED")
 
     def _tell_parents(self, tx: Transaction, child: Task) -> bool:
         told = False

@@ -93,6 +93,11 @@ class TriggerService:
         """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
         self._store.park(tx, seq, reason)
 
+    def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> bool:
+        """Accept anew what was settled without being run: as it was asked for, due when it was, and routed anew. False
+        when its row is gone."""
+        return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
+
     def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """The trigger that already holds the id, else the key."""
         standing = self._store.find_id(tx, row.id) if row.id_given else None

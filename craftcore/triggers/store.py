@@ -281,6 +281,27 @@ class TriggerStore:
             now=tx.now,
         )
 
+    def insert_again(self, tx: Transaction, trigger_id: str, new_id: str, payload_json: str) -> bool:
+        """Insert as PENDING what another trigger was when it was accepted, but for its dedup key. False when that is
+        gone."""
+        changed = tx.run(
+            """
+            INSERT INTO triggers (
+                id, source, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority, description,
+                payload_json, max_attempts, created_at, updated_at
+            )
+            SELECT :new_id, source, session_id, task_id, workflow, coalesce(session_id, task_id), fire_at, fire_at,
+                   expires_at, priority, description, :payload, max_attempts, :now, :now
+              FROM triggers
+             WHERE id = :id
+            """,
+            id=trigger_id,
+            new_id=new_id,
+            payload=payload_json,
+            now=tx.now,
+        )
+        return changed == 1
+
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all that is not settled."""
         return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
-from craftcore import App, Done, Retry, TaskContext
+from craftcore import App, Done, Retry, TaskContext, TriggerSpec
 from tests.engine.lab import lab
 
 pytestmark = pytest.mark.anyio
@@ -28,3 +29,38 @@ async def test_a_first_message_that_is_tried_again_goes_on_with_the_task_it_crea
 
         assert row["result_json"] == '"hello RETRY"'
         assert it.rows("SELECT * FROM mailbox") == []
+
+
+async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sent(tmp_path):
+    """With all that it was sent with, and due when it was."""
+    app = App()
+    gate = anyio.Event()
+    said: list[tuple[str, str | None]] = []
+
+    @app.workflow("busy")
+    async def busy(ctx: TaskContext) -> None:
+        await gate.wait()
+
+    @app.workflow("note", sources=["MESSAGE"])
+    async def note(ctx: TaskContext, text: str) -> None:
+        said.append((text, ctx.trigger.description))
+
+    async with lab(app, tmp_path) as it:
+        first = await app.emit("busy", session_id="s")
+        await it.until(lambda: it.engine.running == 1)
+        to_the_task = TriggerSpec(
+            task_id=first.id, source="MESSAGE", payload={"text": "1"}, description="first", priority=7, max_attempts=2
+        )
+        [message] = await app.emit_many([to_the_task])
+        assert (await it.settled(message.id))["reason"] == "delivered"
+        later = await app.emit(None, {"text": "2"}, source="MESSAGE", session_id="s", priority=7)
+        gate.set()
+        await it.settled(later.id)
+        await it.until(lambda: len(said) == 2)
+
+        [anew] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later.id)["seq"])
+        sent = it.trigger(message.id)
+        kept = ("source", "task_id", "session_id", "fire_at", "priority", "description", "payload_json", "max_attempts")
+        assert {name: anew[name] for name in kept} == {name: sent[name] for name in kept}
+        assert sorted(said) == [("1", "first"), ("2", None)]
+        assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
