@@ -24,12 +24,12 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine import boot as booting
+from craftcore.engine.corruption import Corruption
 from craftcore.engine.engine import Engine
 from craftcore.engine.notice import notify
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
-from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.storage import migrate
@@ -136,9 +136,9 @@ def _boot(
 
     try:
         boot = take_over()
-    except (RowInvalid, ValueError):  # text that is not UTF-8 is a ValueError, too
+    except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
         with core.transaction() as tx:
-            if not (found := core.claims.set_aside_corrupt(tx) + set_aside_corrupt_schedules(tx)):
+            if not (found := Corruption(core.tasks, core.claims).set_aside(tx)):
                 raise
         log.error("row.corrupt", wrong=found)
         boot = take_over()

@@ -19,7 +19,7 @@ from craftcore.app import App
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
 from craftcore.engine.attempts import Attempts, Settled
-from craftcore.engine.insist import insist
+from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.router import Route, unroutable
 from craftcore.engine.routes import Routes
@@ -60,6 +60,7 @@ class Consumer:
         loop: Loop,
         *,
         concurrency: int,
+        set_aside: SetAside,
         on_room: Callable[[], None],
         on_refused: Callable[[Claim], None],
         on_settled: Callable[[Run, Settled | Exception], None],
@@ -73,6 +74,7 @@ class Consumer:
         self._runner = runner
         self._loop = loop
         self._concurrency = concurrency
+        self._set_aside = set_aside
         self._on_room = on_room
         self._on_refused = on_refused
         self._on_settled = on_settled
@@ -215,7 +217,7 @@ class Consumer:
         self._loop.wake(self._work_came)
 
     async def _insist(self, work: Callable[..., Any], *args: Any) -> Any:
-        return await insist(self._writer, self._claims.set_aside_corrupt, work, *args)
+        return await insist(self._writer, self._set_aside, work, *args)
 
     # Places and hand-over
 

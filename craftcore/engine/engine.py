@@ -18,6 +18,7 @@ from craftcore.config import Config
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.consumer import Consumer
+from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
@@ -81,10 +82,11 @@ class Engine:
         self._grace = config.daemon.shutdown_grace
         self._concurrency = config.daemon.concurrency
         self._queue = TriggerQueue(claims.rank)
+        set_aside = Corruption(tasks, claims).set_aside
         doors = Doors(
             writer=writer,
             recording=recording,
-            set_aside=claims.set_aside_corrupt,
+            set_aside=set_aside,
             clock=clock,
             accept=self._accept,
             due=lambda due_at: self.feeder.due(due_at),
@@ -106,10 +108,13 @@ class Engine:
             claim_batch=config.triggers.claim_batch,
             poll_seconds=config.daemon.poll_seconds,
             held=self._held,
+            set_aside=set_aside,
             on_claimed=lambda: self.consumer.wake(),
             on_cancel_requests=self._cancel_running,
         )
-        self.scheduler = Scheduler(ticks, ClockTrust(), writer, clock, epoch=epoch, on_fired=self.feeder.due)
+        self.scheduler = Scheduler(
+            ticks, ClockTrust(), writer, clock, epoch=epoch, set_aside=set_aside, on_fired=self.feeder.due
+        )
         self.consumer = Consumer(
             app,
             Attempts(app, claims, entering, turns, recorder, epoch=epoch, may_claim_next=self._may_claim_next),
@@ -119,6 +124,7 @@ class Engine:
             self._runner,
             current_loop(),
             concurrency=config.daemon.concurrency,
+            set_aside=set_aside,
             on_room=self.feeder.room,
             on_refused=self._refused,
             on_settled=self._settled,

@@ -16,7 +16,7 @@ import structlog
 
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.insist import insist
+from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.queue import TriggerQueue
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
@@ -61,6 +61,7 @@ class Feeder:
         claim_batch: int,
         poll_seconds: float,
         held: Callable[[], Iterable[Claim]],
+        set_aside: SetAside,
         on_claimed: Callable[[], None],
         on_cancel_requests: Callable[[list[int]], None],
     ) -> None:
@@ -72,6 +73,7 @@ class Feeder:
         self._claim_batch = claim_batch
         self._poll_seconds = poll_seconds
         self._held = held
+        self._set_aside = set_aside
         self._on_claimed = on_claimed
         self._on_cancel_requests = on_cancel_requests
         self._rung = anyio.Event()
@@ -151,11 +153,11 @@ class Feeder:
             self._rung = anyio.Event()
             self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
             want = self._want()
-            look: Look = await insist(self._writer, self._claims.set_aside_corrupt, self._look, want)
+            look: Look = await insist(self._writer, self._set_aside, self._look, want)
             reach(CutPoint.CLAIM_COMMITTED)
             self._take(want, look)
             if strangers := list(self._strangers):
-                await insist(self._writer, self._claims.set_aside_corrupt, self._claims.release_unstarted, strangers)
+                await insist(self._writer, self._set_aside, self._claims.release_unstarted, strangers)
                 del self._strangers[: len(strangers)]
             if want.limit > 0 and look.held is None:
                 self.room()  # the window may have emptied while the look was on its way, and nothing may start again

@@ -37,7 +37,7 @@ async def insist(writer: Writer, set_aside: SetAside, work: Callable[..., Any], 
                 log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason="the disk is full")
             said = True
             await anyio.sleep(FULL_DISK_SECONDS)
-        except (RowInvalid, ValueError):  # text that is not UTF-8 is a ValueError, too
+        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
             if work == set_aside or not (found := await insist(writer, set_aside, set_aside)):
                 raise
             log.error("row.corrupt", wrong=found)

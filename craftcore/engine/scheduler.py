@@ -13,9 +13,8 @@ import structlog
 
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.insist import insist
+from craftcore.engine.insist import SetAside, insist
 from craftcore.schedules.clock_trust import BACKWARD_MAX, ClockTrust, Moved, Reading, moved
-from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.ticks import Ticked, TickService
 from craftcore.storage.facts import fact
@@ -48,6 +47,7 @@ class Scheduler:
         clock: Clock,
         *,
         epoch: int,
+        set_aside: SetAside,
         on_fired: Callable[[float], None],
     ) -> None:
         self._ticks = ticks
@@ -55,6 +55,7 @@ class Scheduler:
         self._writer = writer
         self._clock = clock
         self._epoch = epoch
+        self._set_aside = set_aside
         self._on_fired = on_fired
         self._rung = anyio.Event()
         self._before = self._read()
@@ -80,7 +81,7 @@ class Scheduler:
             ticked: Ticked | None = None
             if not self.paused:
                 seen = self._observe()
-                ticked = await insist(self._writer, set_aside_corrupt_schedules, self._look, seen)
+                ticked = await insist(self._writer, self._set_aside, self._look, seen)
                 reach(CutPoint.TICK_COMMITTED)
                 if seen.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table

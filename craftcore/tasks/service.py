@@ -22,6 +22,7 @@ from craftcore.tasks.model import (
     TaskStatus,
 )
 from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.setting_aside import set_aside_corrupt_tasks
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import Waiting
@@ -195,6 +196,10 @@ class TaskService:
         task = self._tasks.get(tx, trigger.task_id or trigger.id)
         if task is not None and task.trigger_id == trigger_id:
             self._revive(tx, task, trigger_id)
+
+    def set_aside_corrupt(self, tx: Transaction) -> list[str]:
+        """Fail the tasks that nothing can be done with, so that the others go on; what was wrong with each."""
+        return set_aside_corrupt_tasks(tx, self._triggers, self._ending)
 
     def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
         """A deadline that it had is as far away again as it was at first."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from craftcore.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.model import NewTask, Task, TaskStatus
+from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
 
 CREATE = Many(
     """
@@ -44,6 +45,9 @@ ADVANCE = Many(
     """,
     width=14,
 )
+
+
+COUNT_LIMIT = 1 << 31
 
 
 class Advance(NamedTuple):
@@ -277,8 +281,22 @@ class TaskStore:
 
 
 def task_of(row: Row) -> Task:
-    """The model of a full row."""
-    return Task(**{**row, "status": TaskStatus(row["status"])})
+    """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
+    status = TaskStatus(row["status"])
+    if status.is_live:
+        _check(row)
+    return Task(**{**row, "status": status})
+
+
+def _check(row: Row) -> None:
+    for name in ("workflow", "session_id"):
+        if row[name] is not None and not is_name(row[name]):
+            raise ValueError(f"{name} {row[name]!r:.80} is no name")
+    if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
+        raise ValueError(f"max_attempts {row['max_attempts']} is no number of attempts")
+    for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
+        if not least <= row[name] < COUNT_LIMIT:
+            raise ValueError(f"{name} {row[name]} is no count")
 
 
 def _new_task(row: NewTask, seq: int, now: float) -> Task:

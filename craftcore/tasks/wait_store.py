@@ -71,6 +71,8 @@ class WaitStore:
 
 
 def wait_of(row: Row) -> Wait:
-    """The model of a full row."""
+    """The model of a full row. Raises ValueError for one that is none."""
+    if row["status"] not in ("WAITING", "RESOLVED"):
+        raise ValueError(f"status {row['status']!r:.80} is unknown")
     by = row["resolved_by"]
     return Wait(**{**row, "kind": WaitKind(row["kind"]), "resolved_by": ResolvedBy(by) if by else None})

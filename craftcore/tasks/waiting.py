@@ -90,6 +90,8 @@ class Waiting:
         if wait is None:
             return
         question = self._questions.of_wait(tx, task.seq, wait.seq)
+        if question is None and wait.kind is WaitKind.QUESTION:
+            raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
         self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
@@ -138,6 +140,7 @@ class Waiting:
             case WaitKind.EVENT | WaitKind.QUESTION:
                 event = wait.event if wait.kind is WaitKind.EVENT else MESSAGE
                 for mail in self._mails.unread_of(tx, task.seq, event or ""):
+                    json.loads(mail.payload_json)  # a mail that is none is set aside, and not brought
                     if (brought := self._brought(tx, wait, mail)) is not None:
                         self._take(tx, wait, mail)
                         return self._waits.resolve(tx, wait.seq, *brought)

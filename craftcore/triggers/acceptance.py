@@ -17,6 +17,7 @@ from craftcore.triggers.sources import DEFAULTS
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
 
+MAX_ATTEMPTS = 1000
 MAX_DEPTH = 32
 MAX_KEYS = 10_000
 MAX_DESCRIPTION = 4_000
@@ -48,8 +49,10 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     priority = defaults.priority if spec.priority is None else spec.priority
     if type(priority) is not int or not 0 <= priority <= 99:
         raise InvalidInput(f"priority {shown(priority)} must be a whole number from 0 to 99; lower is sooner")
-    if spec.max_attempts is not None and (type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= 1000):
-        raise InvalidInput(f"max_attempts {shown(spec.max_attempts)} must be a whole number from 1 to 1000")
+    if spec.max_attempts is not None and (
+        type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= MAX_ATTEMPTS
+    ):
+        raise InvalidInput(f"max_attempts {shown(spec.max_attempts)} must be a whole number from 1 to {MAX_ATTEMPTS}")
     if spec.supersedes is not None:
         _one_of("supersedes", spec.supersedes, ("session",))
         if spec.session_id is None:

@@ -13,18 +13,22 @@ COUNT_LIMIT = 1 << 31
 
 LIVE = """
 SELECT seq,
-       CAST(id AS BLOB)           AS id,
-       CAST(source AS BLOB)       AS source,
-       CAST(dedup_key AS BLOB)    AS dedup_key,
-       CAST(session_id AS BLOB)   AS session_id,
-       CAST(task_id AS BLOB)      AS task_id,
-       CAST(schedule_id AS BLOB)  AS schedule_id,
-       CAST(workflow AS BLOB)     AS workflow,
-       CAST(lane AS BLOB)         AS lane,
-       CAST(description AS BLOB)  AS description,
-       CAST(payload_json AS BLOB) AS payload_json,
-       CAST(lease_token AS BLOB)  AS lease_token,
-       status = 'CLAIMED'         AS claimed,
+       CAST(id AS BLOB)            AS id,
+       CAST(source AS BLOB)        AS source,
+       CAST(dedup_key AS BLOB)     AS dedup_key,
+       CAST(session_id AS BLOB)    AS session_id,
+       CAST(task_id AS BLOB)       AS task_id,
+       CAST(schedule_id AS BLOB)   AS schedule_id,
+       CAST(workflow AS BLOB)      AS workflow,
+       CAST(lane AS BLOB)          AS lane,
+       CAST(description AS BLOB)   AS description,
+       CAST(payload_json AS BLOB)  AS payload_json,
+       CAST(lease_token AS BLOB)   AS lease_token,
+       CAST(reason AS BLOB)        AS reason,
+       CAST(error_code AS BLOB)    AS error_code,
+       CAST(error_message AS BLOB) AS error_message,
+       CAST(superseded_by AS BLOB) AS superseded_by,
+       status = 'CLAIMED'          AS claimed,
        claimed_epoch,
        fire_at,
        attempts,
@@ -44,7 +48,9 @@ BURY = """
 UPDATE triggers
    SET status        = 'DEAD',
        reason        = 'corrupt row',
+       error_code    = NULL,
        error_message = :message,
+       superseded_by = NULL,
        id            = :id,
        source        = :source,
        dedup_key     = :dedup_key,
@@ -99,7 +105,7 @@ class CorruptStore:
 
 def what_is_wrong(row: Row) -> str | None:
     """Why the engine can do nothing with a live row; None when it can. Pure."""
-    for name in (*TEXTS, "lease_token"):
+    for name in (*TEXTS, "lease_token", "reason", "error_code", "error_message", "superseded_by"):
         if not _is_text(row[name]):
             return f"{name} is not UTF-8: {row[name]!r:.200}"
     if row["source"].decode() not in tuple(TriggerSource):

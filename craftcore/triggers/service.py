@@ -98,6 +98,15 @@ class TriggerService:
         when its row is gone."""
         return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
 
+    def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+        """What this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or gone."""
+        return self._store.bury(tx, trigger_id, message)
+
+    def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+        """A delivered message cannot be read where it lies: it is a dead letter, and can be requeued. False when it was
+        not delivered, or is gone."""
+        return self._store.undeliver(tx, trigger_id, message)
+
     def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """The trigger that already holds the id, else the key."""
         standing = self._store.find_id(tx, row.id) if row.id_given else None

@@ -302,6 +302,47 @@ class TriggerStore:
         )
         return changed == 1
 
+    def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+        """Settle a live trigger as DEAD. False when it is not live."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET status        = 'DEAD',
+                   reason        = 'corrupt row',
+                   error_message = :message,
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   settled_at    = :now,
+                   updated_at    = :now
+             WHERE id = :id
+               AND status IN ('PENDING', 'CLAIMED')
+            """,
+            id=trigger_id,
+            message=message,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+        """DONE -> DEAD, of a message that was delivered. False when it was not."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET status        = 'DEAD',
+                   reason        = 'corrupt row',
+                   error_message = :message,
+                   updated_at    = :now
+             WHERE id = :id
+               AND status = 'DONE'
+               AND reason = 'delivered'
+            """,
+            id=trigger_id,
+            message=message,
+            now=tx.now,
+        )
+        return changed == 1
+
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all that is not settled."""
         return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]

@@ -88,7 +88,9 @@ class Looker:
     def of(cls, core: VirtualCore) -> Looker:
         async def made() -> Looker:  # it reads the clock of a loop
             nobody = cast(Writer, None)
-            scheduler = Scheduler(core.ticks, ClockTrust(), nobody, core.clock, epoch=1, on_fired=lambda _: None)
+            scheduler = Scheduler(
+                core.ticks, ClockTrust(), nobody, core.clock, epoch=1, set_aside=lambda _: [], on_fired=lambda _: None
+            )
             return cls(scheduler, scheduler._observe())
 
         return anyio.run(made)

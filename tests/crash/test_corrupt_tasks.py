@@ -1,0 +1,292 @@
+"""A row of a task, or of what hangs on it, that a bad disk or a foreign hand changed fails its task, visibly; it keeps
+neither the daemon from starting nor the others from going on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Continue, TaskContext
+from tests.engine.lab import Lab, lab
+from tests.tasks.life import begin, finish, look, rows
+from tests.virtual import VirtualClock, VirtualCore
+
+NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
+
+SPOILED = 2
+"""Of three tasks, the one in the middle."""
+
+OF_ITS_TASK = {
+    "tasks": "seq = 2",
+    "waits": "task_seq = 2 AND status = 'WAITING'",
+    "questions": "task_seq = 2",
+    "mailbox": "task_seq = 2",
+    "events": "task_seq = 2 AND memo IS NOT NULL",
+    "triggers": "id = (SELECT id FROM tasks WHERE seq = 2)",
+}
+
+
+def look_at(n: int) -> int:
+    return n
+
+
+def an_app() -> App:
+    app = App("test")
+
+    @app.workflow("talk", sources=["MESSAGE"])
+    async def talk(ctx: TaskContext[dict[str, int]], n: int) -> Any:
+        if ctx.state is None:
+            return Continue({"n": n})
+        seen = await ctx.step("look", look_at, ctx.state["n"])
+        await ctx.ask("Go on?", options=["yes"], timeout=3600, default="yes")
+        message = await ctx.wait_for("message")
+        return [seen, message["text"]]
+
+    return app
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of three tasks, each at its second turn with a step on record, a question and an unread message."""
+    folder: Path = tmp_path_factory.mktemp("three")
+
+    async def live() -> None:
+        app = an_app()
+        async with lab(app, folder, clock=VirtualClock()) as it:
+            for n in range(3):
+                emitted = await app.emit("talk", {"n": n}, session_id=f"s{n}", description="one of three")
+                await it.waiting(emitted.id, turn=2)
+            for n in range(3):
+                message = await app.emit(None, {"text": f"word {n}"}, source="MESSAGE", session_id=f"s{n}")
+                await it.settled(message.id)
+
+    anyio.run(live)
+    return folder
+
+
+@pytest.fixture
+def folder(three: Path, tmp_path: Path) -> Path:
+    shutil.copytree(three, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def spoil(path: Path, table: str, change: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(60_000)
+    connection.pragma("ignore_check_constraints", True)
+    connection.execute(f"UPDATE {table} SET {change} WHERE {OF_ITS_TASK[table]}")
+    assert connection.changes() == 1
+    connection.close()
+
+
+def an_hour_later() -> VirtualClock:
+    clock = VirtualClock()
+    clock.advance(hours=1.5)
+    return clock
+
+
+async def the_others_are_done(it: Lab) -> None:
+    others = "SELECT result_json FROM tasks WHERE seq <> 2 AND status = 'DONE' ORDER BY seq"
+    await it.until(lambda: len(it.rows(others)) == 2)
+    assert [row["result_json"] for row in it.rows(others)] == ['[0,"word 0"]', '[2,"word 2"]']
+
+
+async def spoiled_failed(it: Lab) -> dict[str, Any]:
+    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE seq = 2 AND status = 'FAILED'")))
+    [row] = it.rows("SELECT * FROM tasks WHERE seq = 2")
+    assert row["error_message"]
+    assert not it.rows("SELECT 1 FROM questions WHERE task_seq = 2 AND status = 'OPEN'")
+    assert not it.rows("SELECT 1 FROM waits WHERE task_seq = 2 AND status <> 'RESOLVED'")
+    assert not it.rows("SELECT 1 FROM mailbox WHERE task_seq = 2 AND status = 'UNREAD'")
+    dead = "SELECT status FROM triggers WHERE id = :id"
+    assert {row["status"] for row in it.rows(dead, id=row["trigger_id"])} <= {"DEAD", "FAILED"}
+    return row
+
+
+SET_ASIDE = [
+    *(
+        ("tasks", f"{name} = {NOT_UTF8}")
+        for name in (
+            *("workflow", "session_id", "schedule_id", "parent_id", "status", "reason", "state_json"),
+            *("result_json", "error_code", "trigger_id"),
+        )
+    ),
+    ("tasks", "status = 'NONSENSE'"),
+    ("tasks", f"status = 'RUNNING', id = {NOT_UTF8}"),
+    ("tasks", f"status = 'RUNNING', workflow = {NOT_UTF8}"),
+    ("tasks", "turn = 0"),
+    ("tasks", "turn = 9223372036854775807"),
+    ("tasks", "turns_alone = 9223372036854775807"),
+    ("tasks", "steps_alone = -1"),
+    ("tasks", "max_attempts = 0"),
+    ("tasks", "workflow = 'two words'"),
+    ("tasks", "session_id = ''"),
+    *(("waits", f"{name} = {NOT_UTF8}") for name in ("id", "name", "kind", "event", "value_json", "resolved_by")),
+    ("waits", "kind = 'moon'"),
+    ("waits", "resolved_by = 'nobody'"),
+    ("waits", "status = 'NONSENSE'"),
+    *(("questions", f"{name} = {NOT_UTF8}") for name in ("id", "kind", "question", "options_json", "default_json")),
+    ("questions", "kind = 'moon'"),
+    ("questions", "status = 'NONSENSE'"),
+    ("questions", "options_json = 'garbage'"),
+    ("events", f"payload_json = {NOT_UTF8}"),
+    ("events", f"memo = {NOT_UTF8}"),
+    ("triggers", f"payload_json = {NOT_UTF8}"),
+    ("triggers", f"description = {NOT_UTF8}"),
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("table", "change"), SET_ASIDE)
+async def test_a_corrupt_row_fails_its_task_with_the_reason_and_the_others_go_on(folder, table, change):
+    spoil(folder / "agent.db", table, change)
+
+    async with lab(an_app(), folder, clock=an_hour_later()) as it:
+        await the_others_are_done(it)
+        row = await spoiled_failed(it)
+
+    assert row["reason"] == "corrupt row"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("tasks", "state_json = 'garbage'"),
+        ("tasks", "deadline_at = -1e300"),
+        ("tasks", "deadline_at = 9e999"),
+        ("tasks", "created_at = -9e999"),
+        ("triggers", "payload_json = 'garbage'"),
+        ("events", "payload_json = 'garbage'"),
+        ("waits", "value_json = 'garbage'"),
+    ],
+)
+async def test_what_only_its_own_turn_can_find_fails_that(folder, table, change):
+    spoil(folder / "agent.db", table, change)
+
+    async with lab(an_app(), folder, clock=an_hour_later()) as it:
+        await the_others_are_done(it)
+        await it.until(lambda: not it.rows("SELECT 1 FROM tasks WHERE seq = 2 AND status IN ('RUNNING', 'WAITING')"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("tasks", f"id = {NOT_UTF8}"),
+        ("tasks", "trigger_id = 'nobody'"),
+        ("waits", f"event = {NOT_UTF8}, kind = 'event'"),
+        ("mailbox", f"event = {NOT_UTF8}"),
+        ("mailbox", "status = 'NONSENSE'"),
+        ("mailbox", f"sent_by = {NOT_UTF8}"),
+    ],
+)
+async def test_what_nobody_comes_across_is_in_nobodys_way(folder, table, change):
+    spoil(folder / "agent.db", table, change)
+
+    async with lab(an_app(), folder, clock=an_hour_later()) as it:
+        await the_others_are_done(it)
+        await it.idle()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", ["payload_json = 'garbage'", f"payload_json = {NOT_UTF8}"])
+async def test_a_corrupt_mail_is_left_and_its_message_is_a_dead_letter_that_can_be_sent_again(folder, change):
+    spoil(folder / "agent.db", "mailbox", change)
+    app = an_app()
+    async with lab(app, folder, clock=an_hour_later()) as it:
+        await the_others_are_done(it)
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM mailbox WHERE task_seq = 2 AND status = 'LEFT'")))
+        [dead] = it.rows("SELECT * FROM triggers WHERE status = 'DEAD'")
+        assert (dead["reason"], dead["source"], dead["payload_json"]) == ("corrupt row", "MESSAGE", '{"text":"word 1"}')
+        [task] = it.rows("SELECT * FROM tasks WHERE seq = 2")
+        assert task["status"] == "WAITING"
+
+        core = VirtualCore(it.path, VirtualClock())
+        core.do(core.triggers.requeue, dead["id"])
+        core.close()
+        it.engine.ring(schedules=False)
+
+        assert (await it.ended(task["id"]))["result_json"] == '[1,"word 1"]'
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("tasks", f"workflow = {NOT_UTF8}"),
+        ("tasks", "status = 'NONSENSE'"),
+        ("waits", "kind = 'moon'"),
+        ("questions", "options_json = '{'"),
+        ("events", f"payload_json = {NOT_UTF8}"),
+        ("triggers", f"payload_json = {NOT_UTF8}"),
+    ],
+)
+async def test_a_row_that_becomes_corrupt_under_a_running_daemon_stops_nobody_else(folder, table, change):
+    clock = VirtualClock()
+    async with lab(an_app(), folder, clock=clock) as it:
+        await it.idle()
+        spoil(it.path, table, change)
+        clock.advance(hours=1.5)
+        it.engine.ring(schedules=True)
+
+        await the_others_are_done(it)
+        assert (await spoiled_failed(it))["reason"] == "corrupt row"
+
+
+@pytest.mark.anyio
+async def test_a_parent_is_told_of_a_child_that_was_set_aside(tmp_path):
+    app, clock = App("test"), VirtualClock()
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> None:
+        await ctx.wait_for("never", timeout=3600)
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> Any:
+        try:
+            return await (await ctx.start_child("child")).result()
+        except Exception as error:
+            return str(error)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        emitted = await app.emit("parent")
+        await it.until(lambda: len(it.rows("SELECT 1 FROM tasks WHERE status = 'WAITING'")) == 2)
+        await it.idle()
+        spoil(it.path, "tasks", f"state_json = {NOT_UTF8}")
+        clock.advance(hours=2)
+        it.engine.ring(schedules=True)
+
+        told = (await it.ended(emitted.id))["result_json"]
+
+    assert "is FAILED: " in told
+    assert "state_json is not UTF-8" in told
+
+
+def test_an_ended_task_that_is_read_again_is_made_readable_and_stays_as_it_ended(core):
+    running = begin(core)
+    finish(core, running, {"n": 1})
+    connection = apsw.Connection(str(core.database.path))
+    connection.execute(f"UPDATE tasks SET result_json = {NOT_UTF8}, reason = {NOT_UTF8}")
+    connection.close()
+    with pytest.raises(ValueError, match="utf-8"):
+        look(core, running.task.id)
+
+    [wrong] = core.do(core.tasks.set_aside_corrupt)
+
+    assert running.task.id in wrong
+    task = look(core, running.task.id)
+    assert (task.status, task.reason, task.result_json) == ("DONE", '{"\\xff"}', '"{\\"\\\\xff\\"}"')
+
+
+def test_what_is_sound_is_left_alone(core):
+    begin(core)
+    before = {table: rows(core, table) for table in ("tasks", "triggers", "waits", "questions", "mailbox")}
+
+    assert core.do(core.tasks.set_aside_corrupt) == []
+    assert {table: rows(core, table) for table in before} == before
