@@ -245,7 +245,7 @@ class App:
         """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
         otherwise it is kept until the task does.
 
-        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
+        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
         return await self._running.signal(task_id, event, payload, sent_by=sent_by)
 

@@ -17,6 +17,7 @@ class Mail(NamedTuple):
     event: str
     payload_json: str
     trigger_id: str | None
+    sent_by: str | None
 
 
 class MailStore:
@@ -46,13 +47,13 @@ class MailStore:
             sent_by=sent_by,
             now=tx.now,
         )
-        return Mail(seq, task_seq, event, payload_json, trigger_id)
+        return Mail(seq, task_seq, event, payload_json, trigger_id, sent_by)
 
     def unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
         """Those of that event that were not read, oldest first; what is not taken is not visited."""
         rows = tx.tuples(
             """
-            SELECT seq, task_seq, event, payload_json, trigger_id
+            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
               FROM mailbox
              WHERE task_seq = ?1
                AND event = ?2
@@ -75,7 +76,7 @@ class MailStore:
         """What these tasks did not read, oldest first."""
         rows = tx.tuples(
             """
-            SELECT seq, task_seq, event, payload_json, trigger_id
+            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
               FROM mailbox
              WHERE task_seq IN (SELECT value FROM json_each(?1))
                AND status = 'UNREAD'

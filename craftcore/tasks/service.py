@@ -25,7 +25,7 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.setting_aside import set_aside_corrupt_tasks
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waiting import Waiting
+from craftcore.tasks.waiting import MAILBOX_MAX, Waiting
 from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
@@ -76,7 +76,7 @@ class TaskService:
     ) -> bool:
         """Tell a live task that something happened; whether it waited for just that. If not, it is kept until it does.
 
-        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
+        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
         if not is_name(event):
             raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
@@ -87,6 +87,8 @@ class TaskService:
                 "(triggers.payload_max_bytes). Store the body elsewhere and pass a reference"
             )
         task = self._live(tx, task_id)
+        if self._waiting.is_full(tx, task):
+            raise StateRefused(f"task {task_id} has {MAILBOX_MAX:,} unread mails; nothing was written")
         return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
 
     def answer(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.clock import Clock
-from craftcore.errors import StateRefused
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mail_store import Mail, MailStore
 from craftcore.tasks.model import (
@@ -111,10 +110,8 @@ class Waiting:
     ) -> bool:
         """Leave a message or signal for a live task; whether it resolved what the task waits for.
 
-        Raises StateRefused when the mailbox is full.
+        Whether its mailbox is full was asked before, by who can still refuse.
         """
-        if self.is_full(tx, task):
-            raise StateRefused(f"task {task.id} has {MAILBOX_MAX:,} unread mails; nothing was written")
         mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
         wait = self._waits.open_of(tx, task.seq)
         if wait is None:
@@ -154,7 +151,8 @@ class Waiting:
             question = self._questions.of_wait(tx, wait.task_seq, wait.seq)
             answer = answer_in(question, mail.payload_json) if question else None
             if question is not None and answer is not None:
-                self._questions.answer(tx, question.seq, answer, note=None, answered_by=f"message {mail.trigger_id}")
+                by = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
+                self._questions.answer(tx, question.seq, answer, note=None, answered_by=by)
                 return ResolvedBy.ANSWER, canonical(answer)
         return None
 

@@ -1,0 +1,335 @@
+"""What is sent to a task is kept until it waits for just that, in the order it came, and no further than a limit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, StateRefused
+from craftcore.tasks import waiting
+from craftcore.tasks.model import TaskStatus
+from craftcore.tasks.turns import Followed
+from craftcore.triggers.settlement import Failed, Released
+from tests.tasks.life import (
+    Running,
+    a_question,
+    begin,
+    enter_next,
+    finish,
+    for_event,
+    go_on,
+    look,
+    on_event,
+    rows,
+    suspend,
+)
+from tests.triggers.life import emit, start_one
+from tests.virtual import VirtualCore
+
+
+@pytest.fixture
+def mailbox_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "MAILBOX_MAX", 2)
+
+
+def deliver(core: VirtualCore, task_id: str, **trigger: object) -> Followed:
+    """A message, as an engine delivers it."""
+    emit(core, **{"workflow": None, "source": "MESSAGE", "task_id": task_id, **trigger})
+    claim = start_one(core)
+    return core.do(core.turns.deliver, claim, task_id)
+
+
+def test_messages_of_one_commit_may_go_beyond_the_limit_and_stop_nobody(core, mailbox_of_two):
+    """Whether it is full is asked of each before any of them is delivered."""
+    running = begin(core)
+
+    for _ in range(3):
+        deliver(core, running.task.id)
+
+    assert len(rows(core, "mailbox")) == 3
+    refused = core.do(core.turns.refuses_mail, running.task.id)
+    assert isinstance(refused, Failed)
+    assert refused.retryable
+
+
+def test_a_signal_for_what_a_task_waits_for_lets_it_go_on_with_what_it_brought(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+
+    assert core.do(core.tasks.signal, running.task.id, "paid", {"amount": 3}, sent_by="bank")
+
+    task = look(core, running.task.id)
+    assert (task.status, task.reason) == (TaskStatus.RUNNING, "woken: signal")
+    entry = enter_next(core).entry
+    assert entry.resume == "SIGNAL"
+    assert entry.waits["wait_for#1"].value_json == '{"amount":3}'
+    [mail] = rows(core, "mailbox")
+    assert (mail["status"], mail["sent_by"]) == ("READ", "bank")
+
+
+def test_a_signal_for_something_else_is_kept_and_wakes_nobody(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+
+    assert not core.do(core.tasks.signal, running.task.id, "shipped")
+
+    assert look(core, running.task.id).status is TaskStatus.WAITING
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["UNREAD"]
+
+
+def test_what_came_before_anybody_waited_is_read_in_the_order_it_came_one_for_each_wait(core):
+    running = begin(core)
+    for n in range(3):
+        core.do(core.tasks.signal, running.task.id, "paid", n)
+
+    values = []
+    for n in range(3):
+        suspend(core, running, for_event("paid", name=f"wait_for#{n + 1}"))
+        running = enter_next(core)
+        values.append(running.entry.waits[f"wait_for#{n + 1}"].value_json)
+
+    assert values == ["0", "1", "2"]
+    suspend(core, running, for_event("paid", name="wait_for#4"))
+    assert look(core, running.task.id).status is TaskStatus.WAITING
+
+
+def test_of_two_signals_at_once_one_ends_the_wait_and_the_other_is_kept(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+
+    with core.transaction() as tx:
+        heard = [core.tasks.signal(tx, running.task.id, "paid", n) for n in range(2)]
+
+    assert heard == [True, False]
+    assert [(mail["payload_json"], mail["status"]) for mail in rows(core, "mailbox")] == [
+        ("0", "READ"),
+        ("1", "UNREAD"),
+    ]
+    enter_next(core)
+
+
+def test_a_continuation_on_an_event_finds_the_mail_that_is_there(core):
+    running = begin(core)
+    core.do(core.tasks.signal, running.task.id, "paid", 7)
+
+    go_on(core, running, {"n": 1}, on_event("paid"))
+
+    second = enter_next(core)
+    assert (second.task.turn, second.entry.resume) == (2, "SIGNAL")
+    assert second.entry.received is not None
+    assert second.entry.received.value_json == "7"
+
+
+def test_a_message_to_a_task_wakes_it_as_a_message(core):
+    running = begin(core)
+    go_on(core, running, None, on_event("message"))
+
+    assert deliver(core, running.task.id, payload={"text": "hi"}) == Followed(due_at=core.clock.now())
+
+    second = enter_next(core)
+    assert second.entry.resume == "MESSAGE"
+    assert second.entry.received is not None
+    assert json.loads(second.entry.received.value_json or "") == {"text": "hi"}
+
+
+def test_what_is_sent_to_a_task_by_another_source_is_the_event_of_that_name(core):
+    running = begin(core)
+
+    deliver(core, running.task.id, source="SYSTEM", payload={"kind": "low disk"})
+
+    assert [mail["event"] for mail in rows(core, "mailbox")] == ["system"]
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("event", ["", "two words", "x" * 201, "ü", "a\n"])
+def test_an_event_that_is_no_name_is_refused(core, event):
+    running = begin(core)
+
+    with pytest.raises(InvalidInput, match="event"):
+        core.do(core.tasks.signal, running.task.id, event)
+    assert rows(core, "mailbox") == []
+
+
+@pytest.mark.parametrize(("payload", "refusal"), [(object(), InvalidInput), ("x" * 300_000, PayloadTooLarge)])
+def test_a_payload_that_cannot_be_kept_is_refused(core, payload, refusal):
+    running = begin(core)
+
+    with pytest.raises(refusal, match="payload"):
+        core.do(core.tasks.signal, running.task.id, "paid", payload)
+    assert rows(core, "mailbox") == []
+
+
+def test_a_signal_for_a_task_that_has_ended_is_refused(core):
+    running = begin(core)
+    finish(core, running)
+
+    with pytest.raises(StateRefused, match="is DONE"):
+        core.do(core.tasks.signal, running.task.id, "paid")
+    assert rows(core, "mailbox") == []
+
+
+def test_a_signal_for_nobody_is_refused(core):
+    with pytest.raises(NotFound, match="no task nobody"):
+        core.do(core.tasks.signal, "nobody", "paid")
+
+
+def test_a_signal_for_a_full_mailbox_is_refused_until_something_is_read(core, mailbox_of_two):
+    running = begin(core)
+    for n in range(2):
+        core.do(core.tasks.signal, running.task.id, "paid", n)
+    with pytest.raises(StateRefused, match="unread mails"):
+        core.do(core.tasks.signal, running.task.id, "paid", 2)
+
+    suspend(core, running, for_event("paid"))
+
+    core.do(core.tasks.signal, running.task.id, "paid", 2)
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["READ", "UNREAD", "UNREAD"]
+
+
+def test_a_message_for_a_task_that_has_ended_meanwhile_is_given_back_to_be_routed_anew(core):
+    running = begin(core)
+    finish(core, running)
+
+    assert core.do(core.turns.refuses_mail, running.task.id) == Released(reason=f"task {running.task.id} has ended")
+
+
+# A message that answers
+
+
+def asked(core: VirtualCore, **question: object) -> Running:
+    running = begin(core)
+    suspend(core, running, a_question(**question))  # type: ignore[arg-type]
+    return running
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer"),
+    [
+        ({"text": "send"}, "send"),
+        ({"text": "  SEND\n"}, "send"),
+        ({"text": "send it"}, None),
+        ({"text": ""}, None),
+        ({"text": 7}, None),
+        ({}, None),
+        ({"note": "send"}, None),
+    ],
+)
+def test_a_message_answers_a_question_with_options_when_it_says_just_one_of_them(core, payload, answer):
+    running = asked(core, by_message=True)
+
+    deliver(core, running.task.id, payload=payload)
+
+    [question] = rows(core, "questions")
+    assert (question["status"], question["answer"]) == (("ANSWERED", "send") if answer else ("OPEN", None))
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["READ" if answer else "UNREAD"]
+
+
+def test_any_text_answers_a_question_without_options(core):
+    running = asked(core, by_message=True, options=None)
+
+    deliver(core, running.task.id, payload={"text": "tomorrow, please"})
+
+    second = enter_next(core)
+    assert (second.entry.resume, second.entry.waits["ask#1"].value_json) == ("ANSWER", '"tomorrow, please"')
+
+
+def test_a_message_answers_no_question_that_does_not_say_so(core):
+    running = asked(core, by_message=False)
+
+    deliver(core, running.task.id, payload={"text": "send"})
+
+    assert look(core, running.task.id).status is TaskStatus.WAITING
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["UNREAD"]
+
+
+def test_a_message_that_came_before_the_question_answers_it_and_those_that_are_no_answer_stay(core):
+    running = begin(core)
+    for text in ("hello", "hold", "send"):
+        deliver(core, running.task.id, payload={"text": text})
+
+    suspend(core, running, a_question(by_message=True))
+
+    [question] = rows(core, "questions")
+    assert (question["answer"], [mail["status"] for mail in rows(core, "mailbox")]) == (
+        "hold",
+        ["UNREAD", "READ", "UNREAD"],
+    )
+    assert question["answered_by"].startswith("message ")
+
+
+def test_who_answered_by_a_signal_is_told_by_name(core):
+    running = asked(core, by_message=True)
+
+    core.do(core.tasks.signal, running.task.id, "message", {"text": "send"}, sent_by="ada")
+
+    [question] = rows(core, "questions")
+    assert question["answered_by"] == "ada"
+
+
+# At the end
+
+
+def test_a_task_that_ends_leaves_signals_unread_and_has_messages_emitted_anew_in_their_order(core):
+    running = begin(core, session_id="s")
+    core.do(core.tasks.signal, running.task.id, "paid")
+    sent = []
+    for n in range(3):
+        deliver(core, running.task.id, payload={"n": n}, description=f"message {n}")
+        sent.append(rows(core, "triggers")[-1])
+
+    followed = finish(core, running)
+
+    assert followed.due_at == core.clock.now()
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT", "EMITTED", "EMITTED", "EMITTED"]
+    anew = rows(core, "triggers")[-3:]
+    same = ("source", "payload_json", "description", "priority", "fire_at", "task_id", "session_id", "lane")
+    assert [[row[name] for name in same] for row in anew] == [[row[name] for name in same] for row in sent]
+    assert {row["status"] for row in anew} == {"PENDING"}
+    assert not {row["id"] for row in anew} & {row["id"] for row in sent}
+
+
+def test_a_message_with_a_dedup_key_is_emitted_anew_without_it(core):
+    running = begin(core)
+    deliver(core, running.task.id, dedup_key="mail-17")
+
+    finish(core, running)
+
+    assert [row["dedup_key"] for row in rows(core, "triggers")] == [None, "mail-17", None]
+    assert not emit(core, dedup_key="mail-17").created
+
+
+def test_what_a_turn_read_is_not_emitted_anew(core):
+    running = begin(core)
+    deliver(core, running.task.id)
+    suspend(core, running, for_event("message"))
+
+    finish(core, enter_next(core))
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["READ"]
+    assert core.rows("SELECT 1 FROM triggers WHERE status = 'PENDING'") == []
+
+
+def test_a_message_that_expires_is_emitted_anew_with_that_and_settles_as_stale(core, clock):
+    running = begin(core)
+    deliver(core, running.task.id, expires_at=clock.now() + 60)
+    clock.advance(61)
+
+    finish(core, running)
+    with pytest.raises(StateRefused, match="expired"):
+        start_one(core)
+
+    assert rows(core, "triggers")[-1]["reason"] == "stale"
+
+
+def test_a_message_whose_trigger_is_gone_is_left_visibly(core):
+    running = begin(core)
+    deliver(core, running.task.id)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers WHERE source = 'MESSAGE'")
+
+    finish(core, running)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT"]
