@@ -74,6 +74,7 @@ class Turn:
         self._own_task = anyio.get_current_task().id
         self._taken: set[str] = set()
         self._counted = 0
+        self._unwinds = False
 
     @property
     def task(self) -> Task:
@@ -174,6 +175,7 @@ class Turn:
                 f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
             )
         self.wait = wait
+        self._unwinds = True
         raise Suspend(wait.name)
 
     def later(self, seconds: float | timedelta) -> float:
@@ -185,10 +187,14 @@ class Turn:
         return now + length
 
     def _refuse_when_over(self) -> None:
+        """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
         if self.is_over:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
-        if self.wait is not None:
+        if self.wait is None:
+            return
+        if self._unwinds and anyio.get_current_task().id == self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
+        raise Suspend(self.wait.name)
 
 
 def over_budget(task: Task, used: str, name: str) -> NewWait:
