@@ -34,6 +34,7 @@ class Child:
         self.id = id
         self.workflow = workflow
         self._turn = turn
+        self._timeouts = 0
 
     async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
         """Suspend the turn until the child has ended; its result, converted to `type`.
@@ -41,11 +42,12 @@ class Child:
         Raises ChildFailed when it FAILED or was CANCELLED, or had not ended after `timeout`.
         """
         due_at = None if timeout is None else self._turn.later(timeout)
-        name = f"child/{self.id}"
+        name = f"child/{self.id}" if self._timeouts == 0 else f"child/{self.id}~{self._timeouts}"
         wait = self._turn.over(name) or self._turn.suspend_for(
             "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
         )
         if wait.resolved_by is ResolvedBy.TIMER:
+            self._timeouts += 1  # who asks once more waits once more
             message = f"child {self.id} ({self.workflow}) did not end in time"
             raise ChildFailed(message, id=self.id, status=TaskStatus.RUNNING, code=ErrorCode.AGENT_TIMEOUT)
         ending = msgspec.json.decode(wait.value_json or "null", type=Ending)
