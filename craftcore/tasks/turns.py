@@ -161,7 +161,8 @@ class TurnService:
                 dedup_key=turn_key(task.id, turn),
             )
         )
-        if end.claim_next:
+        others_wait = task.session_id is not None and self._triggers.is_anybody_waiting(tx, task.session_id)
+        if end.claim_next and not others_wait:
             [claim] = self._triggers.emit_claimed(tx, [row], epoch=epoch, lease_seconds=self._lease_seconds)
             assert isinstance(claim, Claim), claim
             follows = Followed(claim=claim)

@@ -85,6 +85,10 @@ class TriggerService:
         until = tx.now + lease_seconds
         return [*self._store.insert_claimed(tx, rows, epoch=epoch, token=f"{epoch}-0", lease_until=until)]
 
+    def is_anybody_waiting(self, tx: Transaction, session_id: str) -> bool:
+        """Whether another trigger of this session is due: then one born claimed would go before it, whatever ranks."""
+        return self._store.any_due(tx, session_id, tx.now)
+
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
         """Make a trigger that waits for its time due now. False when it is settled, or gone."""
         return self._store.pull_forward(tx, trigger_id)

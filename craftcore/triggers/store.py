@@ -83,6 +83,24 @@ class TriggerStore:
             key=dedup_key,
         )
 
+    def any_due(self, tx: Reader, session_id: str, now: float) -> bool:
+        """Whether a trigger of this session is due and not claimed."""
+        found: int | None = tx.value(
+            """
+            SELECT 1
+              FROM triggers
+             WHERE session_id = :session_id
+               AND session_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+               AND +status = 'PENDING'
+               AND due_at <= :now
+             LIMIT 1
+            """,
+            session_id=session_id,
+            now=now,
+        )
+        return found is not None
+
     def replace(self, tx: Transaction, trigger_id: str, row: NewTrigger) -> bool:
         """Give an unstarted trigger a new payload, time and priority. False when it was started or settled."""
         changed = tx.run(

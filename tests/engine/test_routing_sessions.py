@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Done, Retry, TaskContext, TriggerSpec
-from tests.engine.lab import lab
+from craftcore import App, Continue, Done, Retry, TaskContext, TriggerSpec
+from tests.engine.lab import lab, settings
 
 pytestmark = pytest.mark.anyio
 
@@ -64,3 +64,24 @@ async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sen
         assert {name: anew[name] for name in kept} == {name: sent[name] for name in kept}
         assert sorted(said) == [("1", "first"), ("2", None)]
         assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_a_message_of_its_session_goes_before_the_next_turn_of_a_task_that_never_rests(tmp_path, concurrency):
+    app = App()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext[int], text: str) -> Any:
+        count = (ctx.state or 0) + 1
+        if count == 1:
+            await app.emit(None, {"text": "are you there?"}, source="MESSAGE", session_id="s")
+        return Continue(count) if count < 50 else await ctx.wait_for("message", timeout=0)
+
+    async with lab(app, tmp_path, settings(concurrency=concurrency)) as it:
+        first = await app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="s")
+        await it.ended(first.id)
+
+        [message] = it.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first.id)
+        second_turn, third_turn = it.rows("SELECT * FROM triggers WHERE source = 'CONTINUATION' ORDER BY seq LIMIT 2")
+        assert message["reason"] == "delivered"
+        assert message["started_at"] <= second_turn["started_at"] < third_turn["started_at"]
