@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from craftcore.errors import ErrorCode
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
@@ -83,7 +84,9 @@ def ended(
     code: str | None = None,
     message: str | None = None,
 ) -> Advance:
-    """The move that ends a task where it is."""
+    """The move that ends a task where it is. A cancelled one was aborted, whatever ended its trigger."""
+    if status is TaskStatus.CANCELLED:
+        code, message = code or ErrorCode.WORKFLOW_ABORTED, message or reason
     return Advance(
         status,
         reason,

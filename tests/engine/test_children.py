@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-import anyio
 import pytest
 
-from craftcore import App, ChildFailed, Fail, TaskContext
-from craftcore.errors import CraftcoreError
+from craftcore import App, TaskContext
 from tests.engine.lab import lab
-from tests.virtual import VirtualClock
 
 pytestmark = pytest.mark.anyio
 

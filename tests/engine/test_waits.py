@@ -3,8 +3,6 @@ waited for has come."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import pytest
 

@@ -30,7 +30,7 @@ from craftcore.tasks.turns import Followed, TurnEnd
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import Cancelled, Continued, Outcome, Succeeded, Suspended
+from craftcore.triggers.settlement import CANCELLED, Cancelled, Continued, Outcome, Succeeded, Suspended
 from tests.triggers.life import HOPELESS, claim_all, emit
 from tests.virtual import VirtualCore
 
@@ -76,11 +76,11 @@ def enter_next(core: VirtualCore, *, epoch: int = 1, deadline: float | None = No
     return running
 
 
-def begin(core: VirtualCore, *, deadline: float | None = None, **trigger: Any) -> Running:
+def begin(core: VirtualCore, *, epoch: int = 1, deadline: float | None = None, **trigger: Any) -> Running:
     """A new task at its first turn."""
     emitted = emit(core, **trigger)
-    [claim] = [claim for claim in claim_all(core) if claim.id == emitted.id]
-    running = enter(core, claim, deadline=deadline)
+    [claim] = [claim for claim in claim_all(core, epoch=epoch) if claim.id == emitted.id]
+    running = enter(core, claim, epoch=epoch, deadline=deadline)
     assert isinstance(running, Running), running
     return running
 
@@ -99,7 +99,8 @@ def end_turn(
 
     def settle(tx: Transaction) -> Followed:
         settlement = core.claims.ack(tx, running.claim, outcome, policy or RetryPolicy())
-        end = TurnEnd(running.entry, settlement, move, steps, claim_next, False)
+        mine = None if settlement is CANCELLED else move
+        end = TurnEnd(running.entry, settlement, mine, steps, claim_next, False)
         [followed] = core.turns.settle_all(tx, 1, [end])
         return followed
 

@@ -1,0 +1,304 @@
+"""A task is cancelled at once while its code does not run, and at its next await while it does; and it ends with the
+trigger that was to advance it, whatever ended that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.errors import ErrorCode, LeaseLost, NotFound, StateRefused
+from craftcore.tasks.model import TaskStatus
+from craftcore.tasks.turns import Followed
+from tests.schedules.life import start_daemon, stop_daemon
+from tests.tasks.life import (
+    a_question,
+    a_sleep,
+    begin,
+    end_turn,
+    enter_next,
+    fail,
+    finish,
+    for_child,
+    for_event,
+    go_on,
+    look,
+    rows,
+    suspend,
+    unwind,
+)
+from tests.triggers.life import BROKEN, claim_all, claim_one, emit, start
+from tests.virtual import VirtualCore, a_trigger
+
+
+def cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
+    """The row of a task that is cancelled, with nothing left that could go on with it."""
+    [row] = core.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+    assert (row["status"], row["error_code"]) == ("CANCELLED", ErrorCode.WORKFLOW_ABORTED), row
+    assert row["ended_at"] == core.clock.now()
+    assert not core.rows("SELECT 1 FROM waits WHERE task_seq = :seq AND status = 'WAITING'", seq=row["seq"])
+    assert not core.rows("SELECT 1 FROM questions WHERE task_seq = :seq AND status = 'OPEN'", seq=row["seq"])
+    live = "SELECT 1 FROM triggers WHERE coalesce(task_id, id) = :id AND status IN ('PENDING', 'CLAIMED')"
+    assert not core.rows(live, id=task_id)
+    return row
+
+
+# By a person
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0], ids=["for as long as it takes", "with a timer"])
+def test_a_task_that_waits_for_a_person_is_cancelled_at_once_and_its_question_withdrawn(core, clock, timeout):
+    running = begin(core)
+    suspend(core, running, a_question(until=None if timeout is None else clock.now() + timeout))
+
+    core.do(core.tasks.cancel, running.task.id, "changed my mind")
+
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert [(wait["resolved_by"], wait["value_json"]) for wait in rows(core, "waits")] == [("end", "null")]
+    assert [question["status"] for question in rows(core, "questions")] == ["WITHDRAWN"]
+
+
+def test_a_task_in_backoff_is_cancelled_at_once(core):
+    running = begin(core)
+    fail(core, running, BROKEN)
+
+    core.do(core.tasks.cancel, running.task.id)
+
+    cancelled(core, running.task.id)
+
+
+def test_a_task_whose_next_turn_is_claimed_and_not_started_is_cancelled_and_the_start_refused(core):
+    running = begin(core)
+    followed = go_on(core, running, claim_next=True)
+    assert followed.claim is not None
+
+    core.do(core.tasks.cancel, running.task.id)
+
+    with pytest.raises(LeaseLost):
+        start(core, followed.claim)
+    cancelled(core, running.task.id)
+
+
+def test_a_task_whose_code_runs_is_asked_to_unwind_and_is_cancelled_when_it_has(core):
+    running = begin(core)
+
+    assert core.do(core.tasks.cancel, running.task.id).status is TaskStatus.RUNNING
+    assert core.do(core.claims.cancel_requests, 1) == [running.claim.seq]
+
+    unwind(core, running)
+    cancelled(core, running.task.id)
+
+
+def test_it_may_be_asked_for_again_while_it_unwinds(core):
+    running = begin(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    core.do(core.tasks.cancel, running.task.id)
+
+    unwind(core, running)
+    cancelled(core, running.task.id)
+
+
+def test_a_turn_that_was_to_be_cancelled_and_is_suspended_in_the_same_moment_does_not_wait(core):
+    running = begin(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    suspend(core, running, for_event("paid"))
+
+    cancelled(core, running.task.id)
+    assert rows(core, "waits") == []
+
+
+def test_a_turn_that_was_to_be_cancelled_and_continues_in_the_same_moment_has_no_next_one(core):
+    running = begin(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    assert go_on(core, running, claim_next=True) == Followed(ended=True)
+
+    assert cancelled(core, running.task.id)["turn"] == 1
+
+
+def test_a_turn_that_was_to_be_cancelled_and_fails_does_not_come_back(core):
+    running = begin(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    fail(core, running, BROKEN)
+
+    cancelled(core, running.task.id)
+
+
+def test_a_turn_that_had_returned_before_it_heard_of_it_is_done(core):
+    running = begin(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    finish(core, running, "late")
+
+    assert look(core, running.task.id).status is TaskStatus.DONE
+
+
+def test_a_task_whose_trigger_is_gone_is_cancelled_at_once(core):
+    running = begin(core)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+
+    core.do(core.tasks.cancel, running.task.id)
+
+    cancelled(core, running.task.id)
+
+
+def test_what_has_ended_cannot_be_cancelled(core):
+    running = begin(core)
+    finish(core, running)
+    before = rows(core, "tasks")
+
+    with pytest.raises(StateRefused, match="is DONE"):
+        core.do(core.tasks.cancel, running.task.id)
+    assert rows(core, "tasks") == before
+
+
+def test_what_is_not_there_cannot_be_cancelled(core):
+    with pytest.raises(NotFound):
+        core.do(core.tasks.cancel, "nobody")
+
+
+def test_a_parent_is_told_why_its_child_is_no_more(core):
+    child = begin(core)
+    parent = begin(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE tasks SET parent_id = :parent WHERE id = :id", parent=parent.task.id, id=child.task.id)
+    suspend(core, child, for_event("never"))
+    suspend(core, parent, for_child(child.task.id))
+
+    core.do(core.tasks.cancel, child.task.id, "not needed")
+
+    entry = enter_next(core).entry
+    assert entry.resume == "CHILD"
+    assert entry.waits[f"child/{child.task.id}"].value_json == (
+        '{"error":{"code":"WORKFLOW_ABORTED","message":"not needed"},"status":"CANCELLED","result":null}'
+    )
+
+
+# With its trigger
+
+
+def test_a_task_is_cancelled_with_the_trigger_of_its_turn(core):
+    running = begin(core)
+    followed = go_on(core, running, claim_next=True)
+    assert followed.claim is not None
+
+    core.do(core.triggers.cancel, followed.claim.id, "by hand")
+
+    assert cancelled(core, running.task.id)["reason"] == "by hand"
+
+
+def test_a_task_that_waits_is_cancelled_with_its_timer(core, clock):
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 60))
+
+    core.do(core.triggers.cancel, rows(core, "triggers")[-1]["id"])
+
+    cancelled(core, running.task.id)
+
+
+def test_a_task_in_backoff_is_cancelled_when_a_newer_trigger_supersedes_its_own(core):
+    running = begin(core, session_id="s", source="MESSAGE")
+    fail(core, running, BROKEN)
+
+    emit(core, session_id="s", source="MESSAGE", supersedes="session")
+
+    assert core.rows("SELECT status, reason FROM tasks") == [{"status": "CANCELLED", "reason": "superseded"}]
+
+
+def a_child(core: VirtualCore, **trigger: Any) -> str:
+    """A task that is there before its trigger has started."""
+    running = begin(core)
+    accepted = core.triggers.accept(replace(a_trigger(**trigger), id=core.clock.new_id()))
+    accepted = accepted._replace(task_id=accepted.id)
+    with core.transaction() as tx:
+        core.triggers.emit_all(tx, [accepted])
+        tx.run(
+            """
+            INSERT INTO tasks (id, workflow, parent_id, status, trigger_id, created_at, updated_at)
+            VALUES (:id, 'greet', :parent, 'RUNNING', :id, :now, :now)
+            """,
+            id=accepted.id,
+            parent=running.task.id,
+            now=tx.now,
+        )
+    finish(core, running)
+    return accepted.id
+
+
+def test_a_child_that_expires_before_it_could_start_is_cancelled_as_stale(core, clock):
+    child = a_child(core, expires_at=clock.now() + 60)
+    claim = claim_one(core)
+    clock.advance(61)
+
+    with pytest.raises(StateRefused, match="expired"):
+        start(core, claim)
+
+    assert cancelled(core, child)["reason"] == "stale"
+
+
+def test_a_task_whose_turn_is_poison_has_failed_in_the_same_commit(core):
+    running = begin(core, epoch=start_daemon(core).epoch)
+    for _ in range(2):
+        epoch = start_daemon(core).epoch
+        core.do(core.claims.start_all, claim_all(core, epoch=epoch), alone=True)
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+
+    start_daemon(core)
+
+    task = look(core, running.task.id)
+    assert (task.status, task.error_code, task.reason) == (TaskStatus.FAILED, "POISON", "poison")
+
+
+def test_a_task_whose_trigger_is_corrupt_has_failed_with_what_was_wrong(core):
+    running = begin(core)
+    fail(core, running, BROKEN)
+    connection = apsw.Connection(str(core.database.path))
+    connection.pragma("ignore_check_constraints", True)
+    connection.execute("UPDATE triggers SET source = 'NONSENSE'")
+    connection.close()
+
+    core.do(core.claims.set_aside_corrupt)
+
+    task = look(core, running.task.id)
+    assert (task.status, task.reason) == (TaskStatus.FAILED, "corrupt row")
+    assert task.error_message == "source 'NONSENSE' is unknown"
+
+
+@pytest.mark.parametrize("how", ["crash", "end in order"])
+def test_a_task_that_was_to_be_cancelled_when_its_daemon_ended_is_cancelled_by_the_next(core, how):
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    core.do(core.tasks.cancel, running.task.id)
+    if how == "end in order":
+        stop_daemon(core, boot.epoch)
+
+    start_daemon(core)
+
+    cancelled(core, running.task.id)
+
+
+def test_a_trigger_that_its_task_does_not_go_on_with_may_end_as_it_likes(core):
+    running = begin(core)
+    sent = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
+
+    core.do(core.triggers.cancel, sent.id)
+
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+
+
+def test_a_turn_that_is_refused_its_settle_writes_nothing_of_its_task(core):
+    running = begin(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET lease_token = 'another'")
+    before = rows(core, "tasks")
+
+    with pytest.raises(LeaseLost):
+        end_turn(core, running, BROKEN)
+
+    assert rows(core, "tasks") == before
