@@ -175,11 +175,6 @@ class App:
             return replace(self.default_retry, max_attempts=declared.max_attempts)
         return declared.retry or self.default_retry
 
-    def deadline_of(self, workflow: str) -> float | None:
-        """Seconds that a task of this workflow may take; None: it has no deadline."""
-        declared = self.workflows.get(workflow)
-        return None if declared is None else declared.deadline
-
     def check(self, row: NewTrigger) -> None:
         """Refuse an accepted trigger that this app could only fail: unknown workflow, payload that does not fit."""
         if row.workflow is None:

@@ -6,6 +6,7 @@ On the writer's thread; each method is a rule over a transaction it is given.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from craftcore.app import App
@@ -19,7 +20,16 @@ from craftcore.tasks.turns import NOTHING, Followed, TurnEnd, TurnService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claims import ClaimService, Started
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import CANCELLED, Cancelled, Delivered, Obsolete, Outcome, Settlement
+from craftcore.triggers.settlement import (
+    CANCELLED,
+    Cancelled,
+    Delivered,
+    Failed,
+    Obsolete,
+    Outcome,
+    Settlement,
+    Snoozed,
+)
 
 
 class Settled(NamedTuple):
@@ -74,7 +84,7 @@ class Attempts:
 
     def settle_all(self, tx: Transaction, runs: list[Run]) -> list[Settled | Exception]:
         """Settle triggers, records and tasks of attempts that have ended; an answer each."""
-        outcomes = [self._deliverable(tx, _outcome(run)) for run in runs]
+        outcomes = [bounded_by(run.deadline_at, self._deliverable(tx, _outcome(run))) for run in runs]
         ends = [(run.claim, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
         by_seq = {run.claim.seq: run for run in runs}
 
@@ -145,6 +155,13 @@ def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gon
     if not isinstance(entry, Entry):
         return Attempt(claim, routed)
     return Attempt(claim, routed, entry.task.id, entry.task.turn, entered(entry))
+
+
+def bounded_by(deadline_at: float | None, outcome: Outcome) -> Outcome:
+    """The outcome of a task's turn: what is tried again is tried again at the task's deadline in any case, to fail."""
+    if deadline_at is None or not isinstance(outcome, (Failed, Snoozed)):
+        return outcome
+    return replace(outcome, no_later=deadline_at)
 
 
 def _outcome(run: Run) -> Outcome:

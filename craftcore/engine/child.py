@@ -76,16 +76,7 @@ async def start_child(
     id = doors.clock.new_id()
     given = {} if payload is None else payload
     spec = replace(TriggerSpec(workflow=workflow, payload=given, **options), id=id, task_id=id)
-    deadline = doors.deadline_of(workflow)
-    child = NewTask(
-        id,
-        workflow,
-        spec.session_id,
-        None,
-        turn.task.id,
-        id,
-        spec.max_attempts,
-        None if deadline is None else doors.clock.now() + deadline,
-    )
+    no_deadline = None  # it counts from its first start
+    child = NewTask(id, workflow, spec.session_id, None, turn.task.id, id, spec.max_attempts, no_deadline)
     emitted = await commit_emit(turn, EventType.CHILD_STARTED, identity, digest, spec, child)
     return Child(turn, emitted.id, workflow)

@@ -92,7 +92,6 @@ class Engine:
             due=lambda due_at: self.feeder.due(due_at),
             threads=anyio.CapacityLimiter(STEP_THREADS),
             settings=config.tasks,
-            deadline_of=app.deadline_of,
             bounded=recorder.bounded,
         )
         self._runner = Runner(

@@ -53,7 +53,6 @@ class Doors(NamedTuple):
     due: Callable[[float], None]
     threads: anyio.CapacityLimiter
     settings: TaskSettings
-    deadline_of: Callable[[str], float | None]
     bounded: Callable[[str], str]
 
 

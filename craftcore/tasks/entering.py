@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from craftcore.storage.transaction import Transaction
@@ -79,6 +80,9 @@ class Entering:
         if task.status is TaskStatus.WAITING:
             self._waiting.time_is_over(tx, task)
             task = self._tasks.by_seq(tx, task.seq)
+        if task.deadline_at is None and start.deadline is not None:  # a child's first start, or the first after a retry
+            task = replace(task, deadline_at=tx.now + start.deadline)
+            self._tasks.set_deadline(tx, task)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
         waits = self._waits.of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None

@@ -156,7 +156,7 @@ class TaskService:
         try:
             self._triggers.requeue(tx, task.trigger_id)  # and `requeued` is told
         except NotFound:
-            self._revive(tx, task, self.resume(tx, task))
+            self._tasks.revive(tx, task.seq, self.resume(tx, task))
         return self.get(tx, task_id)
 
     def resume(self, tx: Transaction, task: Task) -> str:
@@ -197,16 +197,11 @@ class TaskService:
         trigger = self._triggers.get(tx, trigger_id)
         task = self._tasks.get(tx, trigger.task_id or trigger.id)
         if task is not None and task.trigger_id == trigger_id:
-            self._revive(tx, task, trigger_id)
+            self._tasks.revive(tx, task.seq, trigger_id)
 
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:
         """Fail the tasks that nothing can be done with, so that the others go on; what was wrong with each."""
         return set_aside_corrupt_tasks(tx, self._triggers, self._ending)
-
-    def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
-        """A deadline that it had is as far away again as it was at first."""
-        deadline_at = None if task.deadline_at is None else tx.now + task.deadline_at - task.created_at
-        self._tasks.revive(tx, task.seq, trigger_id, deadline_at)
 
     def _live(self, tx: Transaction, task_id: str) -> Task:
         if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):

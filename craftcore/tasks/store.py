@@ -115,8 +115,12 @@ class TaskStore:
             now=tx.now,
         )
 
-    def revive(self, tx: Transaction, seq: int, trigger_id: str, deadline_at: float | None) -> bool:
-        """FAILED -> RUNNING: its last turn is tried again. False when it is not FAILED."""
+    def set_deadline(self, tx: Transaction, task: Task) -> None:
+        """It has begun."""
+        tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
+
+    def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
+        """FAILED -> RUNNING: its last turn is tried again, with all the time it had. False when it is not FAILED."""
         changed = tx.run(
             """
             UPDATE tasks
@@ -125,7 +129,7 @@ class TaskStore:
                    trigger_id    = :trigger_id,
                    error_code    = NULL,
                    error_message = NULL,
-                   deadline_at   = :deadline_at,
+                   deadline_at   = NULL,
                    turns_alone   = 0,
                    steps_alone   = 0,
                    ended_at      = NULL,
@@ -135,7 +139,6 @@ class TaskStore:
             """,
             seq=seq,
             trigger_id=trigger_id,
-            deadline_at=deadline_at,
             now=tx.now,
         )
         return changed == 1

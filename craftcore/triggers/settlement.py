@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,20 +31,23 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did."""
+    """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did;
+    `no_later` the moment at which it comes back in any case, because its task has a deadline."""
 
     code: str
     message: str
     retryable: bool
     retry_after: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    no_later: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snoozed:
-    """The workflow asked to be run at `until` (epoch seconds); the attempt is given back."""
+    """The workflow asked to be run at `until` (epoch seconds); the attempt is given back. `no_later` as in Failed."""
 
     until: float
+    no_later: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +159,9 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
             return _DELIVERED
         case Obsolete(reason=reason):
             return Settlement(TriggerStatus.DONE, f"obsolete: {reason}")
-        case Snoozed(until=until):
-            return Settlement(TriggerStatus.PENDING, "snoozed", not_before=until, gives_back=1)
+        case Snoozed():
+            not_before = min(outcome.until, outcome.no_later)
+            return Settlement(TriggerStatus.PENDING, "snoozed", not_before=not_before, gives_back=1)
         case Released(reason=reason):
             return Settlement(TriggerStatus.PENDING, reason, gives_back=1)
         case Rerouted(session_id=session_id):
@@ -170,7 +175,8 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
             if spent >= (claim.max_attempts or policy.max_attempts):
                 return Settlement(TriggerStatus.DEAD, "attempts spent", None, 0, outcome.code, outcome.message)
             wait = max(policy.backoff(claim.id, spent), outcome.retry_after or 0.0)
-            return Settlement(TriggerStatus.PENDING, outcome.code, now + wait, 0, outcome.code, outcome.message)
+            not_before = min(now + wait, outcome.no_later)
+            return Settlement(TriggerStatus.PENDING, outcome.code, not_before, 0, outcome.code, outcome.message)
 
 
 def is_poison(crash_count: int, started_alone: bool) -> bool:

@@ -1,0 +1,129 @@
+"""A deadline is for the whole task, from its first start to its end: no wait and no backoff outlasts it."""
+
+from __future__ import annotations
+
+from craftcore.engine.attempts import bounded_by
+from craftcore.tasks.model import NewTask
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
+from tests.schedules.life import HOUR
+from tests.tasks.life import (
+    a_question,
+    a_sleep,
+    begin,
+    enter_next,
+    fail,
+    finish,
+    for_event,
+    go_on,
+    look,
+    rows,
+    suspend,
+)
+from tests.triggers.life import BROKEN
+from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
+
+A_DAY_LATER = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
+
+
+def test_it_counts_from_the_first_start_and_goes_from_turn_to_turn(core, clock):
+    running = begin(core, deadline=HOUR)
+    clock.advance(60)
+    go_on(core, running)
+
+    second = enter_next(core, deadline=HOUR)
+
+    assert running.task.deadline_at == second.task.deadline_at == NEW_YEAR + HOUR
+
+
+def test_the_deadline_of_a_child_counts_from_its_first_start_however_long_it_had_to_wait_for_that(core, clock):
+    parent = begin(core)
+    child = core.triggers.accept(a_trigger(task_id="child", id="child", delay=2 * HOUR))
+    with core.transaction() as tx:
+        core.triggers.emit_all(tx, [child])
+        TaskStore().create_all(tx, [NewTask("child", "greet", None, None, parent.task.id, "child", None, None)])
+    finish(core, parent)
+    clock.advance(3 * HOUR)
+
+    running = enter_next(core, deadline=HOUR)
+
+    assert running.task.deadline_at == look(core, "child").deadline_at == clock.now() + HOUR
+
+
+def due(core: VirtualCore) -> float:
+    """When the only live trigger is due, from the beginning on."""
+    [row] = core.rows("SELECT due_at FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+    return float(row["due_at"]) - NEW_YEAR
+
+
+def test_a_wait_has_its_trigger_at_the_deadline_when_that_comes_first(core, clock):
+    suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 2 * HOUR))
+
+    assert due(core) == HOUR
+
+
+def test_a_wait_that_ends_before_the_deadline_ends_then(core, clock):
+    suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 60))
+
+    assert due(core) == 60
+
+
+def test_a_wait_without_an_end_has_a_trigger_at_the_deadline(core):
+    for wait in (for_event("never"), a_question()):
+        running = begin(core, deadline=HOUR)
+        suspend(core, running, wait)
+
+        assert due(core) == HOUR
+        core.do(core.tasks.cancel, running.task.id)
+
+
+def test_a_question_that_is_open_at_the_deadline_expires_with_it(core, clock):
+    suspend(core, begin(core, deadline=HOUR), a_question())
+    clock.advance(HOUR)
+
+    enter_next(core)
+
+    assert [question["status"] for question in rows(core, "questions")] == ["EXPIRED"]
+
+
+def test_a_backoff_ends_with_the_deadline_at_the_latest(core):
+    running = begin(core, deadline=HOUR)
+
+    fail(core, running, bounded_by(running.task.deadline_at, BROKEN), policy=A_DAY_LATER)
+
+    assert due(core) == HOUR
+
+
+def test_a_backoff_that_ends_before_the_deadline_is_what_it_was(core):
+    running = begin(core, deadline=HOUR)
+
+    fail(core, running, bounded_by(running.task.deadline_at, BROKEN), policy=RetryPolicy(base=60, cap=60))
+
+    assert 30 <= due(core) <= 60
+
+
+def test_a_snooze_ends_with_the_deadline(core, clock):
+    running = begin(core, deadline=HOUR)
+
+    fail(core, running, bounded_by(running.task.deadline_at, Snoozed(until=clock.now() + 2 * HOUR)))
+
+    assert due(core) == HOUR
+
+
+def test_only_what_comes_back_is_bounded():
+    assert bounded_by(5.0, Succeeded()) == Succeeded()
+    assert bounded_by(None, BROKEN) is BROKEN
+    assert isinstance(bounded_by(5.0, BROKEN), Failed)
+
+
+def test_a_task_that_is_tried_again_has_all_of_its_time_again_from_then_on(core, clock):
+    running = begin(core, deadline=HOUR)
+    clock.advance(2 * HOUR)
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+    clock.advance(3 * HOUR)
+
+    assert look(core, running.task.id).deadline_at is None
+    assert enter_next(core, deadline=HOUR).task.deadline_at == clock.now() + HOUR
