@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from craftcore.tasks.outcomes import Continue, Done
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
+    from craftcore.workflow import Rate
 
 _HOMES = {
     "App": "craftcore.app",
@@ -44,6 +45,7 @@ _HOMES = {
     "NotFound": "craftcore.errors",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
+    "Rate": "craftcore.workflow",
     "Resume": "craftcore.tasks.model",
     "Retry": "craftcore.errors",
     "RetryPolicy": "craftcore.triggers.backoff",
@@ -77,6 +79,7 @@ __all__ = [
     "NotFound",
     "Overlap",
     "Producer",
+    "Rate",
     "Resume",
     "Retry",
     "RetryPolicy",

@@ -16,7 +16,7 @@ from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
-from craftcore.workflow import Workflow, parameters
+from craftcore.workflow import Rate, Workflow, parameters
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
@@ -56,6 +56,8 @@ class App:
         timeout: float | timedelta | None = None,
         deadline: float | timedelta | None = None,
         retry: RetryPolicy | None = None,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
     ) -> Callable[[F], F]:
         """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
 
@@ -64,11 +66,23 @@ class App:
         that name no workflow come here. `timeout` is for one attempt, `deadline` for the whole task, from its first
         start to its end, waits included; both in seconds, None: no limit.
         Raises ConfigInvalid when the declaration contradicts itself or another one.
+
+        At most `concurrency` of its triggers are claimed or running at once, and no more of its attempts start than
+        `rate` allows; the rest waits in the table and holds up nobody else. Both count what names this workflow, and
+        what names none and is of its `sources`; not what a router sends here.
         """
 
         def declare(fn: F) -> F:
             self.declare(
-                name, fn, sources=sources, max_attempts=max_attempts, timeout=timeout, deadline=deadline, retry=retry
+                name,
+                fn,
+                sources=sources,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                deadline=deadline,
+                retry=retry,
+                concurrency=concurrency,
+                rate=rate,
             )
             return fn
 
@@ -84,12 +98,20 @@ class App:
         timeout: float | timedelta | None = None,
         deadline: float | timedelta | None = None,
         retry: RetryPolicy | None = None,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
     ) -> Workflow:
         """`workflow` without the decorator."""
         if not re.fullmatch(NAME, name):
             raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if name in self.workflows:
             raise ConfigInvalid(f"workflow {name} is declared twice")
+        if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 1000):
+            raise ConfigInvalid(f"workflow {name}: concurrency {concurrency!r} must be a whole number from 1 to 1000")
+        if rate is not None and not isinstance(rate, Rate):
+            raise ConfigInvalid(f"workflow {name}: rate {rate!r} must be a Rate, as in Rate(10, per=60)")
+        if self._engine is not None and (concurrency is not None or rate is not None):
+            raise ConfigInvalid(f"workflow {name}: the app runs already; declare limits before it is started")
         if max_attempts is not None and retry is not None:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
         if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= 1000):
@@ -101,6 +123,8 @@ class App:
             name=name,
             fn=fn,
             sources=tuple(self._source(name, source) for source in sources),
+            concurrency=concurrency,
+            rate=rate,
             retry=retry,
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),

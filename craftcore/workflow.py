@@ -1,11 +1,12 @@
-"""A declared workflow: a function, and the type its payload must fit."""
+"""A declared workflow: a function, the type its payload must fit, and how much of it there may be at a time."""
 
 from __future__ import annotations
 
 import inspect
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +15,35 @@ from craftcore.errors import ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
 from craftcore.typed import convert, require_readable
+
+RATE_COUNT_MAX = 10_000
+RATE_PER_MAX = timedelta(days=366)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `count` starts within any `per` (seconds, or a timedelta), wherever that begins.
+
+    `Rate(10, per=60)`: ten may start at once, and the eleventh a minute after the first. Raises ConfigInvalid.
+    """
+
+    count: int
+    per: float | timedelta = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if type(self.count) is not int or not 1 <= self.count <= RATE_COUNT_MAX:
+            raise ConfigInvalid(f"rate: count {self.count!r:.80} must be a whole number from 1 to {RATE_COUNT_MAX}")
+        per = self.per.total_seconds() if isinstance(self.per, timedelta) else self.per
+        if type(per) not in (int, float) or not 0 < per <= RATE_PER_MAX.total_seconds():
+            raise ConfigInvalid(
+                f"rate: per {self.per!r:.80} must be a number of seconds or a timedelta, "
+                f"more than 0 and at most {RATE_PER_MAX.days} days"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """`per`, in seconds."""
+        return self.per.total_seconds() if isinstance(self.per, timedelta) else float(self.per)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +57,10 @@ class Workflow:
     name: str
     fn: Callable[..., Any]
     sources: tuple[TriggerSource, ...]
+    concurrency: int | None
+    """How many of its triggers may be claimed or running at once; None: no limit."""
+    rate: Rate | None
+    """How often one of its attempts may start; None: no limit."""
     retry: RetryPolicy | None
     max_attempts: int | None
     timeout: float | None
@@ -36,6 +70,10 @@ class Workflow:
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+
+    @property
+    def is_limited(self) -> bool:
+        return self.concurrency is not None or self.rate is not None
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The keyword arguments of a payload, converted to the annotations.

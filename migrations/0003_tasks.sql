@@ -124,3 +124,7 @@ CREATE UNIQUE INDEX events_memo ON events (task_seq, turn, memo) WHERE memo IS N
 ALTER TABLE executions ADD COLUMN turn INTEGER;
 
 CREATE INDEX executions_task ON executions (task_id, seq) WHERE task_id IS NOT NULL;
+
+-- A claim tells by the index alone where a trigger goes: what a limit holds back is passed over without its row.
+DROP INDEX triggers_pending;
+CREATE INDEX triggers_pending ON triggers (priority, due_at, seq, lane, workflow, source) WHERE status = 'PENDING';

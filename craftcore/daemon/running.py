@@ -27,6 +27,7 @@ from craftcore.engine import boot as booting
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.engine import Engine
 from craftcore.engine.notice import notify
+from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
@@ -88,6 +89,9 @@ async def running(
             config,
             epoch=boot.epoch,
         )
+        if engine.limits.rates:
+            with core.reading() as reader:
+                recall(reader, engine.limits, core.clock)
         if paused:
             engine.pause()
         app.attach(engine)

@@ -10,7 +10,7 @@ a worker never waits for a settle, except with a concurrency of 1, which settles
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -65,6 +65,7 @@ class Consumer:
         on_refused: Callable[[Claim], None],
         on_settled: Callable[[Run, Settled | Exception], None],
         on_lane_left: Callable[[], None],
+        on_started: Callable[[Sequence[Run]], None],
     ) -> None:
         self._app = app
         self._attempts = attempts
@@ -76,6 +77,7 @@ class Consumer:
         self._concurrency = concurrency
         self._set_aside = set_aside
         self._on_room = on_room
+        self._on_started = on_started
         self._on_refused = on_refused
         self._on_settled = on_settled
         self._on_lane_left = on_lane_left
@@ -109,6 +111,7 @@ class Consumer:
             for run in runs:
                 self.running[run.claim.seq] = run
                 self._hand_over(run)
+            self._on_started(runs)
             reach(CutPoint.START_COMMITTED)
             self._on_room()
 

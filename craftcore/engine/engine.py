@@ -20,6 +20,7 @@ from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
+from craftcore.engine.limits import Limits
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.run import Run
@@ -82,6 +83,7 @@ class Engine:
         self._grace = config.daemon.shutdown_grace
         self._concurrency = config.daemon.concurrency
         self._queue = TriggerQueue(claims.rank)
+        self.limits = Limits(app.workflows.values(), app.by_source)
         set_aside = Corruption(tasks, claims).set_aside
         doors = Doors(
             writer=writer,
@@ -102,12 +104,14 @@ class Engine:
             claims,
             writer,
             self._queue,
+            self.limits,
             clock,
             epoch=epoch,
             claim_batch=config.triggers.claim_batch,
             poll_seconds=config.daemon.poll_seconds,
             held=self._held,
             set_aside=set_aside,
+            running=lambda: (run.claim for run in self.consumer.running.values()),
             on_claimed=lambda: self.consumer.wake(),
             on_cancel_requests=self._cancel_running,
         )
@@ -128,6 +132,7 @@ class Engine:
             on_refused=self._refused,
             on_settled=self._settled,
             on_lane_left=self.feeder.ring,
+            on_started=self.feeder.started,
         )
         self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=claims.lease_seconds)
         self._stopping = anyio.Event()
@@ -328,7 +333,9 @@ class Engine:
 
     def _may_claim_next(self, run: Run) -> bool:
         """Whether the next turn of this run may be born claimed, past the table."""
-        return not self._stopping.is_set() and not self.feeder.paused and self.feeder.held_reason is None
+        is_limited = run.entry is not None and self.limits.is_limited(run.entry.task.workflow)
+        held = self._stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
+        return not (is_limited or held)
 
     def _held(self) -> Iterator[Claim]:
         return chain(self._queue.claims(), self.consumer.held())
@@ -360,6 +367,8 @@ class Engine:
             self.feeder.ring()
         if _schedule_of(run) is not None:
             self.scheduler.ring()  # another occurrence may have waited for this one
+        if self.limits.frees_place(run.claim):
+            self.feeder.ring()
         self._settled_one.set()
 
 

@@ -1,13 +1,13 @@
 """The feeder keeps the claim window filled: it leases due triggers and sleeps until the next one is due.
 
-It wakes for four reasons: a bell (something was emitted, cancelled or settled), the next due time, a free place in
-the window, and a slow poll that makes no bell necessary for correctness.
+It wakes for five reasons: a bell (something was emitted, cancelled or settled), the next due time, a token that returns
+to a workflow with a rate, a free place in the window, and a slow poll that makes no bell necessary for correctness.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -17,9 +17,12 @@ import structlog
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.insist import SetAside, insist
+from craftcore.engine.limits import Limits
 from craftcore.engine.queue import TriggerQueue
+from craftcore.engine.run import Run
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
+from craftcore.triggers.budget import Budget
 from craftcore.triggers.claims import ClaimService, Window
 from craftcore.triggers.model import Claim, NewTrigger
 
@@ -30,12 +33,14 @@ URGENT_LIMIT = 16
 
 
 class Want(NamedTuple):
-    """What a look is to bring, decided on the loop's thread. `held`: the heartbeat is due, and this is what we hold."""
+    """What a look is to bring, decided on the loop's thread. `held`: the heartbeat is due, and this is what we hold.
+    `budget`: how many of each limited workflow; None: there are no limits."""
 
     limit: int
     before_rank: float | None
     busy_lanes: frozenset[str]
     held: frozenset[tuple[int, str]] | None
+    budget: Budget | None
 
 
 class Look(NamedTuple):
@@ -48,13 +53,15 @@ class Look(NamedTuple):
 
 
 class Feeder:
-    """Claims for one engine. `held()` yields every claim the engine holds, `cancel(seqs)` stops running ones."""
+    """Claims for one engine. `held()` yields every claim the engine holds, `running()` those of them that started,
+    `cancel(seqs)` stops running ones."""
 
     def __init__(
         self,
         claims: ClaimService,
         writer: Writer,
         queue: TriggerQueue,
+        limits: Limits,
         clock: Clock,
         *,
         epoch: int,
@@ -62,18 +69,21 @@ class Feeder:
         poll_seconds: float,
         held: Callable[[], Iterable[Claim]],
         set_aside: SetAside,
+        running: Callable[[], Iterable[Claim]],
         on_claimed: Callable[[], None],
         on_cancel_requests: Callable[[list[int]], None],
     ) -> None:
         self._claims = claims
         self._writer = writer
         self._queue = queue
+        self._limits = limits
         self._clock = clock
         self._epoch = epoch
         self._claim_batch = claim_batch
         self._poll_seconds = poll_seconds
         self._held = held
         self._set_aside = set_aside
+        self._running = running
         self._on_claimed = on_claimed
         self._on_cancel_requests = on_cancel_requests
         self._rung = anyio.Event()
@@ -81,6 +91,7 @@ class Feeder:
         self._strangers: list[Claim] = []
         self._kept = 0
         self._next_due = math.inf
+        self._token_at = math.inf
         self._heartbeat_at = 0.0
         self.paused = False
         self.held_reason: str | None = None
@@ -111,14 +122,16 @@ class Feeder:
             self._rung.set()
 
     def may_take(self, row: NewTrigger) -> bool:
-        """Whether a new trigger may come into the window at its birth, past the table: it is plain and due, the window
-        has a place, and all that was due before is in it already. If so its place is kept until `take_new`."""
+        """Whether a new trigger may come into the window at its birth, past the table: it is plain and due, its
+        workflow has no limit, the window has a place, and all that was due before is in it already. If so its place is
+        kept until `take_new`."""
         may = (
             self.saw_all
             and not self.paused
             and self.held_reason is None
             and self.safe_mode is None
             and row.is_plain
+            and self._limits.workflow_of(row) is None
             and len(self._queue) + self._kept < self._claim_batch
             and row.due_at <= self._clock.now()
         )
@@ -141,6 +154,15 @@ class Feeder:
             self._strangers.append(claim)
             self.ring()
 
+    def started(self, runs: Sequence[Run]) -> None:
+        """These have started: now it is known when their tokens return."""
+        if not self._limits:
+            return
+        self._limits.started((run.claim for run in runs), self._clock.boot_time())
+        if (token_at := self._next_token()) < self._token_at:
+            self._token_at = token_at
+            self._rung.set()
+
     def room(self) -> None:
         """The window has a free place."""
         if self._more and len(self._queue) <= self._claim_batch // 2:
@@ -159,6 +181,9 @@ class Feeder:
             if strangers := list(self._strangers):
                 await insist(self._writer, self._set_aside, self._claims.release_unstarted, strangers)
                 del self._strangers[: len(strangers)]
+                if self._limits:
+                    self.ring()  # they took places that others may have now
+            self._token_at = self._next_token()
             if want.limit > 0 and look.held is None:
                 self.room()  # the window may have emptied while the look was on its way, and nothing may start again
             await self._sleep()
@@ -170,11 +195,12 @@ class Feeder:
             held = frozenset((claim.seq, claim.lease_token) for claim in chain(self._held(), self._strangers))
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
+        budget = self._limits.budget(self._held(), self._running(), self._clock.boot_time())
         if self.paused or free <= -self._claim_batch:
-            return Want(0, None, lanes, held)
+            return Want(0, None, lanes, held, budget)
         if free > 0:
-            return Want(free, None, lanes, held)
-        return Want(URGENT_LIMIT, self._queue.worst, lanes, held)
+            return Want(free, None, lanes, held, budget)
+        return Want(URGENT_LIMIT, self._queue.worst, lanes, held, budget)
 
     def _look(self, tx: Transaction, want: Want) -> Look:
         """On the writer's thread: one look at the table."""
@@ -191,6 +217,7 @@ class Feeder:
             busy_lanes=want.busy_lanes,
             before_rank=want.before_rank,
             safe_mode=safe_mode is not None,
+            budget=want.budget,
         )
         return Look(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
 
@@ -216,9 +243,16 @@ class Feeder:
         if look.cancel_requests:
             self._on_cancel_requests(look.cancel_requests)
 
+    def _next_token(self) -> float:
+        return self._limits.next_token(self._held(), self._running())
+
     async def _sleep(self) -> None:
-        """Until the bell, the next due time, the heartbeat or the poll."""
-        now = self._clock.now()
-        wait = max(0.0, min(self._poll_seconds, self._claims.lease_seconds / 3, self._next_due - now))
-        with anyio.move_on_after(wait):
+        """Until the bell, the next due time, the next token, the heartbeat or the poll."""
+        waits = (
+            self._poll_seconds,
+            self._claims.lease_seconds / 3,
+            self._next_due - self._clock.now(),
+            self._token_at - self._clock.boot_time(),
+        )
+        with anyio.move_on_after(max(0.0, min(waits))):
             await self._rung.wait()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from craftcore.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Transaction
+from craftcore.triggers.budget import Budget, Spending
+from craftcore.triggers.limited_store import within_limits
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Settlement
 
@@ -116,23 +118,30 @@ class ClaimStore:
         limit: int,
         before: float | None,
         safe_mode: bool = False,
+        budget: Budget | None = None,
     ) -> tuple[list[int], bool]:
-        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane;
-        and whether more may be due than was taken.
+        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane, of
+        limited workflows no more than the budget; and whether more may be due than was taken.
 
         Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
-        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table.
+        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
+        but for index entries of a busy lane or a full workflow.
         """
         busy = canonical(sorted(busy_lanes))
-        candidates = CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES
-        lines = [
-            tx.tuples(candidates, (priority, now, busy, weight * priority))
-            for (priority,) in list(tx.tuples(PRIORITIES))
-        ]
+        lines: list[Iterable[tuple[Any, ...]]] = []
+        spending = None if budget is None else Spending(budget)
+        for (priority,) in list(tx.tuples(PRIORITIES)):
+            asked = (priority, now, busy, weight * priority)
+            if spending is None:
+                lines.append(tx.tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
+            else:
+                lines.append(within_limits(tx, asked, spending, safe_mode=safe_mode))
         taken: list[int] = []
         lanes: set[str] = set()
         skipped = 0
         for rank, _, seq, lane in heapq.merge(*lines):
+            if spending is not None and not spending.has_place(seq):
+                continue
             if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
                 return taken, True
             if lane in lanes:
@@ -141,6 +150,8 @@ class ClaimStore:
             taken.append(seq)
             if lane:
                 lanes.add(lane)
+            if spending is not None:
+                spending.take(seq)
         return taken, False
 
     def next_due(self, tx: Reader, now: float) -> float | None:

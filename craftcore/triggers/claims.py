@@ -10,6 +10,7 @@ from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.budget import Budget
 from craftcore.triggers.claim_store import ClaimStore
 from craftcore.triggers.corrupt_store import CorruptStore
 from craftcore.triggers.following import Follower, Nobody
@@ -80,9 +81,11 @@ class ClaimService:
         busy_lanes: Collection[str] = (),
         before_rank: float | None = None,
         safe_mode: bool = False,
+        budget: Budget | None = None,
     ) -> Window:
-        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane; in safe mode no
-        scheduled and no resumed work."""
+        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane, of limited workflows
+        no more than the budget; in safe mode no scheduled and no resumed work.
+        """
         seqs, more = self._claims.due(
             tx,
             tx.now,
@@ -91,6 +94,7 @@ class ClaimService:
             limit=limit,
             before=before_rank,
             safe_mode=safe_mode,
+            budget=budget,
         )
         claims: list[Claim] = []
         if seqs:

@@ -11,6 +11,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +191,9 @@ class Chaos:
             pass
 
 
-async def stress(folder: Path, seed: int, triggers: int) -> None:
+async def stress(folder: Path, seed: int, triggers: int, declare: Callable[[App], None] = lambda _: None) -> None:
     chaos = Chaos(seed)
+    declare(chaos.app)
     rng = random.Random(-seed - 1)
     config = settings(concurrency=rng.choice([1, 2, 3, 16]), claim_batch=rng.choice([1, 2, 3, 7, 64]))
     async with lab(chaos.app, folder, config) as it:

@@ -1,0 +1,99 @@
+"""How many more triggers of each limited workflow may be claimed now. Pure: told what is held, started, and when.
+
+    concurrency    counts every claim, running or not
+    rate           counts what started within `per`, and every claim that has not started: its token is kept for it
+
+So a rate holds however long a claim waits for its start. Places need no bookkeeping: each look counts what is held.
+Moments are the machine's own (`Clock.boot_time`): a wall clock that is set gives nobody a token and takes none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+
+from craftcore.triggers.budget import Budget
+from craftcore.triggers.model import Claim, NewTrigger
+from craftcore.workflow import Rate, Workflow
+
+
+class Limits:
+    """The limits of an app's workflows, and when those with a rate were started.
+
+    They hold for triggers that name their workflow, and for those that name none where it is the one for their source.
+    Where a router sends others is known too late: these are not counted.
+    """
+
+    def __init__(self, workflows: Iterable[Workflow], by_source: Mapping[str, str]) -> None:
+        limited = [workflow for workflow in workflows if workflow.is_limited]
+        self._names = frozenset(workflow.name for workflow in limited)
+        self._by_source = {source: name for source, name in by_source.items() if name in self._names}
+        self._concurrency = {workflow.name: workflow.concurrency for workflow in limited if workflow.concurrency}
+        self._rates = {workflow.name: workflow.rate for workflow in limited if workflow.rate}
+        self._starts = {name: deque[float](maxlen=rate.count) for name, rate in self._rates.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """The rate of each workflow that has one."""
+        return self._rates
+
+    def is_limited(self, workflow: str | None) -> bool:
+        """Whether a workflow has a limit."""
+        return workflow in self._names
+
+    def workflow_of(self, trigger: Claim | NewTrigger) -> str | None:
+        """The limited workflow that a trigger will run; None when what it runs has no limit."""
+        name = trigger.workflow if trigger.workflow is not None else self._by_source.get(trigger.source)
+        return name if name in self._names else None
+
+    def frees_place(self, claim: Claim) -> bool:
+        """Whether the end of this one makes a place for another of its workflow."""
+        return self.workflow_of(claim) in self._concurrency
+
+    def started(self, claims: Iterable[Claim], at: float) -> None:
+        """These have started."""
+        for claim in claims:
+            if (starts := self._starts.get(self.workflow_of(claim) or "")) is not None:
+                starts.append(at)
+
+    def remember(self, starts: Iterable[tuple[str, float]]) -> None:
+        """(workflow, moment) of what started before this engine was there; in any order."""
+        for name, at in sorted(starts, key=lambda start: start[1]):
+            if name in self._starts:
+                self._starts[name].append(at)
+
+    def budget(self, held: Iterable[Claim], running: Iterable[Claim], now: float) -> Budget | None:
+        """What a look that begins now may claim; None when nothing is limited. `running` are among those held."""
+        if not self._names:
+            return None
+        claimed = self._count(held)
+        waiting = claimed - self._count(running)
+        places = {name: most - claimed[name] for name, most in self._concurrency.items()}
+        for name, rate in self._rates.items():
+            starts = self._starts[name]
+            while starts and starts[0] + rate.seconds <= now:
+                starts.popleft()
+            tokens = rate.count - len(starts) - waiting[name]
+            places[name] = min(tokens, places.get(name, tokens))
+        return Budget({name: max(0, left) for name, left in places.items()}, self._by_source)
+
+    def next_token(self, held: Iterable[Claim], running: Iterable[Claim]) -> float:
+        """When a workflow that has no token left, as things were at the last `budget`, gets one back; infinity when
+        none is on its way. It may have passed since: nobody was offered that token yet."""
+        if not self._rates:
+            return math.inf
+        waiting = self._count(held) - self._count(running)
+        moments = [math.inf]
+        for name, rate in self._rates.items():
+            starts = self._starts[name]
+            last = len(starts) + waiting[name] - rate.count  # once this one no longer counts there is a token
+            if 0 <= last < len(starts):
+                moments.append(starts[last] + rate.seconds)
+        return min(moments)
+
+    def _count(self, claims: Iterable[Claim]) -> Counter[str]:
+        return Counter(name for claim in claims if (name := self.workflow_of(claim)) is not None)

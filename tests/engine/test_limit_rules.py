@@ -1,0 +1,241 @@
+"""The rules of limits by themselves: whatever is claimed, started and ended when, no limit is ever exceeded."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore import App, Rate
+from craftcore.engine.limits import Limits
+from craftcore.errors import ConfigInvalid
+from craftcore.triggers.model import Claim
+
+
+async def work() -> None: ...
+
+
+def limits_of(**workflows: dict[str, Any]) -> Limits:
+    app = App()
+    for name, options in workflows.items():
+        app.declare(name, work, **options)
+    return Limits(app.workflows.values(), app.by_source)
+
+
+def a_claim(seq: int, workflow: str | None = "mail", source: str = "IMMEDIATE") -> Claim:
+    fields: dict[str, Any] = dict.fromkeys(Claim._fields)
+    return Claim(**{**fields, "seq": seq, "lease_token": f"1-{seq}", "workflow": workflow, "source": source})
+
+
+class World:
+    """What an engine would hold, and when it started what; everything that may be claimed is."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.now = 1_000.0
+        self.waiting: list[Claim] = []
+        self.running: list[Claim] = []
+        self.started: list[tuple[str, float]] = []
+        self._seq = 0
+
+    @property
+    def held(self) -> list[Claim]:
+        return self.waiting + self.running
+
+    def look(self, most: int = 10**6) -> int:
+        """Claim what the budget allows, at most so many; how many."""
+        budget = self.limits.budget(self.held, self.running, self.now)
+        assert budget is not None
+        claimed = 0
+        for name, places in budget.places.items():
+            for _ in range(min(places, most - claimed)):
+                self._seq += 1
+                self.waiting.append(a_claim(self._seq, name))
+                claimed += 1
+        return claimed
+
+    def start(self, count: int) -> None:
+        begun, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.running += begun
+        self.limits.started(begun, self.now)
+        self.started += [(claim.workflow or "", self.now) for claim in begun]
+
+    def end(self, count: int) -> None:
+        self.running = self.running[count:]
+
+    def refuse(self, count: int) -> None:
+        self.waiting = self.waiting[count:]
+
+    def next_token(self) -> float:
+        return self.limits.next_token(self.held, self.running)
+
+
+def most_within(moments: list[float], seconds: float) -> int:
+    """The most that lie within any half-open span of so many seconds."""
+    return max((sum(first <= at < first + seconds for at in moments) for first in moments), default=0)
+
+
+COUNTS = st.integers(0, 7)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("look"), COUNTS),
+        st.tuples(st.just("start"), COUNTS),
+        st.tuples(st.just("end"), COUNTS),
+        st.tuples(st.just("refuse"), st.integers(0, 2)),
+        st.tuples(st.just("pass"), st.sampled_from([0.25, 1.0, 3.0, 9.75, 10.0, 40.0])),
+    ),
+    max_size=80,
+)
+
+
+@given(steps=STEPS, count=st.integers(1, 5), per=st.sampled_from([0.25, 1.0, 10.0, 33.5]), most=st.integers(1, 4))
+def test_no_limit_is_exceeded_whatever_is_claimed_started_refused_and_ended_when(steps, count, per, most):
+    rate = Rate(count, per=per)
+    world = World(limits_of(mail={"rate": rate}, fetch={"concurrency": most}, both={"concurrency": most, "rate": rate}))
+
+    for step, value in steps:
+        if step == "pass":
+            world.now += value
+        else:
+            getattr(world, step)(value)
+        claimed = Counter(claim.workflow for claim in world.held)
+        assert max(claimed["fetch"], claimed["both"]) <= most
+
+    for name in ("mail", "both"):
+        assert most_within([at for started, at in world.started if started == name], per) <= count
+
+
+@given(steps=STEPS, count=st.integers(1, 5))
+def test_after_any_look_it_is_known_when_the_next_may_be_claimed_or_a_start_will_tell(steps, count):
+    """Nobody looks in between: a token must be awaited at exactly the moment it returns."""
+    world = World(limits_of(mail={"rate": Rate(count, per=10)}))
+    for step, value in steps:
+        if step == "pass":
+            world.now += value
+        else:
+            getattr(world, step)(value)
+    world.look()
+
+    moment = world.next_token()
+
+    if moment == math.inf:
+        assert len(world.waiting) >= count, "every token is kept for a claim, whose start will tell"
+        return
+    assert moment > world.now
+    world.now = math.nextafter(moment, 0)
+    assert world.look() == 0
+    world.now = moment
+    assert world.look() > 0
+
+
+def test_a_token_that_came_back_since_the_last_look_is_still_awaited():
+    """The look took long, and the token came back in the meantime: it was offered to nobody."""
+    world = World(limits_of(mail={"rate": Rate(1, per=10)}))
+    world.look()
+    world.start(1)
+    world.look()
+    world.now += 20
+
+    assert world.next_token() == 1_010.0
+    assert world.look() == 1
+
+
+def test_tokens_return_one_by_one_as_they_were_taken():
+    world = World(limits_of(mail={"rate": Rate(3, per=60)}))
+    for _ in range(3):
+        world.look(1)
+        world.start(1)
+        world.now += 20
+
+    assert world.look() == 1
+    world.start(1)
+    world.now += 19.5
+    assert world.look() == 0
+    world.now += 0.5
+    assert world.look() == 1
+
+
+def test_a_claim_that_waits_for_its_start_keeps_its_token_and_one_that_is_refused_gives_it_back():
+    world = World(limits_of(mail={"rate": Rate(2, per=10)}))
+    assert world.look() == 2
+
+    world.now += 1_000
+    assert world.look() == 0
+    world.refuse(1)
+    assert world.look() == 1
+
+
+def test_an_attempt_that_ended_has_given_back_its_place_and_not_its_token():
+    world = World(limits_of(mail={"concurrency": 2, "rate": Rate(3, per=10)}))
+    world.look()
+    world.start(2)
+    world.end(2)
+
+    assert world.look() == 1
+
+
+def test_a_trigger_counts_for_the_workflow_it_names_else_for_the_one_of_its_source():
+    limits = limits_of(mail={"concurrency": 1, "sources": ["MESSAGE"]}, free={"sources": ["MEMORY"]})
+
+    assert limits.workflow_of(a_claim(1, "mail")) == "mail"
+    assert limits.workflow_of(a_claim(1, None, "MESSAGE")) == "mail"
+    assert limits.workflow_of(a_claim(1, "free", "MESSAGE")) is None
+    assert limits.workflow_of(a_claim(1, None, "MEMORY")) is None
+    assert limits.workflow_of(a_claim(1, None, "PROACTIVE")) is None
+    assert [limits.is_limited(name) for name in ("mail", "free", "unknown", None)] == [True, False, False, False]
+
+
+def test_without_limits_there_is_no_budget_and_nothing_to_await():
+    limits = limits_of(free={})
+
+    assert not limits
+    assert limits.budget([a_claim(1, "free")], [], 0.0) is None
+    assert limits.next_token([], []) == math.inf
+
+
+def test_of_the_past_the_newest_starts_count_in_whatever_order_they_are_told():
+    limits = limits_of(mail={"rate": Rate(2, per=10)}, free={})
+    limits.remember([("mail", 3.0), ("mail", 1.0), ("free", 4.0), ("mail", 2.0)])
+
+    assert limits.budget([], [], 11.5) == ({"mail": 0}, {})
+    assert limits.next_token([], []) == 12.0
+    assert limits.budget([], [], 12.0) == ({"mail": 1}, {})
+
+
+# What may be declared
+
+
+@pytest.mark.parametrize("per", [60, 0.5, timedelta(minutes=1), timedelta(days=366)])
+def test_a_rate_takes_seconds_and_timedeltas(per):
+    assert Rate(10, per=per).seconds == (per.total_seconds() if isinstance(per, timedelta) else per)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.0, 10_001, "10", None, math.nan])
+def test_a_count_that_is_none_is_refused(count):
+    with pytest.raises(ConfigInvalid, match=r"^rate: count .* must be a whole number from 1 to 10000$"):
+        Rate(count, per=60)
+
+
+@pytest.mark.parametrize(
+    "per", [0, -1, 0.0, True, "60", None, math.nan, math.inf, 10**400, timedelta(0), timedelta(-1), timedelta.max]
+)
+def test_a_time_that_is_none_is_refused(per):
+    with pytest.raises(ConfigInvalid, match=r"^rate: per .* must be a number of seconds or a timedelta, more than 0"):
+        Rate(10, per=per)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, True, 1.0, 1001, "2", math.nan])
+def test_a_concurrency_that_is_none_is_refused(concurrency):
+    with pytest.raises(ConfigInvalid, match=r"^workflow mail: concurrency .* must be a whole number from 1 to 1000$"):
+        App().declare("mail", work, concurrency=concurrency)
+
+
+@pytest.mark.parametrize("rate", [10, "10/m", (10, 60), Rate])
+def test_a_rate_that_is_none_is_refused(rate):
+    with pytest.raises(ConfigInvalid, match=r"^workflow mail: rate .* must be a Rate, as in Rate\(10, per=60\)$"):
+        App().declare("mail", work, rate=rate)

@@ -1,0 +1,585 @@
+"""At most so many of a workflow at once, and so many starts in a while; everything else goes on beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Rate, Route, RoutedTrigger, RoutingContext, TriggerSpec
+from craftcore.core import Core
+from craftcore.engine.feeder import Feeder, Want
+from craftcore.errors import ConfigInvalid
+from craftcore.producer import Producer
+from craftcore.triggers.model import TriggerStatus
+from tests.engine.lab import Lab, lab, look, settings
+from tests.engine.test_limit_rules import most_within
+from tests.engine.test_stress import stress
+from tests.processes import PATIENCE, a_daemon, craftcore, until
+from tests.virtual import NEW_YEAR, VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+class Mailer:
+    """An app with a limited workflow `mail`, which notes who was inside and waits at its gate, and others beside it."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.app = App()
+        self.gate = anyio.Event()
+        self.seen: list[int] = []
+        self.inside = 0
+        self.most = 0
+
+        @self.app.workflow("mail", sources=["MESSAGE"], **limits)
+        async def mail(n: int = 0) -> None:
+            self.seen.append(n)
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await self.gate.wait()
+            self.inside -= 1
+
+        @self.app.workflow("quick")
+        async def quick() -> None: ...
+
+        @self.app.workflow("wait")
+        async def wait() -> None:
+            await self.gate.wait()
+
+
+def mails(count: int, **how: Any) -> list[TriggerSpec]:
+    return [TriggerSpec(workflow="mail", payload={"n": n}, **how) for n in range(count)]
+
+
+def claimed(it: Lab, workflow: str) -> int:
+    [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED' AND workflow = :name", name=workflow)
+    count: int = row["n"]
+    return count
+
+
+def started(path: Path, workflow: str = "mail") -> list[float]:
+    rows = look(path, "SELECT created_at FROM executions WHERE workflow = :name ORDER BY seq", name=workflow)
+    return [row["created_at"] for row in rows]
+
+
+class Writing:
+    """Holds the writer from inside a piece of its work: whatever is asked of it meanwhile is on its way."""
+
+    def __init__(self, it: Lab) -> None:
+        self._writer = it.engine.writer
+        self._inside, self._go_on = threading.Event(), threading.Event()
+
+    def _hold(self, _tx: Any) -> None:
+        self._inside.set()
+        self._go_on.wait(PATIENCE)
+
+    async def __aenter__(self) -> None:
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._writer.commit, self._hold)
+        await anyio.to_thread.run_sync(self._inside.wait)
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._go_on.set()
+        await self._tasks.__aexit__(*error)
+
+
+async def begin_to_look(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ring, and return when the feeder has decided what its look is to bring."""
+    decided = anyio.Event()
+    decide = feeder._want
+
+    def noted() -> Want:
+        want = decide()
+        decided.set()
+        return want
+
+    monkeypatch.setattr(feeder, "_want", noted)
+    feeder.ring()
+    with anyio.fail_after(PATIENCE):
+        await decided.wait()
+
+
+# So many at once
+
+
+async def test_never_more_run_at_once_than_may_in_a_flood_of_it_and_of_others(tmp_path):
+    app = App()
+    inside: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    full = anyio.Event()  # nobody leaves before every place was taken
+
+    async def work(name: str) -> None:
+        inside[name] += 1
+        most[name] = max(most[name], inside[name])
+        if (inside["mail"], inside["fetch"]) == (3, 1):
+            full.set()
+        await full.wait()
+        await anyio.sleep(0.001)
+        inside[name] -= 1
+
+    app.declare("mail", work, concurrency=3)
+    app.declare("fetch", work, concurrency=1)
+    app.declare("free", work)
+    names = ["mail", "fetch", "free", "free"] * 25
+    async with lab(app, tmp_path, settings(concurrency=12, claim_batch=16)) as it:
+        await app.emit_many([TriggerSpec(workflow=name, payload={"name": name}) for name in names])
+        await it.until(lambda: it.engine.counts["DONE"] == len(names))
+        await it.idle()
+    assert (most["mail"], most["fetch"]) == (3, 1)
+    assert most["free"] > 3
+
+
+async def test_a_full_workflow_leaves_the_window_to_the_others(tmp_path):
+    """A hundred mails come first in every order, and only one may run; a trigger behind them all runs at once."""
+    it_is = Mailer(concurrency=1)
+    async with lab(it_is.app, tmp_path, settings(concurrency=2, claim_batch=2)) as it:
+        await it_is.app.emit_many(mails(100, priority=0))
+        for _ in range(5):
+            emitted = await it_is.app.emit("quick", priority=99, session_id="s")
+            assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (claimed(it, "mail"), it_is.seen) == (1, [0])
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 105)
+    assert it_is.most == 1
+
+
+async def test_those_of_a_limited_workflow_keep_their_order(tmp_path):
+    it_is = Mailer(concurrency=1)
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path, settings(concurrency=4, claim_batch=3)) as it:
+        await it_is.app.emit_many([spec for n, spec in enumerate(mails(30)) if n % 2])
+        for spec in mails(30)[::2]:
+            await it_is.app.emit("mail", spec.payload, priority=50)
+        await it.until(lambda: it.engine.counts["DONE"] == 30)
+    assert it_is.seen == [*range(1, 30, 2), *range(0, 30, 2)]
+
+
+async def test_it_comes_by_source_as_well_as_by_name(tmp_path):
+    it_is = Mailer(concurrency=2)
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE") for _ in range(5)] + mails(5))
+        await it.until(lambda: it_is.inside == 2)
+        await it.idle_window()
+        [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'")
+        assert row == {"n": 2}
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 10)
+    assert it_is.most == 2
+
+
+async def test_what_a_router_sends_there_is_not_limited(tmp_path):
+    class ToMail:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            return Route(workflow="mail")
+
+    it_is = Mailer(concurrency=1)
+    it_is.app.router = ToMail()
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many([TriggerSpec(workflow=None, source="SKILL_WORKFLOW") for _ in range(5)])
+        await it.until(lambda: it_is.inside == 5)
+        it_is.gate.set()
+
+
+async def test_what_comes_about_behind_what_is_full_is_seen_all_the_same(tmp_path):
+    """By another process, and dated back."""
+    it_is = Mailer(concurrency=1)
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(10, at=time.time() - 60))
+        await it.until(lambda: it_is.inside == 1)
+        await it.idle_window()
+        with Producer(it.path) as producer:
+            for seconds in (3, 300):
+                emitted = producer.emit("quick", at=time.time() - seconds)
+                assert (await it.settled(emitted.id))["status"] == "DONE"
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 12)
+
+
+# A place comes back
+
+
+@pytest.mark.parametrize("end", ["cancelled", "superseded", "stale", "replaced", "cancelled by another process"])
+async def test_what_ends_in_the_window_leaves_its_place_to_the_next(tmp_path, end):
+    """The only place of the daemon is taken; the first mail sits in the window, the second in the table."""
+    clock = VirtualClock()
+    it_is = Mailer(concurrency=1)
+    app = it_is.app
+    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as it:
+        await app.emit("wait")
+        await it.until(lambda: it.engine.running == 1)
+        first = await app.emit("mail", {"n": 1}, session_id="s", dedup_key="k", expires_at=NEW_YEAR + 60)
+        await it.until(lambda: it.trigger(first.id)["status"] == "CLAIMED")
+        second = await app.emit("mail", {"n": 2})
+        await it.idle_window()
+        assert it.trigger(second.id)["status"] == "PENDING"
+
+        match end:
+            case "cancelled":
+                await app.cancel(first.id)
+            case "superseded":
+                await app.emit("mail", {"n": 3}, session_id="s", supersedes="session")
+            case "stale":
+                clock.advance(60)
+            case "replaced":
+                await app.emit("mail", {"n": 3}, dedup_key="k", on_duplicate="replace", session_id="s")
+            case _:
+                other = Core(it.path, settings())
+                with other.transaction() as tx:
+                    other.triggers.cancel(tx, first.id)
+                other.close()
+        it_is.gate.set()
+
+        assert (await it.settled(second.id))["status"] == "DONE"
+        await it.settled(first.id)
+        await it.idle()
+        assert it_is.most == 1
+        assert 1 not in it_is.seen
+        assert len(it.engine._queue) == 0
+
+
+async def test_one_that_waits_for_its_next_attempt_leaves_its_place_to_the_next(tmp_path):
+    app = App()
+    seen: list[str] = []
+
+    @app.workflow("mail", max_attempts=2, concurrency=1)
+    async def mail(text: str) -> None:
+        seen.append(text)
+        if text == "bad":
+            raise ValueError(text)
+
+    config = settings()
+    config = replace(config, retry=replace(config.retry, base_seconds=3600.0, cap_seconds=3600.0))
+    async with lab(app, tmp_path, config) as it:
+        bad, good = await app.emit_many([TriggerSpec(workflow="mail", payload={"text": t}) for t in ("bad", "good")])
+        await it.settled(good.id)
+        assert seen == ["bad", "good"]
+        assert it.trigger(bad.id)["status"] == "PENDING"
+
+
+async def test_a_claim_given_up_because_its_lane_was_taken_leaves_its_place_to_the_next(tmp_path, monkeypatch):
+    """A router takes the session while the look that claims a mail of it is on its way."""
+    asked, answer = anyio.Event(), anyio.Event()
+
+    class ToSession:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.set()
+            await answer.wait()
+            return Route(workflow="wait", session_id="s")
+
+    it_is = Mailer(concurrency=1)
+    it_is.app.router = ToSession()
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit(None, source="SKILL_WORKFLOW")
+        await asked.wait()
+        it.engine.feeder.paused = True
+        first, second = await it_is.app.emit_many(
+            [
+                TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s"),
+                TriggerSpec(workflow="mail", payload={"n": 2}),
+            ]
+        )
+        await it.idle_window()
+        it.engine.feeder.paused = False
+        async with Writing(it):
+            await begin_to_look(it.engine.feeder, monkeypatch)
+            answer.set()
+            await it.until(lambda: "s" in it.engine._queue.busy_lanes)
+
+        await it.until(lambda: it_is.seen == [2])
+        assert it.trigger(first.id)["status"] == "PENDING"
+        it_is.gate.set()
+        await it.settled(second.id)
+        await it.settled(first.id)
+    assert it_is.most == 1
+
+
+# So many starts in a while
+
+
+async def test_so_many_start_within_a_while_and_the_next_when_the_first_has_passed(tmp_path):
+    clock = VirtualClock()
+    it_is = Mailer(rate=Rate(3, per=60))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it_is.app.emit("mail")
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        clock.advance(30)
+        await it_is.app.emit_many(mails(6))
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+        clock.advance(29.5)
+        await it.idle_window()
+        await it.idle()
+        assert it.engine.counts["DONE"] == 3
+        clock.advance(0.5)
+        await it.idle_window()
+        await it.until(lambda: it.engine.counts["DONE"] == 4)
+        clock.advance(30)
+        await it.idle_window()
+        await it.until(lambda: it.engine.counts["DONE"] == 6)
+        clock.advance(30)
+        await it.idle_window()
+        await it.until(lambda: it.engine.counts["DONE"] == 7)
+        await it.idle()
+    assert [at - NEW_YEAR for at in started(it.path)] == [0, 30, 30, 60, 90, 90, 120]
+
+
+async def test_an_attempt_counts_whatever_becomes_of_it(tmp_path):
+    clock = VirtualClock()
+    app = App()
+
+    @app.workflow("mail", rate=Rate(2, per=60))
+    async def mail() -> None:
+        raise ValueError
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        emitted = await app.emit("mail")
+        await it.until(lambda: it.engine.counts["PENDING"] == 2)
+        await it.idle_window()
+        await it.idle()
+        assert it.trigger(emitted.id)["starts"] == 2
+        clock.advance(60)
+        await it.idle_window()
+        assert (await it.settled(emitted.id))["status"] == "DEAD"
+
+
+async def test_the_engine_wakes_by_itself_when_a_token_returns(tmp_path):
+    """The poll is minutes away, and no bell rings."""
+    it_is = Mailer(rate=Rate(2, per=0.2))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(9))
+        await it.until(lambda: it.engine.counts["DONE"] == 9)
+    assert it_is.seen == list(range(9))
+    assert most_within(started(it.path), 0.2 - 0.005) == 2
+
+
+async def test_a_token_that_returns_while_the_table_is_looked_at_is_not_lost(tmp_path, monkeypatch):
+    it_is = Mailer(rate=Rate(1, per=0.3))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(2))
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        async with Writing(it):
+            await begin_to_look(it.engine.feeder, monkeypatch)
+            await anyio.sleep(0.4)
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+
+
+async def test_waiting_for_a_token_or_a_place_keeps_nobody_busy(tmp_path):
+    """A look for each token, and none while nothing may be claimed."""
+    app = App()
+    gate = anyio.Event()
+
+    @app.workflow("mail", concurrency=1)
+    async def mail() -> None:
+        await gate.wait()
+
+    @app.workflow("fetch", rate=Rate(1, per=0.1))
+    async def fetch() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        await app.emit_many([TriggerSpec(workflow=name) for name in ("mail", "fetch")] * 8)
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        looks, done = it.engine.feeder.looks, it.engine.counts["DONE"]
+        await it.until(lambda: it.engine.counts["DONE"] == 6)
+        assert it.engine.feeder.looks - looks <= 5 * (it.engine.counts["DONE"] - done)
+
+        it.engine.pause()
+        await it.idle_window()
+        looks = it.engine.feeder.looks
+        await anyio.sleep(0.4)
+        assert it.engine.feeder.looks - looks <= 5
+        gate.set()
+
+
+async def test_a_rate_holds_after_a_restart(tmp_path):
+    clock = VirtualClock()
+    it_is = Mailer(rate=Rate(2, per=3600))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it_is.app.emit_many(mails(5))
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+    clock.advance(1800)
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        emitted = await it_is.app.emit("quick")
+        await it.settled(emitted.id)
+        await it.idle()
+        assert it.engine.counts["DONE"] == 1
+        clock.advance(1800)
+        await it.idle_window()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await it.idle()
+    assert [at - NEW_YEAR for at in started(it.path)] == [0, 0, 3600, 3600]
+
+
+@pytest.mark.parametrize("when", ["while it runs", "between two runs"])
+async def test_a_clock_set_back_keeps_nobody_waiting_for_longer(tmp_path, when):
+    """By a day, and a rate is for an hour."""
+    clock = VirtualClock()
+    it_is = Mailer(rate=Rate(2, per=3600))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it_is.app.emit_many(mails(6, at=NEW_YEAR - 30 * 86_400))
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        if when == "while it runs":
+            clock.set_back(86_400)
+            await it.idle_window()
+            await it.idle()
+            assert it.engine.counts["DONE"] == 2
+            clock.advance(3600)
+            await it.idle_window()
+            await it.until(lambda: it.engine.counts["DONE"] == 4)
+            return
+    clock.set_back(86_400)
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await it.idle()
+        assert it.engine.counts["DONE"] == 2
+
+
+# Beside the rest of the engine
+
+
+async def test_a_limited_trigger_is_not_born_in_the_window_and_others_are_all_the_same(tmp_path):
+    it_is = Mailer(concurrency=1)
+    async with lab(it_is.app, tmp_path) as it:
+        await it.idle()
+        assert [(await it_is.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
+        assert (await it_is.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
+        await it.until(lambda: it_is.inside == 1)
+        await it.idle_window()
+        assert (await it_is.app.emit("quick")).status is TriggerStatus.CLAIMED
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 5)
+    assert it_is.most == 1
+
+
+async def test_a_corrupt_row_is_set_aside_and_the_others_go_on(tmp_path):
+    it_is = Mailer(concurrency=1)
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path) as it:
+        it.engine.feeder.paused = True
+        bad, *good = await it_is.app.emit_many(mails(4))
+        other = Core(it.path, settings())
+        with other.transaction() as tx:
+            tx.run("UPDATE triggers SET workflow = CAST(x'ff' AS TEXT) WHERE id = :id", id=bad.id)
+        other.close()
+        it.engine.feeder.paused = False
+        it.engine.feeder.ring()
+        for emitted in good:
+            assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await it.settled(bad.id))["reason"] == "corrupt row"
+
+
+LIMITED: dict[str, dict[str, Any]] = {
+    "slow": {"concurrency": 1},
+    "yields": {"concurrency": 2, "rate": Rate(30, per=0.05)},
+    "flaky": {"rate": Rate(8, per=0.04)},
+    "hangs": {"concurrency": 2},
+    "snoozes": {"rate": Rate(5, per=0.02)},
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_limit_is_exceeded_in_chaos_and_the_books_balance(tmp_path, seed):
+    await chaos_within_limits(tmp_path, seed, 240)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(100, 160))
+async def test_no_limit_is_exceeded_in_much_chaos_and_the_books_balance(tmp_path, seed):
+    await chaos_within_limits(tmp_path, seed, 1200)
+
+
+async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
+    def limit(app: App) -> None:
+        for name, limits in LIMITED.items():
+            app.workflows[name] = replace(app.workflows[name], **limits)
+
+    await stress(folder, seed, triggers, limit)
+    for name, limits in LIMITED.items():
+        rows = look(
+            folder / "agent.db",
+            "SELECT created_at, ended_at FROM executions WHERE workflow = :name "
+            "AND routing_json ->> 'reason' = 'explicit workflow' ORDER BY seq",
+            name=name,
+        )
+        assert rows, name
+        if (most := limits.get("concurrency")) is not None:
+            at_once = [sum(r["created_at"] <= row["created_at"] < r["ended_at"] for r in rows) for row in rows]
+            assert max(at_once) <= most, name
+        if (rate := limits.get("rate")) is not None:
+            assert most_within([row["created_at"] for row in rows], rate.seconds - 0.001) <= rate.count, name
+
+
+# As a daemon
+
+APP = """
+from craftcore import App, Rate
+
+app = App("test")
+
+@app.workflow("mail", rate=Rate(2, per={per}))
+async def mail() -> None: ...
+
+@app.workflow("quick")
+async def quick() -> None: ...
+"""
+
+
+def test_until_idle_waits_for_those_whose_turn_comes_later(tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(per=0.5))
+    with Producer(tmp_path / "agent.db") as producer:
+        for _ in range(5):
+            producer.emit("mail")
+
+    left = craftcore(tmp_path, "run", "app:app", "--until-idle")
+
+    assert left.code == 0, left.err
+    assert look(tmp_path / "agent.db", "SELECT DISTINCT status FROM triggers") == [{"status": "DONE"}]
+    assert most_within(started(tmp_path / "agent.db"), 0.5 - 0.01) == 2
+
+
+def test_a_rate_holds_over_a_kill(tmp_path):
+    (tmp_path / "app.py").write_text(APP.format(per=3600))
+    path = tmp_path / "agent.db"
+    with Producer(path) as producer:
+        for _ in range(5):
+            producer.emit("mail")
+        with a_daemon(tmp_path, "app:app") as daemon:
+            until(lambda: len(started(path)) == 2)
+            daemon.kill()
+        with a_daemon(tmp_path, "app:app") as daemon:
+            daemon.ready()
+            quick = producer.emit("quick", priority=99)
+            until(lambda: look(path, "SELECT status FROM triggers WHERE id = :id", id=quick.id) == [{"status": "DONE"}])
+    assert len({row["trigger_id"] for row in look(path, "SELECT trigger_id FROM executions")}) <= 3
+    assert len(started(path)) == 2
+
+
+# Declared in time
+
+
+async def test_limits_are_declared_before_the_app_runs(tmp_path):
+    it_is = Mailer(concurrency=1)
+
+    async def late() -> None: ...
+
+    async with lab(it_is.app, tmp_path):
+        with pytest.raises(ConfigInvalid, match="workflow late: the app runs already; declare limits before it is"):
+            it_is.app.declare("late", late, concurrency=1)
+        it_is.app.declare("late", late)
+
+
+async def test_the_engine_says_which_workflows_are_limited(tmp_path):
+    async with lab(Mailer(rate=Rate(1, per=1)).app, tmp_path) as it:
+        assert it.engine.limits.is_limited("mail")
+        assert not it.engine.limits.is_limited("quick")

@@ -1,0 +1,246 @@
+"""A look within limits: of a full workflow nothing is claimed, and everything else as if it were not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_store import CANDIDATES, CANDIDATES_IN_SAFE_MODE, ClaimStore
+from craftcore.triggers.limited_store import BEHIND
+from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.settlement import Snoozed
+from tests.triggers.life import ack, claim_all, emit, look, start
+from tests.triggers.test_claim import ON_ONE_FILE, SECONDS_FROM_NOW
+from tests.triggers.test_claim_plans import MANY, connection_of, fill, steps_of, undone
+from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
+
+WORKFLOWS = (None, "mail", "fetch", "chat", "free")
+SOURCES = ("MESSAGE", "MEMORY", "PROACTIVE", "SCHEDULED")
+BY_SOURCE = {"MESSAGE": "mail", "MEMORY": "chat"}
+LIMITED = ("mail", "fetch", "chat")
+
+
+def limited_to(**places: int) -> Budget:
+    return Budget(places, {source: name for source, name in BY_SOURCE.items() if name in places})
+
+
+def best(
+    rows: list[tuple[Any, ...]], now: float, places: dict[str, int], *, busy: set[str], limit: int, safe_mode: bool
+) -> tuple[list[int], bool]:
+    """What a look should bring, and whether more could be brought: a plain sort, one row after the other."""
+    left, lanes = dict(places), set(busy)
+    found: list[int] = []
+    for seq, due_at, _, lane, workflow, source in sorted(rows, key=lambda row: (row[1] + 60 * row[2], row[2], row[0])):
+        goes_to = workflow or BY_SOURCE.get(source, "")
+        if due_at > now or lane in lanes or (safe_mode and source == "SCHEDULED") or left.get(goes_to, 1) == 0:
+            continue
+        if len(found) == limit:
+            return found, True
+        found.append(seq)
+        lanes |= {lane} - {None}
+        if goes_to in left:
+            left[goes_to] -= 1
+    return found, False
+
+
+PENDING = "SELECT seq, due_at, priority, lane, workflow, source FROM triggers WHERE status = 'PENDING'"
+
+TRIGGERS = st.tuples(
+    st.sampled_from([1, 1, 2, 50]),
+    st.sampled_from([None, None, "a", "b", "c"]),
+    st.sampled_from(WORKFLOWS),
+    st.sampled_from(SOURCES),
+)
+PLACES = st.fixed_dictionaries({name: st.integers(0, 4) for name in LIMITED})
+BUSY = st.sets(st.sampled_from(["a", "b"]))
+
+
+@given(
+    wanted=st.lists(st.tuples(SECONDS_FROM_NOW, TRIGGERS), max_size=40),
+    places=PLACES,
+    busy=BUSY,
+    limit=st.integers(1, 30),
+    safe_mode=st.booleans(),
+)
+@ON_ONE_FILE
+def test_the_best_are_claimed_but_of_a_limited_workflow_no_more_than_its_places(
+    core, wanted, places, busy, limit, safe_mode
+):
+    specs = [
+        a_trigger(at=NEW_YEAR + offset, priority=priority, task_id=lane, workflow=workflow, source=source)
+        for offset, (priority, lane, workflow, source) in wanted
+    ]
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+        core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in specs])
+        rows = list(tx.tuples(PENDING))
+
+        found, is_more = ClaimStore().due(
+            tx,
+            NEW_YEAR,
+            weight=60.0,
+            busy_lanes=busy,
+            limit=limit,
+            before=None,
+            safe_mode=safe_mode,
+            budget=limited_to(**places),
+        )
+
+    expected, more = best(rows, NEW_YEAR, places, busy=busy, limit=limit, safe_mode=safe_mode)
+    assert found == expected
+    assert is_more or not more, "what may be claimed and was not is told of"
+
+
+def test_one_that_comes_back_later_is_found_once(core, clock):
+    emit(core, workflow="mail", at=NEW_YEAR - 60)
+    emit(core, at=NEW_YEAR - 60)
+    [claim] = claim_all(core, budget=limited_to(mail=0))
+    ack(core, start(core, claim), Snoozed(until=NEW_YEAR))
+    other = emit(core)
+
+    claims = claim_all(core, limit=2, budget=limited_to(mail=0))
+
+    assert [found.id for found in claims] == [claim.id, other.id]
+
+
+def test_a_look_that_leaves_only_what_is_full_has_seen_all(core):
+    """Otherwise the engine would look again at once, and again."""
+    for _ in range(3):
+        emit(core, workflow="mail")
+    emit(core)
+
+    window = core.do(core.claims.claim, epoch=1, limit=10, budget=limited_to(mail=1))
+
+    assert len(window.claims) == 2
+    assert window.more is False
+
+
+def test_what_a_look_has_seen_before_something_filled_up_counts_once(core):
+    emitted = [emit(core, workflow=name).id for name in ("free", "mail", "mail", "free", "free")]
+
+    claims = claim_all(core, limit=3, budget=limited_to(mail=1))
+
+    assert [claim.id for claim in claims] == [emitted[0], emitted[1], emitted[3]]
+
+
+def test_what_fills_up_during_a_look_holds_up_nothing_behind_it(core):
+    """Five hundred would be more than a look may pass over of a lane."""
+    specs = [a_trigger(workflow=name, priority=1) for name in ("mail", "fetch") * 250]
+    core.do(core.triggers.emit_all, [core.triggers.accept(spec) for spec in specs])
+    behind = emit(core, priority=99)
+
+    window = core.do(core.claims.claim, epoch=1, limit=4, budget=limited_to(mail=1, fetch=1))
+
+    assert sorted(claim.workflow or "" for claim in window.claims) == ["fetch", "greet", "mail"]
+    assert behind.id in {claim.id for claim in window.claims}
+    assert window.more is False
+
+
+def test_an_urgent_look_minds_limits_too(core):
+    full, urgent = emit(core, workflow="mail", priority=0), emit(core, priority=1)
+    emit(core, priority=50)
+
+    claims = claim_all(core, limit=16, before_rank=NEW_YEAR + 60 * 10, budget=limited_to(mail=0))
+
+    assert [claim.id for claim in claims] == [urgent.id]
+    assert look(core, full.id).status is TriggerStatus.PENDING
+
+
+def test_a_budget_is_spent_by_nobody_but_its_look(core):
+    """The same look may be done again, when a corrupt row was in its way."""
+    budget = limited_to(mail=1)
+    first, second = emit(core, workflow="mail"), emit(core, workflow="mail")
+
+    assert [claim.id for claim in claim_all(core, budget=budget)] == [first.id]
+    assert [claim.id for claim in claim_all(core, budget=budget)] == [second.id]
+
+
+# What it costs
+
+
+def candidates_asked(core: VirtualCore, **how: Any) -> set[str]:
+    """Which statements for candidates a claim executes."""
+    asked: set[str] = set()
+
+    def note(_cursor, sql, _bindings):
+        asked.update({CANDIDATES, CANDIDATES_IN_SAFE_MODE, BEHIND} & {sql})
+        return True
+
+    with undone(core) as tx:
+        connection_of(tx).exec_trace = note
+        core.claims.claim(tx, epoch=1, limit=10, **how)
+        connection_of(tx).exec_trace = None
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("how", "statements"),
+    [
+        ({}, {CANDIDATES}),
+        ({"safe_mode": True}, {CANDIDATES_IN_SAFE_MODE}),
+        ({"budget": limited_to(mail=1)}, {BEHIND}),
+        ({"budget": limited_to(mail=0)}, {BEHIND}),
+    ],
+    ids=["plain", "safe mode", "limits", "full"],
+)
+def test_without_limits_nothing_of_them_is_asked(core, how, statements):
+    emit(core)
+
+    assert candidates_asked(core, **how) == statements
+
+
+def plan(tx, sql: str, *values: Any) -> list[str]:
+    return [row[3] for row in tx.tuples(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def test_the_index_alone_is_read_with_limits_and_without(core):
+    asked = (5, NEW_YEAR, "[]", 0.0)
+    with undone(core) as tx:
+        without = plan(tx, CANDIDATES, *asked)
+        behind = plan(tx, BEHIND, *asked, '["mail"]', False, 0.0, 0)
+
+    assert without[0] == "SEARCH triggers USING COVERING INDEX triggers_pending (priority=? AND due_at<?)"
+    assert behind[0].startswith("SEARCH triggers USING COVERING INDEX triggers_pending (priority=? AND due_at>? AND")
+    assert not [line for line in without + behind if "TEMP B-TREE" in line]
+
+
+def claiming_beside(core: VirtualCore, crowd: int, budget: Budget) -> int:
+    """Steps of a claim with so many due triggers of `greet` in front of ten others, all of one priority."""
+    with undone(core) as tx:
+        fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=crowd)
+        tx.run("UPDATE triggers SET priority = 5")
+        core.claims.claim(tx, epoch=1, limit=0, budget=budget)
+        others = [a_trigger(workflow="free", priority=5) for _ in range(10)]
+        core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in others])
+        claims: list[Claim] = []
+
+        def look() -> None:
+            claims.extend(core.claims.claim(tx, epoch=1, limit=100, budget=budget).claims)
+
+        steps = steps_of(tx, look)
+        assert [claim.workflow for claim in claims].count("free") == 10
+    return steps
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["full before", "full on the way"])
+def test_what_is_full_is_passed_over_in_the_index(core, left):
+    budget = Budget({"greet": left, "mail": 0}, {})
+
+    few = claiming_beside(core, 10, budget)
+    many = claiming_beside(core, MANY, budget)
+
+    assert many - few < 30 * MANY
+
+
+def test_while_nothing_is_full_what_is_not_taken_is_not_visited(core):
+    with undone(core) as tx:
+        fill(tx, "due-", fire_at=NEW_YEAR - 1e5)
+        budget = Budget({"greet": 100}, {})
+        core.claims.claim(tx, epoch=1, limit=0, budget=budget)
+        steps = steps_of(tx, lambda: core.claims.claim(tx, epoch=1, limit=10, budget=budget))
+
+    assert steps < 5_000
