@@ -71,7 +71,8 @@ class ResumeContract:
             interrupted = reason in HANDED_BACK or (reason in RECLAIMED and row["trigger_updated_at"] == tx.now)
             if has_trigger and not interrupted:
                 continue  # it waits for its turn or for the end of a backoff
-            touched_at = max(row["updated_at"], row["last_event_at"] or 0.0)
+            rested_until = min(row["trigger_due_at"] or 0.0, tx.now)  # a backoff is no staleness
+            touched_at = max(row["updated_at"], row["last_event_at"] or 0.0, rested_until)
             task = self._tasks.by_seq(tx, row["seq"])
             if tx.now - touched_at > self._max_age:
                 self._park(tx, task, epoch, touched_at, row["trigger_seq"] if has_trigger else None)

@@ -198,6 +198,7 @@ class TaskStore:
                    triggers.status     AS trigger_status,
                    triggers.reason     AS trigger_reason,
                    triggers.updated_at AS trigger_updated_at,
+                   triggers.due_at     AS trigger_due_at,
                    (SELECT max(at)
                       FROM events
                      WHERE execution_seq = (SELECT max(seq)
