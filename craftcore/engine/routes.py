@@ -48,8 +48,9 @@ class Routes:
         if claim.workflow is not None:
             return Routed(claim.workflow, "explicit workflow")
         if claim.source == TriggerSource.MESSAGE:
-            session = claim.session_id or claim.lane  # the lane: a router chose it, and it was busy
-            task = self._tasks.live_of_session(tx, session) if session is not None else None
+            chosen = claim.lane if claim.lane != claim.task_id else None  # by a router, when it was busy
+            session = claim.session_id or chosen
+            task = self._of_session(tx, session) if session is not None else None
             if task is not None:
                 return Delivery(task.id)
             if self._app.router is not None and session is None and len(self._tasks.live_sessions(tx, 2)) > 1:
@@ -62,6 +63,11 @@ class Routes:
             task = self._tasks.get(tx, route.task_id)
             return task if task is not None and task.status.is_live else None
         return self._tasks.live_of_session(tx, route.session_id) if route.session_id is not None else None
+
+    def _of_session(self, tx: Reader, session_id: str) -> Task | None:
+        """Its live task. One that is of no session is known by its own id: that is the lane it runs in."""
+        task = self._tasks.live_of_session(tx, session_id) or self._tasks.get(tx, session_id)
+        return task if task is not None and task.status.is_live else None
 
     def context(self, tx: Reader) -> RoutingContext:
         """What a router is told."""

@@ -144,17 +144,18 @@ class TaskStore:
         return changed == 1
 
     def live_of_session(self, tx: Reader, session_id: str) -> Task | None:
-        """The live task of a session that takes its messages: one that waits for a message before the others, then
-        the newest. None when none is live."""
+        """The live task of a session that takes its messages: one that waits for a message, or for an answer that may
+        be one, before the others, then the newest. None when none is live."""
         row = tx.one(
             """
             SELECT tasks.*
               FROM tasks
-              LEFT JOIN waits ON waits.task_seq = tasks.seq AND waits.status = 'WAITING' AND waits.event = 'message'
+              LEFT JOIN waits ON waits.task_seq = tasks.seq AND waits.status = 'WAITING'
+              LEFT JOIN questions ON questions.task_seq = tasks.seq AND questions.status = 'OPEN' AND by_message
              WHERE tasks.session_id = :session_id
                AND tasks.session_id IS NOT NULL
                AND tasks.status IN ('RUNNING', 'WAITING')
-             ORDER BY waits.seq IS NULL, tasks.seq DESC
+             ORDER BY waits.event IS NOT 'message' AND questions.seq IS NULL, tasks.seq DESC
              LIMIT 1
             """,
             session_id=session_id,

@@ -2,15 +2,260 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, Retry, TaskContext, TriggerSpec
-from tests.engine.lab import lab, settings
+from craftcore import App, Continue, Done, Retry, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
+from craftcore.tasks import waiting
+from tests.engine.lab import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
+
+
+class Chooser:
+    """A router that says how often it was asked, and of which sessions it was told."""
+
+    def __init__(self, choose: Callable[[RoutingContext], Route]) -> None:
+        self.asked = 0
+        self.told: list[list[str]] = []
+        self._choose = choose
+
+    async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+        self.asked += 1
+        self.told.append(sorted(session.session_id for session in context.sessions))
+        return self._choose(context)
+
+
+def never(context: RoutingContext) -> Route:
+    raise AssertionError("nobody was to be asked")
+
+
+def chat_app(choose: Callable[[RoutingContext], Route] | None = None, *, by_source: bool = True) -> tuple[App, Chooser]:
+    """`chat` goes on message by message, and is done with all it heard at "bye"; `note` is done at once."""
+    router = Chooser(choose or never)
+    app = App(router=router)
+
+    @app.workflow("chat", sources=["MESSAGE"] if by_source else [])
+    async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
+        heard = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
+        return Done(heard) if heard[-1] == "bye" else Continue(heard, on="message")
+
+    @app.workflow("note")
+    async def note(ctx: TaskContext, text: str) -> str:
+        return text
+
+    return app, router
+
+
+async def say(app: App, text: str, session_id: str | None = None, workflow: str | None = None, **more: Any) -> str:
+    emitted = await app.emit(workflow, {"text": text}, source="MESSAGE", session_id=session_id, **more)
+    return emitted.id
+
+
+async def chats(it: Lab, app: App, *sessions: str) -> list[str]:
+    """A chat of each session, which waits for the next message; their tasks' ids."""
+    ids = [await say(app, "hello", session, "chat") for session in sessions]
+    for task_id in ids:
+        await it.waiting(task_id)
+    return ids
+
+
+async def heard(it: Lab, app: App, task_id: str) -> Any:
+    """All that a chat heard, told at its end."""
+    await app.signal(task_id, "message", {"text": "bye"})
+    return json.loads((await it.ended(task_id))["result_json"])
+
+
+async def test_a_message_reaches_the_live_task_of_its_session_and_begins_no_other(tmp_path):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        a, b = await chats(it, app, "a", "b")
+        message = await it.settled(await say(app, "are you there?", "a"))
+
+        assert (message["reason"], message["attempts"]) == ("delivered", 1)
+        assert await heard(it, app, a) == ["hello", "are you there?", "bye"]
+        assert await heard(it, app, b) == ["hello", "bye"]
+        assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (2, 0)
+        assert it.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
+
+
+async def test_a_message_for_a_session_whose_task_has_ended_begins_a_new_one(tmp_path):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        [first] = await chats(it, app, "a")
+        await heard(it, app, first)
+
+        second = await say(app, "hello again", "a")
+        await it.waiting(second)
+
+        assert it.task(second)["session_id"] == "a"
+        assert router.asked == 0
+
+
+async def test_messages_of_one_commit_reach_their_session_in_the_order_they_were_given(tmp_path):
+    app, _ = chat_app()
+    async with lab(app, tmp_path) as it:
+        [task_id] = await chats(it, app, "a")
+        said = [str(n) for n in range(20)]
+        specs = [TriggerSpec(source="MESSAGE", session_id="a", payload={"text": text}) for text in said]
+        emitted = await app.emit_many(specs)
+        for one in emitted:
+            await it.settled(one.id)
+
+        assert await heard(it, app, task_id) == ["hello", *said, "bye"]
+
+
+async def test_a_message_that_names_a_workflow_begins_a_task_of_it_though_its_session_has_a_live_one(tmp_path):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        [task_id] = await chats(it, app, "a")
+
+        note = await say(app, "remember this", "a", "note")
+
+        assert (await it.ended(note))["result_json"] == '"remember this"'
+        assert await heard(it, app, task_id) == ["hello", "bye"]
+        assert router.asked == 0
+
+
+async def test_a_message_that_names_a_live_task_reaches_it_whatever_else_it_names(tmp_path):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        a, b = await chats(it, app, "a", "b")
+        spec = TriggerSpec(workflow="note", source="MESSAGE", session_id="a", task_id=b, payload={"text": "for b"})
+        [message] = await app.emit_many([spec])
+
+        assert (await it.settled(message.id))["reason"] == "delivered"
+        assert await heard(it, app, b) == ["hello", "for b", "bye"]
+        assert await heard(it, app, a) == ["hello", "bye"]
+        assert router.asked == 0
+
+
+async def test_a_message_that_names_a_task_that_has_ended_goes_by_what_else_it_names(tmp_path):
+    app, _ = chat_app()
+    async with lab(app, tmp_path) as it:
+        a, b = await chats(it, app, "a", "b")
+        await heard(it, app, b)
+        to_b: dict[str, Any] = {"source": "MESSAGE", "task_id": b, "payload": {"text": "late"}}
+        specs = [TriggerSpec(workflow="note", **to_b), TriggerSpec(session_id="a", **to_b)]
+        [by_workflow, by_session] = await app.emit_many(specs)
+
+        assert (await it.ended(by_workflow.id))["workflow"] == "note"
+        assert (await it.settled(by_session.id))["reason"] == "delivered"
+        assert await heard(it, app, a) == ["hello", "late", "bye"]
+
+
+# Whether a router is asked
+
+
+async def test_a_router_is_asked_once_when_several_sessions_are_live_and_none_is_given(tmp_path):
+    app, router = chat_app(lambda _: Route(session_id="b"))
+    async with lab(app, tmp_path) as it:
+        _, b = await chats(it, app, "a", "b")
+
+        message = await it.settled(await say(app, "which one?"))
+
+        assert (message["reason"], router.asked, router.told) == ("delivered", 1, [["a", "b"]])
+        assert await heard(it, app, b) == ["hello", "which one?", "bye"]
+
+
+@pytest.mark.parametrize("live", [(), ("a",)], ids=["none", "one"])
+async def test_no_router_is_asked_when_no_two_sessions_are_live(tmp_path, live):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        await chats(it, app, *live)
+
+        task_id = await say(app, "hello")
+        await it.waiting(task_id)
+
+        assert (it.task(task_id)["workflow"], router.asked) == ("chat", 0)
+
+
+async def test_no_router_is_asked_for_a_session_that_is_given_though_others_are_live(tmp_path):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        await chats(it, app, "a", "b")
+
+        await it.waiting(await say(app, "hello", "c"))
+
+        assert router.asked == 0
+
+
+async def test_a_router_is_asked_for_a_message_whose_task_has_ended_when_several_sessions_are_live(tmp_path):
+    app, router = chat_app(lambda _: Route(session_id="a"))
+    async with lab(app, tmp_path) as it:
+        a, _, gone = await chats(it, app, "a", "b", "c")
+        await heard(it, app, gone)
+        [message] = await app.emit_many([TriggerSpec(source="MESSAGE", task_id=gone, payload={"text": "late"})])
+        await it.settled(message.id)
+
+        assert (router.asked, await heard(it, app, a)) == (1, ["hello", "late", "bye"])
+
+
+async def test_a_router_that_names_a_session_that_has_no_live_task_costs_an_attempt(tmp_path):
+    routes = iter([Route(session_id="gone"), Route(task_id="nobody"), Route(session_id="a")])
+    app, router = chat_app(lambda _: next(routes))
+    async with lab(app, tmp_path) as it:
+        a, _ = await chats(it, app, "a", "b")
+
+        message = await it.settled(await say(app, "hm"))
+
+        assert (message["reason"], message["attempts"], router.asked) == ("delivered", 3, 3)
+        assert await heard(it, app, a) == ["hello", "hm", "bye"]
+
+
+async def test_a_router_that_raises_leaves_a_message_to_the_rule_of_its_source(tmp_path):
+    app, router = chat_app(lambda _: Route(workflow=""))
+    async with lab(app, tmp_path) as it:
+        a, b = await chats(it, app, "a", "b")
+
+        new = await say(app, "hello")
+        await it.waiting(new)
+
+        assert router.asked == 1
+        assert await heard(it, app, a) == await heard(it, app, b) == ["hello", "bye"]
+
+
+async def test_a_router_may_name_a_task_and_a_busy_one_gets_the_message_later_unasked(tmp_path):
+    """The task is of no session; it is known by its own lane."""
+    app, router = chat_app(lambda _: Route(task_id=busy_id))
+    gate = anyio.Event()
+
+    @app.workflow("busy")
+    async def busy(ctx: TaskContext) -> Any:
+        if ctx.turn == 1:
+            return Continue(None)
+        if ctx.resume == "NEXT":
+            await gate.wait()
+        return (await ctx.wait_for("message"))["text"]
+
+    async with lab(app, tmp_path) as it:
+        await chats(it, app, "a", "b")
+        busy_id = (await app.emit("busy")).id
+        second_turn = "SELECT 1 FROM tasks WHERE id = :id AND turn = 2"
+        await it.until(lambda: bool(it.rows(second_turn, id=busy_id)) and it.engine.running == 1)
+        message = await say(app, "for the busy one")
+        await it.until(lambda: it.trigger(message)["reason"] == f"waits for session {busy_id}")
+        gate.set()
+
+        assert (await it.ended(busy_id))["result_json"] == '"for the busy one"'
+        assert (router.asked, it.trigger(message)["attempts"]) == (1, 1)
+
+
+async def test_a_task_that_a_router_began_in_a_session_is_of_that_session(tmp_path):
+    app, _ = chat_app(lambda _: Route(workflow="chat", session_id="new"), by_source=False)
+    async with lab(app, tmp_path) as it:
+        task_id = await say(app, "hello")
+        await it.waiting(task_id)
+        await it.settled(await say(app, "more", "new"))
+
+        assert await heard(it, app, task_id) == ["hello", "more", "bye"]
+
+
+# While its task ends, or fails
 
 
 async def test_a_first_message_that_is_tried_again_goes_on_with_the_task_it_created(tmp_path):
@@ -29,6 +274,26 @@ async def test_a_first_message_that_is_tried_again_goes_on_with_the_task_it_crea
 
         assert row["result_json"] == '"hello RETRY"'
         assert it.rows("SELECT * FROM mailbox") == []
+
+
+async def test_a_message_that_comes_while_the_last_turn_of_its_session_runs_begins_a_new_task(tmp_path):
+    app = App()
+    gate = anyio.Event()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext, text: str) -> str:
+        if text == "first":
+            await gate.wait()
+        return text
+
+    async with lab(app, tmp_path) as it:
+        first = await say(app, "first", "s")
+        await it.until(lambda: it.engine.running == 1)
+        second = await say(app, "second", "s")
+        gate.set()
+
+        assert (await it.ended(second))["result_json"] == '"second"'
+        assert it.task(first)["ended_at"] <= it.task(second)["created_at"]
 
 
 async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sent(tmp_path):
@@ -53,17 +318,59 @@ async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sen
         )
         [message] = await app.emit_many([to_the_task])
         assert (await it.settled(message.id))["reason"] == "delivered"
-        later = await app.emit(None, {"text": "2"}, source="MESSAGE", session_id="s", priority=7)
+        later = await say(app, "2", "s", priority=7)
         gate.set()
-        await it.settled(later.id)
+        await it.settled(later)
         await it.until(lambda: len(said) == 2)
 
-        [anew] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later.id)["seq"])
+        [anew] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later)["seq"])
         sent = it.trigger(message.id)
         kept = ("source", "task_id", "session_id", "fire_at", "priority", "description", "payload_json", "max_attempts")
         assert {name: anew[name] for name in kept} == {name: sent[name] for name in kept}
         assert sorted(said) == [("1", "first"), ("2", None)]
         assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
+
+
+async def test_a_message_for_a_full_mailbox_is_tried_again_and_ends_as_a_dead_letter(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "MAILBOX_MAX", 2)
+    app = App()
+
+    @app.workflow("deaf", sources=["MESSAGE"])
+    async def deaf(ctx: TaskContext, text: str) -> None:
+        await ctx.wait_for("never")
+
+    async with lab(app, tmp_path) as it:
+        await it.waiting(await say(app, "hello", "s"))
+        for text in ("1", "2"):
+            await it.settled(await say(app, text, "s"))
+        row = await it.settled(await say(app, "3", "s"))
+
+        assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "RATE_LIMIT", 3)
+        assert len(it.rows("SELECT 1 FROM mailbox")) == 2
+
+
+async def test_of_several_tasks_of_a_session_the_one_that_waits_for_a_message_takes_it(tmp_path):
+    app, _ = chat_app()
+
+    @app.workflow("other")
+    async def other(ctx: TaskContext) -> None:
+        await ctx.wait_for("never")
+
+    @app.workflow("asks")
+    async def asks(ctx: TaskContext) -> str | None:
+        return await ctx.ask("Which?", by_message=True)
+
+    async with lab(app, tmp_path) as it:
+        [chat] = await chats(it, app, "s")
+        asking = (await app.emit("asks", session_id="t")).id
+        await it.waiting(asking)
+        for session in ("s", "t"):
+            await it.waiting((await app.emit("other", session_id=session)).id)
+        for session in ("s", "t"):
+            await it.settled(await say(app, "this one", session))
+
+        assert await heard(it, app, chat) == ["hello", "this one", "bye"]
+        assert (await it.ended(asking))["result_json"] == '"this one"'
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -78,10 +385,10 @@ async def test_a_message_of_its_session_goes_before_the_next_turn_of_a_task_that
         return Continue(count) if count < 50 else await ctx.wait_for("message", timeout=0)
 
     async with lab(app, tmp_path, settings(concurrency=concurrency)) as it:
-        first = await app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="s")
-        await it.ended(first.id)
+        first = await say(app, "hello", "s")
+        await it.ended(first)
 
-        [message] = it.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first.id)
+        [message] = it.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first)
         second_turn, third_turn = it.rows("SELECT * FROM triggers WHERE source = 'CONTINUATION' ORDER BY seq LIMIT 2")
         assert message["reason"] == "delivered"
         assert message["started_at"] <= second_turn["started_at"] < third_turn["started_at"]
