@@ -135,7 +135,8 @@ def test_one_whose_trigger_is_gone_gets_a_resume_once_however_often_it_is_booted
     [resume] = live_triggers(core)
     assert (resume["source"], resume["dedup_key"]) == ("RESUME", f"resume:{running.task.id}")
     again = enter_after(core, boot)
-    assert (again.entry.resume, again.entry.payload_json) == ("RESUME", "{}")
+    assert again.entry.creator is not None
+    assert (again.entry.resume, again.entry.creator.payload_json) == ("RESUME", "{}")
     finish(core, again)
     assert look(core, running.task.id).status is TaskStatus.DONE
 
