@@ -13,6 +13,7 @@ from craftcore.storage.transaction import Row, Transaction
 from craftcore.triggers.acceptance import accept
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.following import Follower, Nobody
+from craftcore.triggers.hand_store import HandStore
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -24,6 +25,7 @@ class TriggerService:
         self._clock = clock
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
+        self._hands = HandStore()
         self.follower: Follower = Nobody()
 
     # Emit
@@ -91,11 +93,11 @@ class TriggerService:
 
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
         """Make a trigger that waits for its time due now. False when it is settled, or gone."""
-        return self._store.pull_forward(tx, trigger_id)
+        return self._hands.pull_forward(tx, trigger_id)
 
     def park(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
-        self._store.park(tx, seq, reason)
+        self._hands.park(tx, seq, reason)
 
     def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> bool:
         """Accept anew what was settled without being run: as it was asked for, due when it was, and routed anew. False
@@ -104,12 +106,12 @@ class TriggerService:
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """What this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or gone."""
-        return self._store.bury(tx, trigger_id, message)
+        return self._hands.bury(tx, trigger_id, message)
 
     def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """A delivered message cannot be read where it lies: it is a dead letter, and can be requeued. False when it was
         not delivered, or is gone."""
-        return self._store.undeliver(tx, trigger_id, message)
+        return self._hands.undeliver(tx, trigger_id, message)
 
     def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """The trigger that already holds the id, else the key."""
@@ -153,9 +155,9 @@ class TriggerService:
 
         Raises NotFound, or StateRefused when it is settled.
         """
-        if self._store.cancel_unstarted(tx, trigger_id, reason):
+        if self._hands.cancel_unstarted(tx, trigger_id, reason):
             self.follower.ended(tx, [trigger_id])
-        elif not self._store.request_cancel(tx, trigger_id):
+        elif not self._hands.request_cancel(tx, trigger_id):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
         return self.get(tx, trigger_id)
@@ -179,14 +181,14 @@ class TriggerService:
             standing = self._store.find_key(tx, trigger.dedup_key)
             if standing is not None and standing["id"] != trigger_id:
                 raise StateRefused(f"the dedup key {trigger.dedup_key} is held by trigger {standing['id']} now")
-        requeued = self._store.requeue(tx, trigger_id)
+        requeued = self._hands.requeue(tx, trigger_id)
         assert requeued, trigger
         self.follower.requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
         """Take a dead letter off the list; it stays readable as FAILED. Raises NotFound or StateRefused."""
-        if not self._store.discard(tx, trigger_id, reason):
+        if not self._hands.discard(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a DEAD one can be discarded")
         return self.get(tx, trigger_id)

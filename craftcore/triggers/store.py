@@ -1,4 +1,4 @@
-"""The only SQL of triggers outside a claim's life: accept, look up, and what an operator does to a row."""
+"""The only SQL of triggers outside a claim's life: accept, replace, supersede, look up."""
 
 from __future__ import annotations
 
@@ -225,80 +225,6 @@ class TriggerStore:
         assert row is not None
         return row
 
-    def cancel_unstarted(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
-        """Settle a trigger that is not running. False when it is running or settled."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET status              = 'DONE',
-                   reason              = :reason,
-                   error_code          = 'WORKFLOW_ABORTED',
-                   cancel_requested_at = :now,
-                   claimed_epoch       = NULL,
-                   lease_token         = NULL,
-                   lease_until         = NULL,
-                   settled_at          = :now,
-                   updated_at          = :now
-             WHERE id = :id
-               AND status IN ('PENDING', 'CLAIMED')
-               AND started_at IS NULL
-            """,
-            id=trigger_id,
-            reason=reason,
-            now=tx.now,
-        )
-        return changed == 1
-
-    def request_cancel(self, tx: Transaction, trigger_id: str) -> bool:
-        """Ask the engine to cancel a running trigger. False when it is not running."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET cancel_requested_at = :now,
-                   updated_at          = :now
-             WHERE id = :id
-               AND status = 'CLAIMED'
-               AND started_at IS NOT NULL
-            """,
-            id=trigger_id,
-            now=tx.now,
-        )
-        return changed == 1
-
-    def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
-        """Let a live trigger that waits for its time be due now. False when it is settled, or gone."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET fire_at    = min(fire_at, :now),
-                   due_at     = max(min(fire_at, :now), coalesce(not_before, min(fire_at, :now))),
-                   updated_at = :now
-             WHERE id = :id
-               AND status IN ('PENDING', 'CLAIMED')
-               AND started_at IS NULL
-            """,
-            id=trigger_id,
-            now=tx.now,
-        )
-        return changed == 1
-
-    def park(self, tx: Transaction, seq: int, reason: str) -> None:
-        """Settle an unstarted trigger that is not to run."""
-        tx.run(
-            """
-            UPDATE triggers
-               SET status     = 'DONE',
-                   reason     = :reason,
-                   settled_at = :now,
-                   updated_at = :now
-             WHERE seq = :seq
-               AND status = 'PENDING'
-            """,
-            seq=seq,
-            reason=reason,
-            now=tx.now,
-        )
-
     def insert_again(self, tx: Transaction, trigger_id: str, new_id: str, payload_json: str) -> bool:
         """Insert as PENDING what another trigger was when it was accepted, but for its dedup key. False when that is
         gone."""
@@ -320,88 +246,9 @@ class TriggerStore:
         )
         return changed == 1
 
-    def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """Settle a live trigger as DEAD. False when it is not live."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET status        = 'DEAD',
-                   reason        = 'corrupt row',
-                   error_message = :message,
-                   claimed_epoch = NULL,
-                   lease_token   = NULL,
-                   lease_until   = NULL,
-                   settled_at    = :now,
-                   updated_at    = :now
-             WHERE id = :id
-               AND status IN ('PENDING', 'CLAIMED')
-            """,
-            id=trigger_id,
-            message=message,
-            now=tx.now,
-        )
-        return changed == 1
-
-    def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """DONE -> DEAD, of a message that was delivered. False when it was not."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET status        = 'DEAD',
-                   reason        = 'corrupt row',
-                   error_message = :message,
-                   updated_at    = :now
-             WHERE id = :id
-               AND status = 'DONE'
-               AND reason = 'delivered'
-            """,
-            id=trigger_id,
-            message=message,
-            now=tx.now,
-        )
-        return changed == 1
-
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all that is not settled."""
         return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
-
-    def requeue(self, tx: Transaction, trigger_id: str) -> bool:
-        """Give a DEAD or FAILED trigger another life, due now. False when it is neither."""
-        changed = tx.run(
-            """
-            UPDATE triggers
-               SET status              = 'PENDING',
-                   reason              = 'requeued',
-                   attempts            = 0,
-                   crash_count         = 0,
-                   not_before          = :now,
-                   due_at              = max(fire_at, :now),
-                   expires_at          = NULL,
-                   error_code          = NULL,
-                   error_message       = NULL,
-                   cancel_requested_at = NULL,
-                   started_at          = NULL,
-                   started_alone       = 0,
-                   settled_at          = NULL,
-                   updated_at          = :now
-             WHERE id = :id
-               AND status IN ('DEAD', 'FAILED')
-            """,
-            id=trigger_id,
-            now=tx.now,
-        )
-        return changed == 1
-
-    def discard(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
-        """Take a dead letter off the list: DEAD -> FAILED, visibly. False when it is not DEAD."""
-        changed = tx.run(
-            "UPDATE triggers SET status = 'FAILED', reason = :reason, updated_at = :now "
-            "WHERE id = :id AND status = 'DEAD'",
-            id=trigger_id,
-            reason=reason,
-            now=tx.now,
-        )
-        return changed == 1
 
 
 def trigger_of(row: Row) -> Trigger:
