@@ -63,7 +63,10 @@ async def commit_emit(
         return turn.event(type_, canonical(told), identity)
 
     doors = turn.doors
-    emitted: Emitted = await insist(doors.writer, doors.set_aside, doors.recording.emit_recorded, row, event, child)
+    work = doors.recording.emit_recorded
+    try:
+        emitted: Emitted = await insist(doors.writer, doors.set_aside, work, row, event, child)
+    finally:
+        doors.due(row.due_at)  # also when the turn is cancelled: the commit may have come about
     turn.completed(identity, event(emitted).payload_json)
-    doors.due(emitted.due_at)
     return emitted

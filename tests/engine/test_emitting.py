@@ -1,0 +1,69 @@
+"""What a turn emits, it emits once, whatever happens to the turn: the trigger and the record of it are one commit."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, TaskContext
+from tests.engine.lab import Lab, lab
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+class Held:
+    """The writer, held inside a batch until it may go on."""
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.go_on = threading.Event()
+
+    def hold(self, _tx: Any) -> None:
+        self.inside.set()
+        self.go_on.wait(PATIENCE)
+
+
+async def submitted(it: Lab, work: str) -> None:
+    """Wait until a piece of this work waits for the writer."""
+    with anyio.fail_after(PATIENCE):
+        while all(getattr(piece.work, "__name__", "") != work for piece in list(it.engine.writer._pending)):  # noqa: ASYNC110
+            await anyio.sleep(0.001)
+
+
+async def test_a_turn_that_is_cancelled_while_its_emit_is_written_does_not_leave_it_asleep(tmp_path):
+    """The commit is heard to its end, and the feeder told: nothing else would look for many minutes."""
+    app = App()
+    ran = anyio.Event()
+    first, second = Held(), Held()
+
+    @app.workflow("emits")
+    async def emits(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.engine.writer.commit, first.hold)
+            await anyio.to_thread.run_sync(first.inside.wait)
+            tasks.start_soon(it.engine.writer.commit, second.hold)
+            await submitted(it, "hold")
+            with anyio.CancelScope() as scope:
+
+                async def cancel() -> None:
+                    await submitted(it, "emit_recorded")
+                    first.go_on.set()
+                    await anyio.to_thread.run_sync(second.inside.wait)
+                    scope.cancel()
+                    second.go_on.set()
+
+                tasks.start_soon(cancel)
+                await ctx.emit("other", session_id="s")
+        await ran.wait()
+
+    @app.workflow("other")
+    async def other() -> None:
+        ran.set()
+
+    async with lab(app, tmp_path) as it:
+        await it.idle_window()
+        assert (await it.ended((await app.emit("emits")).id))["status"] == "DONE"
