@@ -152,10 +152,9 @@ class TaskService:
         task = self.get(tx, task_id)
         if task.status is not TaskStatus.FAILED:
             raise StateRefused(f"task {task_id} is {task.status}; only a FAILED one can be retried")
-        assert task.trigger_id is not None, task
         try:
-            self._triggers.requeue(tx, task.trigger_id)  # and `requeued` is told
-        except NotFound:
+            self._triggers.requeue(tx, task.trigger_id or "nothing: it waited without a trigger")
+        except NotFound:  # else `requeued` was told
             self._tasks.revive(tx, task.seq, self.resume(tx, task))
         return self.get(tx, task_id)
 

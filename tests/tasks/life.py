@@ -18,6 +18,7 @@ from craftcore.tasks.model import (
     Entry,
     Move,
     NewQuestion,
+    NewTask,
     NewWait,
     QuestionKind,
     Returned,
@@ -32,7 +33,7 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import CANCELLED, Cancelled, Continued, Outcome, Succeeded, Suspended
 from tests.triggers.life import HOPELESS, claim_all, emit
-from tests.virtual import VirtualCore
+from tests.virtual import VirtualCore, a_trigger
 
 RECORDER = Recorder()
 
@@ -83,6 +84,24 @@ def begin(core: VirtualCore, *, epoch: int = 1, deadline: float | None = None, *
     running = enter(core, claim, epoch=epoch, deadline=deadline)
     assert isinstance(running, Running), running
     return running
+
+
+def begin_child(core: VirtualCore, parent: Running, *, deadline: float | None = None, **trigger: Any) -> Running:
+    """A task that another one started, at its first turn."""
+    child_id = emit_child(core, parent, **trigger)
+    [claim] = [claim for claim in claim_all(core) if claim.id == child_id]
+    running = enter(core, claim, deadline=deadline)
+    assert isinstance(running, Running), running
+    return running
+
+
+def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
+    """The id of a child that has not started."""
+    child_id = core.clock.new_id()
+    row = core.triggers.accept(a_trigger(id=child_id, task_id=child_id, **trigger))
+    child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
+    core.do(core.recording.emit_recorded, row, lambda _: event_of(parent, f"child:{child_id}"), child)
+    return child_id
 
 
 def end_turn(

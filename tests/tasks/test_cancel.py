@@ -3,7 +3,6 @@ trigger that was to advance it, whatever ended that."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -17,6 +16,8 @@ from tests.tasks.life import (
     a_question,
     a_sleep,
     begin,
+    begin_child,
+    emit_child,
     end_turn,
     enter_next,
     fail,
@@ -30,7 +31,7 @@ from tests.tasks.life import (
     unwind,
 )
 from tests.triggers.life import BROKEN, claim_all, claim_one, emit, start
-from tests.virtual import VirtualCore, a_trigger
+from tests.virtual import VirtualCore
 
 
 def cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
@@ -164,10 +165,8 @@ def test_what_is_not_there_cannot_be_cancelled(core):
 
 
 def test_a_parent_is_told_why_its_child_is_no_more(core):
-    child = begin(core)
     parent = begin(core)
-    with core.transaction() as tx:
-        tx.run("UPDATE tasks SET parent_id = :parent WHERE id = :id", parent=parent.task.id, id=child.task.id)
+    child = begin_child(core, parent)
     suspend(core, child, for_event("never"))
     suspend(core, parent, for_child(child.task.id))
 
@@ -211,28 +210,10 @@ def test_a_task_in_backoff_is_cancelled_when_a_newer_trigger_supersedes_its_own(
     assert core.rows("SELECT status, reason FROM tasks") == [{"status": "CANCELLED", "reason": "superseded"}]
 
 
-def a_child(core: VirtualCore, **trigger: Any) -> str:
-    """A task that is there before its trigger has started."""
-    running = begin(core)
-    accepted = core.triggers.accept(replace(a_trigger(**trigger), id=core.clock.new_id()))
-    accepted = accepted._replace(task_id=accepted.id)
-    with core.transaction() as tx:
-        core.triggers.emit_all(tx, [accepted])
-        tx.run(
-            """
-            INSERT INTO tasks (id, workflow, parent_id, status, trigger_id, created_at, updated_at)
-            VALUES (:id, 'greet', :parent, 'RUNNING', :id, :now, :now)
-            """,
-            id=accepted.id,
-            parent=running.task.id,
-            now=tx.now,
-        )
-    finish(core, running)
-    return accepted.id
-
-
 def test_a_child_that_expires_before_it_could_start_is_cancelled_as_stale(core, clock):
-    child = a_child(core, expires_at=clock.now() + 60)
+    parent = begin(core)
+    child = emit_child(core, parent, expires_at=clock.now() + 60)
+    finish(core, parent)
     claim = claim_one(core)
     clock.advance(61)
 

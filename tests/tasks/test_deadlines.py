@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from craftcore.engine.attempts import bounded_by
-from craftcore.tasks.model import NewTask
-from craftcore.tasks.store import TaskStore
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
 from tests.schedules.life import HOUR
@@ -12,6 +10,7 @@ from tests.tasks.life import (
     a_question,
     a_sleep,
     begin,
+    emit_child,
     enter_next,
     fail,
     finish,
@@ -22,7 +21,7 @@ from tests.tasks.life import (
     suspend,
 )
 from tests.triggers.life import BROKEN
-from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
+from tests.virtual import NEW_YEAR, VirtualCore
 
 A_DAY_LATER = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
 
@@ -39,16 +38,13 @@ def test_it_counts_from_the_first_start_and_goes_from_turn_to_turn(core, clock):
 
 def test_the_deadline_of_a_child_counts_from_its_first_start_however_long_it_had_to_wait_for_that(core, clock):
     parent = begin(core)
-    child = core.triggers.accept(a_trigger(task_id="child", id="child", delay=2 * HOUR))
-    with core.transaction() as tx:
-        core.triggers.emit_all(tx, [child])
-        TaskStore().create_all(tx, [NewTask("child", "greet", None, None, parent.task.id, "child", None, None)])
+    child = emit_child(core, parent, delay=2 * HOUR)
     finish(core, parent)
     clock.advance(3 * HOUR)
 
     running = enter_next(core, deadline=HOUR)
 
-    assert running.task.deadline_at == look(core, "child").deadline_at == clock.now() + HOUR
+    assert running.task.deadline_at == look(core, child).deadline_at == clock.now() + HOUR
 
 
 def due(core: VirtualCore) -> float:

@@ -1,0 +1,189 @@
+"""A FAILED task can be given another try: at the turn it failed in, with all its attempts; what it completed is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.errors import NotFound, StateRefused
+from craftcore.tasks.model import TaskStatus
+from craftcore.triggers.backoff import RetryPolicy
+from tests.tasks.life import (
+    Running,
+    begin,
+    begin_child,
+    complete,
+    enter_next,
+    fail,
+    finish,
+    for_child,
+    for_event,
+    go_on,
+    look,
+    rows,
+    suspend,
+)
+from tests.triggers.life import BROKEN, HOPELESS, ack, emit, start_one
+from tests.virtual import VirtualCore
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def failed(core: VirtualCore) -> Running:
+    """A task that failed in its second turn, with a step on record, and its attempts spent."""
+    go_on(core, begin(core), {"n": 1})
+    running = enter_next(core)
+    complete(core, running)
+    fail(core, running, BROKEN, policy=ONCE)
+    return running
+
+
+def test_it_goes_on_in_the_turn_it_failed_in_with_all_its_attempts_and_what_it_completed(core):
+    running = failed(core)
+    assert look(core, running.task.id).status is TaskStatus.FAILED
+
+    task = core.do(core.tasks.retry, running.task.id)
+
+    assert (task.status, task.reason, task.error_code, task.ended_at) == (TaskStatus.RUNNING, "retried", None, None)
+    again = enter_next(core)
+    assert (again.task.turn, again.task.state_json, again.claim.attempts) == (2, '{"n":1}', 1)
+    assert (again.entry.resume, list(again.entry.memo)) == ("RETRY", ["step:fetch"])
+    finish(core, again)
+    assert look(core, running.task.id).status is TaskStatus.DONE
+
+
+def test_the_requeue_of_the_dead_trigger_of_its_turn_is_the_same(core):
+    running = failed(core)
+
+    core.do(core.triggers.requeue, running.claim.id)
+
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+    assert enter_next(core).task.turn == 2
+
+
+def test_it_can_be_retried_after_its_dead_letter_was_discarded(core):
+    running = failed(core)
+    core.do(core.triggers.discard, running.claim.id)
+    assert look(core, running.task.id).status is TaskStatus.FAILED
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert enter_next(core).task.turn == 2
+
+
+def test_one_whose_trigger_is_gone_goes_on_with_a_resume(core):
+    running = failed(core)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers WHERE id = :id", id=running.claim.id)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    again = enter_next(core)
+    assert (again.claim.source, again.task.turn, again.entry.resume) == ("RESUME", 2, "RESUME")
+
+
+def test_one_that_waited_without_a_trigger_when_it_was_set_aside_goes_on_with_a_resume(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+    with core.transaction() as tx:
+        tx.run("UPDATE tasks SET turn = 1, max_attempts = 5000")
+    core.do(core.tasks.set_aside_corrupt)
+    task = look(core, running.task.id)
+    assert (task.status, task.trigger_id) == (TaskStatus.FAILED, None)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert enter_next(core).claim.source == "RESUME"
+
+
+def test_its_work_budget_begins_anew(core):
+    running = begin(core)
+    go_on(core, running, steps=40)
+    fail(core, enter_next(core))
+    assert (look(core, running.task.id).turns_alone, look(core, running.task.id).steps_alone) == (1, 40)
+
+    task = core.do(core.tasks.retry, running.task.id)
+
+    assert (task.turns_alone, task.steps_alone) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["running", "waiting", "done", "cancelled"])
+def test_only_what_has_failed_can_be_retried(core, how):
+    running = begin(core)
+    match how:
+        case "waiting":
+            suspend(core, running, for_event("paid"))
+        case "done":
+            finish(core, running)
+        case "cancelled":
+            suspend(core, running, for_event("paid"))
+            core.do(core.tasks.cancel, running.task.id)
+    before = rows(core, "tasks") + rows(core, "triggers")
+
+    with pytest.raises(StateRefused, match="only a FAILED one can be retried"):
+        core.do(core.tasks.retry, running.task.id)
+    assert rows(core, "tasks") + rows(core, "triggers") == before
+
+
+def test_a_second_retry_is_refused(core):
+    running = failed(core)
+    core.do(core.tasks.retry, running.task.id)
+
+    with pytest.raises(StateRefused, match="is RUNNING"):
+        core.do(core.tasks.retry, running.task.id)
+
+
+def test_what_is_not_there_cannot_be_retried(core):
+    with pytest.raises(NotFound):
+        core.do(core.tasks.retry, "nobody")
+
+
+# What a requeue does not do
+
+
+def test_a_dead_message_that_names_a_failed_task_revives_itself_and_not_the_task(core):
+    running = failed(core)
+    message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
+    ack(core, start_one(core), HOPELESS)
+
+    core.do(core.triggers.requeue, message.id)
+
+    assert look(core, running.task.id).status is TaskStatus.FAILED
+
+
+def test_the_requeue_of_the_trigger_of_a_task_that_was_cancelled_since_revives_nothing(core):
+    running = failed(core)
+    core.do(core.tasks.retry, running.task.id)
+    fail(core, enter_next(core))
+    with core.transaction() as tx:
+        tx.run("UPDATE tasks SET status = 'CANCELLED'")
+
+    core.do(core.triggers.requeue, running.claim.id)
+
+    assert look(core, running.task.id).status is TaskStatus.CANCELLED
+
+
+def test_a_parent_that_went_on_is_not_told_again(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    suspend(core, parent, for_child(child.task.id))
+    fail(core, child)
+    finish(core, enter_next(core), "went on")
+
+    core.do(core.tasks.retry, child.task.id)
+    finish(core, enter_next(core))
+
+    assert [task["status"] for task in rows(core, "tasks")] == ["DONE", "DONE"]
+    assert core.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
+
+
+def test_a_parent_that_comes_to_wait_while_its_child_is_tried_again_is_told_of_the_second_end(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    fail(core, child)
+    core.do(core.tasks.retry, child.task.id)
+    suspend(core, parent, for_child(child.task.id))
+
+    finish(core, enter_next(core), 7)
+
+    entry = enter_next(core).entry
+    assert entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"status":"DONE","result":7}'
