@@ -79,10 +79,11 @@ class Lab:
         return self.rows(asked, kind=kind)[0]
 
     async def idle_window(self) -> None:
-        """Wait until the feeder has looked again."""
-        looks = self.engine.feeder.looks
-        self.engine.feeder.ring()
-        await self.until(lambda: self.engine.feeder.looks > looks)
+        """Wait until the feeder has looked again, with a look that began after this: one may be on its way."""
+        for _ in range(2):
+            looks = self.engine.feeder.looks
+            self.engine.feeder.ring()
+            await self.until(lambda looks=looks: self.engine.feeder.looks > looks)  # type: ignore[misc]
 
     async def idle(self) -> None:
         await self.until(lambda: self.engine.is_idle)

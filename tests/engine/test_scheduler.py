@@ -61,10 +61,10 @@ def only_bells(monkeypatch):
 
 
 async def look_again(it):
-    """Wait until the scheduler has looked."""
+    """Wait until the scheduler has looked, with a look that began after this."""
     looks = it.engine.scheduler.looks
     it.engine.scheduler.ring()
-    await it.until(lambda: it.engine.scheduler.looks > looks)
+    await it.until(lambda: it.engine.scheduler.looks > looks and it.engine.scheduler.saw_all)
 
 
 async def test_a_declared_schedule_fires_and_its_run_knows_which_occurrence_it_is(tmp_path):

@@ -1,4 +1,4 @@
-"""A FAILED task can be given another try: at the turn it failed in, with all its attempts; what it completed is kept."""
+"""A FAILED task can be given another try: at the turn it failed in, with all attempts; what it completed is kept."""
 
 from __future__ import annotations
 
