@@ -18,7 +18,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tests.crash.child import Life
 from tests.crash.forks import be_a_warm_parent, fork, wait
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +83,20 @@ def _crew(result: R, one_database: OneDatabase[R], folder: Path, kills: int, see
     answer.write_text(text_of(result))
 
 
-def one_life(life: Life, live: Callable[[Life], None]) -> None:
+class Numbered(Protocol):
+    """One of several lives in a folder."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+L = TypeVar("L", bound=Numbered)
+
+
+def one_life(life: L, live: Callable[[L], None]) -> None:
     """In a process of its own: live it; what it raises stands in `errors`."""
     try:
         live(life)
@@ -132,11 +144,16 @@ def command(description: str | None, run: Callable[[int, int, int], Result], *, 
 
 
 def campaign_of(module: str, folder: Path, kills: int, timeout: float, *more: str) -> dict[str, Any]:
+    """Run a campaign's command that kills at least so often."""
+    return result_of(module, folder, timeout, "--kills", str(kills), *more)
+
+
+def result_of(module: str, folder: Path, timeout: float, *options: str) -> dict[str, Any]:
     """Run a campaign's command in a warm parent of its own: a test has threads and open databases, and must not
     fork."""
     answer = folder / "result.json"
     child = subprocess.run(
-        [sys.executable, "-m", module, "--kills", str(kills), "--json", str(answer), *more],
+        [sys.executable, "-m", module, "--json", str(answer), *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

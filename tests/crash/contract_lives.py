@@ -1,0 +1,142 @@
+"""Lives for tests of the resume contract: a warm parent that forks one for each line it is told.
+
+    python -m tests.crash.contract_lives < {"folder": …, "number": 1, "ends": "boot"} …
+
+It answers each with how the life ended. A life boots what the one before left, at any hour, and consumes, or is killed
+before it consumes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from craftcore import App, Continue, Done, Fail, TaskContext
+from craftcore.clock import SystemClock
+from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
+from craftcore.cutpoints import kill_process
+from craftcore.daemon.running import running
+from tests.crash.child import QUIET, until_idle
+from tests.crash.crews import one_life
+from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.task_app import PATIENT, Deeds, Seen
+from tests.crash.task_child import Places, TaskLife
+from tests.crash.task_outside import Story
+
+BOOT = "boot"
+"""It boots, consumes nothing, and is killed."""
+
+GO = "go"
+"""While there is no such file in the folder, held tasks are held, in their step."""
+
+TURNS = 3
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractLife:
+    """`hours` later than now; `system`: its app has a workflow that takes SYSTEM."""
+
+    folder: Path
+    number: int
+    ends: str = QUIET
+    at_pass: int = 1
+    hours: float = 0.0
+    system: bool = False
+
+
+class LaterClock(SystemClock):
+    """The machine's own time and some hours, as after a long suspend."""
+
+    def __init__(self, hours: float) -> None:
+        super().__init__()
+        self._later = hours * HOUR
+
+    def now(self) -> float:
+        return super().now() + self._later
+
+    def boot_time(self) -> float:
+        return super().boot_time() + self._later
+
+
+def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
+    app = App("contract")
+
+    @app.workflow("steady", retry=PATIENT)
+    async def steady(ctx: TaskContext) -> Any:
+        deeds.enter(ctx)
+        count = await deeds.step(ctx, "count", (ctx.state or 0) + 1)
+        return Continue(count) if count < TURNS else Done(count)
+
+    @app.workflow("asks", retry=PATIENT)
+    async def asks(ctx: TaskContext) -> Any:
+        deeds.enter(ctx)
+        return await ctx.ask("Go on?", ["yes", "no"], timeout=10_000 * HOUR)
+
+    @app.workflow("held", retry=PATIENT)
+    async def held(ctx: TaskContext) -> Any:
+        async def hold() -> str:
+            places.in_step()
+            while not (folder / GO).exists():  # noqa: ASYNC110 - a file has no event to wait on
+                await anyio.sleep(0.005)
+            return "gone on"
+
+        return await ctx.step("hold", hold)
+
+    @app.workflow("broken", retry=PATIENT)
+    async def broken(ctx: TaskContext) -> None:
+        raise Fail("BROKEN", "it never will")
+
+    if system:
+
+        @app.workflow("restarted", sources=("SYSTEM",))
+        async def restarted(kind: str, resumed: int, stale: int, tasks: list[str]) -> None:
+            deeds.effect({"kind": kind, "resumed": resumed, "stale": stale, "tasks": tasks})
+
+    return app
+
+
+def live(life: ContractLife) -> None:
+    """Live it, as a process of its own."""
+    folder = life.folder
+    task_life = TaskLife(folder=folder, number=life.number, story=Story("", ()), ends=life.ends, at_pass=life.at_pass)
+    deeds, places = Deeds(), Places(task_life)
+    deeds.live(Seen(folder, life.number), places.in_step)
+    anyio.run(_live, life, an_app(deeds, places, folder, system=life.system))
+
+
+async def _live(life: ContractLife, app: App) -> None:
+    config = Config(
+        daemon=DaemonSettings(concurrency=16, shutdown_grace=60.0),
+        retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
+        storage=StorageSettings(synchronous="normal"),
+    )
+    async with running(
+        app, life.folder / "agent.db", config, LaterClock(life.hours), paused=life.ends == BOOT
+    ) as engine:
+        if life.ends == BOOT:
+            kill_process()
+        await until_idle(engine)
+
+
+def main() -> None:
+    be_a_warm_parent()
+    for line in sys.stdin:
+        words = json.loads(line)
+        life = ContractLife(**{**words, "folder": Path(words["folder"])})
+        ended = wait(fork(one_life, life, live), None)
+        print(json.dumps({"ended": ended}), flush=True)
+
+
+def told(life: ContractLife) -> str:
+    """The line that asks for it."""
+    return json.dumps({**asdict(life), "folder": str(life.folder)}) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The kill campaign of tasks: many of them at once, killed at random, while a world outside does its part.
+
+    python -m tests.crash.task_campaign --kills 2000 --seed 2026
+
+Each life takes in some more tasks of every kind, goes on with those that earlier ones left, and ends by SIGKILL: at a
+named place, in the function of a step, or from outside; some end in order while tasks run. Some have a second program
+beside them that emits, answers and signals, too, and is killed as well. In the end one life finishes everything, and
+`task_checker` judges. `task_matrix` is the other half: small stories, cut off at every place.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from craftcore import TriggerSpec
+from craftcore.cutpoints import CutPoint
+from tests.crash import crews
+from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
+from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.forks import fork, wait
+from tests.crash.task_checker import check
+from tests.crash.task_child import IN_STEP, LEAVES, POINTS, TaskLife, beside, live
+from tests.crash.task_matrix import FOUND
+from tests.crash.task_outside import Story, a_chat, a_routed_task, a_task
+
+LIVES_A_DATABASE = 40
+LIVES_WITH_NEW_TASKS = 20
+QUIET_EVERY = 13
+
+SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
+"""Backend and concurrency of one database after the other. On every second one each death is the machine's: no trigger
+is blamed, so none dies of poison, and every task must come to its end."""
+
+KILLS = (*POINTS, IN_STEP, CutPoint.STEP_RAN, CutPoint.TURN_SUSPENDED, *(FROM_OUTSIDE,) * 4)
+WAYS = (*KILLS, LEAVES)
+"""How lives end; what stands here more than once does so more often."""
+
+PASSES = {
+    CutPoint.RECLAIM_COMMITTED: 1,
+    CutPoint.ANSWER_COMMITTED: 2,
+    CutPoint.WRITER_FLUSHING: 40,
+    CutPoint.WRITER_FLUSHED: 40,
+}
+"""At which of the first passes of a place a life may die."""
+
+KINDS = ("work", "waits", "loop", "routed", "parent", "shaky", "mended", "race", "victim")
+CHATS = 3
+
+
+@dataclass(slots=True)
+class Result:
+    """What a campaign came to. `kills` by the way a life ended, `found` by what the checker counts."""
+
+    seconds: float = 0.0
+    databases: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: dict[str, Any]) -> None:
+        self.databases += other["databases"]
+        self.kills.update(other["kills"])
+        self.found.update(other["found"])
+        self.wrong += other["wrong"]
+
+    def table(self) -> str:
+        return "\n".join(
+            [
+                *(f"{way!s:<20}{self.kills[way]:>7}" for way in sorted({*KILLS, PRODUCER})),
+                f"{'killed':<20}{sum(self.kills.values()):>7} on {self.databases} databases in {self.seconds:.1f} s",
+                ", ".join(f"{self.found[name]} {name.replace('_', ' ')}" for name in FOUND),
+            ]
+        )
+
+
+def campaign(kills: int, seed: int, workers: int) -> Result:
+    """Kill at least this often, on databases of about forty lives each."""
+    return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
+
+
+def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result) -> None:
+    backend, concurrency = shape = SHAPES[nth % len(SHAPES)]
+    reboots = bool(nth % 2)
+    specs: list[TriggerSpec] = []
+    for number in range(1, LIVES_A_DATABASE + 1):
+        is_last = sum(result.kills.values()) >= kills or number == LIVES_A_DATABASE
+        if number <= LIVES_WITH_NEW_TASKS and not is_last:
+            specs = [*_some(number, chance), *specs]
+        if not ways:
+            ways.extend(chance.sample(WAYS, len(WAYS)))
+        way = QUIET if is_last or number % QUIET_EVERY == 0 else ways.pop()
+        life = TaskLife(
+            folder=home,
+            number=number,
+            story=Story("many", tuple(specs)),
+            ends=way,
+            at_pass=chance.randint(1, PASSES.get(CutPoint(way), 12)) if way in POINTS else chance.randint(1, 8),
+            backend=backend,
+            concurrency=concurrency,
+            reboots=reboots,
+        )
+        pid = fork(one_life, life, live)
+        if way != QUIET and chance.random() < 0.25:
+            _somebody_beside(life, chance, result)
+        ended = wait(pid, chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
+        if ended == -signal.SIGKILL:
+            result.kills[way] += 1
+        elif ended != 0:
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+        if is_last or result.wrong:
+            break
+    if result.wrong:
+        return
+    verdict = judged_in_a_process(home, lambda: check(home))
+    result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
+    result.found.update({name: verdict[name] for name in FOUND})
+    if reboots and verdict["poisoned"]:
+        result.wrong.append(f"{verdict['poisoned']} triggers died of poison, and nobody was to blame ({home})")
+
+
+def _somebody_beside(life: TaskLife, chance: random.Random, result: Result) -> None:
+    """Another program works on the same file for a while, and is killed on the way, most of the time."""
+    place = chance.choice([CutPoint.EMIT_COMMITTED, CutPoint.ANSWER_COMMITTED, FROM_OUTSIDE])
+    other = TaskLife(
+        folder=life.folder, number=1000 + life.number, story=life.story, ends=place, at_pass=chance.randint(1, 3)
+    )
+    ended = wait(fork(one_life, other, _work_beside), chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
+    result.kills[PRODUCER] += ended == -signal.SIGKILL
+    if ended not in (0, -signal.SIGKILL):
+        result.wrong.append(f"the program beside life {life.number} ended with {ended}: {last_words(life.folder)}")
+
+
+def _work_beside(life: TaskLife) -> None:
+    beside(life, 10)
+
+
+def _some(number: int, chance: random.Random) -> list[TriggerSpec]:
+    """What the outside starts in this life: a few tasks of any kind, and messages in a few sessions."""
+    kinds = chance.sample(KINDS, 2)
+    tasks = [a_task(kind, f"{kind}-{number}") for kind in kinds if kind != "routed"]
+    tasks += [a_routed_task(f"routed-{number}")] if "routed" in kinds else []
+    messages = a_chat(f"session-{number % CHATS}", 2, 4 + number % CHATS, begin=10 * number)
+    return [*tasks, *messages]
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, campaign, kills=500))

@@ -1,0 +1,399 @@
+"""The matrix of task kills: small stories, each cut off at every point it passes, and then at another.
+
+    python -m tests.crash.task_matrix                          # as the normal tests do
+    python -m tests.crash.task_matrix --thorough --pairs all   # every pass of every point, and every pair of them
+
+An uninterrupted life of each story says how it ends. A second one is stopped (SIGSTOP) at every pass of every point,
+and its files are copied while it stands still: the kernel keeps of a stopped process what it keeps of a killed one, to
+the byte. Each copy is what one death leaves: a life boots it and goes on to the end, and the checker judges. For a pair
+that life is stopped, too, and what it left is gone on with.
+
+A relay kills for real: every life on one file, at the same point, until the story is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.cutpoints import CutPoint
+from tests.crash.child import QUIET
+from tests.crash.crews import last_words, one_life, text_of
+from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.task_checker import check
+from tests.crash.task_child import COUNTED, STOPPED, WAYS, TaskLife, live
+from tests.crash.task_outside import LONG_CHAT, STORIES, Story
+
+FOUND = (
+    *("tasks", "turns", "steps", "waits", "answers", "messages", "children"),
+    *("cut_off", "run_again", "poisoned"),
+)
+
+STRIDE: dict[str, int] = {
+    CutPoint.WRITER_FLUSHING: 2,
+    CutPoint.WRITER_FLUSHED: 2,
+    CutPoint.EMIT_COMMITTED: 3,
+    CutPoint.CLAIM_COMMITTED: 3,
+    CutPoint.START_COMMITTED: 3,
+    CutPoint.STEP_COMMITTED: 3,
+    CutPoint.SETTLE_BEGUN: 3,
+    CutPoint.SETTLE_COMMITTED: 3,
+}
+"""Of these the normal run takes every so-manieth pass. Before a commit the file is as it is after the one before it, so
+every second pass of both of the writer's points is each state of the file, once. At the others nothing has happened
+since the point before: not in the file, and user code has not run."""
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+SHAPES = (("asyncio", 4), ("trio", 1), ("trio", 4), ("asyncio", 1))
+"""Backend and concurrency: one for each story, or all of them."""
+
+ALL = -1
+
+BOTH = (*STORIES, LONG_CHAT)
+
+RELAY_MAX = 200
+"""Lives of a relay: more means that it does not come to an end."""
+
+
+class Spot(NamedTuple):
+    """The so-manieth pass of a place."""
+
+    place: str
+    at_pass: int
+
+
+class Job(NamedTuple):
+    """What a crew does with one story: all that follows from a life of it, or a relay at one place."""
+
+    story: int
+    shape: tuple[str, int]
+    relay: str | None
+
+
+class Plan(NamedTuple):
+    """How much of the matrix. `pairs`: how many single cuts of a story are followed by another, at a place that chance
+    picks; ALL: all of them, by one at each place."""
+
+    thorough: bool
+    pairs: int
+    crew: int
+    crews: int
+
+    def takes(self, spot: Spot) -> bool:
+        """Whether it is this crew's. No two lives pass all points equally often: each spot has its crew by its name."""
+        stride = 1 if self.thorough else STRIDE.get(spot.place, 1)
+        nth, left = divmod(spot.at_pass - 1, stride)
+        return not left and (WAYS.index(spot.place) + nth) % self.crews == self.crew
+
+
+class Known(NamedTuple):
+    """What an uninterrupted life of a story passes, and how it ends."""
+
+    passes: dict[str, int]
+    ending: Any
+
+
+NOTHING = Known({}, None)
+
+
+@dataclass(slots=True)
+class Result:
+    """What it came to. `cuts` by the place where a story was cut off first, `kills` those of the relays."""
+
+    seconds: float = 0.0
+    pairs: int = 0
+    relays: int = 0
+    cuts: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: dict[str, Any]) -> None:
+        self.pairs += other["pairs"]
+        self.relays += other["relays"]
+        for name in ("cuts", "kills", "found"):
+            getattr(self, name).update(other[name])
+        self.wrong += other["wrong"]
+
+    def table(self) -> str:
+        return "\n".join(
+            [
+                f"{'':<20}{'cut off':>8}{'killed in relays':>18}",
+                *(f"{place!s:<20}{self.cuts[place]:>8}{self.kills[place]:>18}" for place in WAYS),
+                f"{'all':<20}{sum(self.cuts.values()):>8}{sum(self.kills.values()):>18}",
+                f"{self.pairs} of them cut off twice, {self.relays} relays, in {self.seconds:.1f} s",
+                ", ".join(f"{self.found[name]} {name.replace('_', ' ')}" for name in FOUND),
+            ]
+        )
+
+
+def matrix(*, thorough: bool, pairs: int, seed: int, workers: int, only: str | None = None) -> Result:
+    """Every row of the matrix, or those of one story; what went wrong is kept on disk."""
+    began = time.monotonic()
+    be_a_warm_parent()
+    result = Result()
+    with tempfile.TemporaryDirectory(prefix="craftcore-matrix-", dir=memory()) as folder:
+        home = Path(folder)
+        _made(home / "empty.db")
+        known = [
+            _uninterrupted(home / f"whole-{n}", home, story, result) if only in (None, story.name) else NOTHING
+            for n, story in enumerate(BOTH)
+        ]
+        at_work = []
+        for crew in range(0 if result.wrong else workers):
+            answer = home / f"answer-{crew}.json"
+            plan = Plan(thorough, pairs, crew, workers)
+            jobs = [job for job in _jobs(known, thorough=thorough) if only in (None, BOTH[job.story].name)]
+            at_work.append((fork(_crew, home / f"crew-{crew}", home, jobs, known, plan, seed + crew, answer), answer))
+        for process, answer in at_work:
+            status = os.waitpid(process, 0)[1]
+            if status or not answer.exists():
+                result.wrong.append(f"a crew of the matrix ended with wait status {status}")
+            else:
+                result.add(json.loads(answer.read_text()))
+        if result.wrong:
+            kept = Path(tempfile.mkdtemp(prefix="craftcore-matrix-kept-"))
+            shutil.copytree(home, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.bell"))
+            result.wrong.append(f"kept in {kept}, seed {seed}")
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def memory() -> str | None:
+    """A file system in memory, if there is one: a dead process leaves the same there, and nobody waits for a disk."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _jobs(known: Sequence[Known], *, thorough: bool) -> list[Job]:
+    """Each story, and a relay of the long one at every place. Crews share the cuts of a story, and the relays."""
+    jobs = [
+        Job(number, shape, None)
+        for number in range(len(BOTH if thorough else STORIES))
+        for shape in (SHAPES if thorough else [SHAPES[number % 4]])
+    ]
+    long = len(STORIES)
+    met = [place for place in WAYS if known[long].passes.get(place, 0) > 1]  # whoever dies in each boot gets nowhere
+    return [*jobs, *(Job(long, SHAPES[n % 4], place) for n, place in enumerate(met))]
+
+
+def _made(db: Path) -> None:
+    """An empty database: no case has to make its own."""
+
+    def make() -> None:
+        core = Core(db, Config())
+        core.prepare()
+        core.close()
+
+    assert wait(fork(make), None) == 0
+
+
+def _uninterrupted(home: Path, root: Path, story: Story, result: Result) -> Known:
+    case = Case(home, story, SHAPES[0], result)
+    case.begin(root)
+    ending = case.to_the_end(1, ends=COUNTED)
+    return Known(json.loads(case.life(1).passes.read_text()) if ending else {}, ending)
+
+
+def _crew(home: Path, root: Path, jobs: list[Job], known: list[Known], plan: Plan, seed: int, answer: Path) -> None:
+    result = Result()
+    chance = random.Random(seed)
+    relays = [job for job in jobs if job.relay]
+    for n, job in enumerate(jobs):
+        case = Case(home / str(n), BOTH[job.story], job.shape, result)
+        if not job.relay:
+            case.begin(root)
+            case.every_cut(known[job.story], plan, chance)
+        elif relays.index(job) % plan.crews == plan.crew:
+            case.begin(root)
+            case.relay(job.relay, known[job.story], chance)
+        if result.wrong:
+            break
+        shutil.rmtree(case.home, ignore_errors=True)
+    answer.write_text(text_of(result))
+
+
+class Case:
+    """One file and the lives on it."""
+
+    def __init__(self, home: Path, story: Story, shape: tuple[str, int], result: Result) -> None:
+        self.home, self.story, self.shape, self.result = home, story, shape, result
+
+    def begin(self, root: Path) -> None:
+        self.home.mkdir(parents=True)
+        shutil.copy(root / "empty.db", self.home / "agent.db")
+
+    def of(self, image: Path) -> Case:
+        """The same story, on what a life left in another folder."""
+        return Case(image, self.story, self.shape, self.result)
+
+    def every_cut(self, known: Known, plan: Plan, chance: random.Random) -> None:
+        """Cut the story off at every place it passes; of some of that, once more."""
+        spots: list[tuple[Spot, int, Path]] = []
+        passed = 0
+        for spot in self.stops(1):
+            passed += 1
+            if plan.takes(spot):
+                spots.append((spot, passed, copied(self.home, self.home / f"cut-{passed}")))
+        twice = spots if plan.pairs == ALL else chance.sample(spots, plan.pairs)
+        for cut in spots:
+            spot, before, image = cut
+            if cut in twice:
+                still = range(passed - before)
+                at = [*still] if plan.pairs == ALL else [chance.randrange(len(still) or 1)]
+                self.of(image).cut_again(spot, at, known)
+            self.result.cuts[spot.place] += 1
+            self.of(image).goes_on(2, known, [spot])
+            if self.result.wrong:
+                return
+            shutil.rmtree(image)
+
+    def cut_again(self, first: Spot, at: Sequence[int], known: Known) -> None:
+        """The life that goes on is cut off, too: at the so-manieth of the places that it passes."""
+        second = copied(self.home, self.home / "second")
+        for n, spot in enumerate(self.of(second).stops(2)):
+            if n not in at:
+                continue
+            third = copied(second, self.home / "third")
+            self.result.pairs += 1
+            self.of(third).goes_on(3, known, [first, spot])
+            if self.result.wrong:
+                return
+            shutil.rmtree(third)
+            if n == at[-1]:
+                break
+        shutil.rmtree(second)
+
+    def goes_on(self, number: int, known: Known, cut: Iterable[Spot]) -> None:
+        """A life to the end; it must be the end that the story has when nobody cuts it off."""
+        ending = self.to_the_end(number)
+        if ending is not None and ending != known.ending:
+            at = " and ".join(f"pass {spot.at_pass} of {spot.place}" for spot in cut)
+            parts = [(told, want) for told, want in zip(ending, known.ending, strict=True) if told != want]
+            self.result.wrong.append(
+                f"{self.story.name} ({self.shape}, {self.home}), cut off at {at}, ended otherwise than it does: "
+                f"{[(_only(told, want), _only(want, told)) for told, want in parts]}"
+            )
+
+    def relay(self, place: str, known: Known, chance: random.Random) -> None:
+        """Every life is killed at this place, until the story is over."""
+        share = 2 + known.passes[place] // 3
+        for number in range(1, RELAY_MAX):
+            life = self.life(number, ends=place, at_pass=chance.randint(1 + share // 4, share), reboots=True)
+            ended = wait(fork(one_life, life, live), None)
+            if ended != -signal.SIGKILL:
+                break
+            self.result.kills[place] += 1
+        else:
+            self.result.wrong.append(f"{self.story.name}: {RELAY_MAX} lives killed at {place} are not enough")
+        self.result.relays += 1
+        self.ended_well(number, ended)
+        self.goes_on(number + 1, known, [Spot(place, 0)])
+
+    def stops(self, number: int) -> Iterator[Spot]:
+        """A life that stands still at each place it passes, for as long as the caller looks at its files."""
+        life = self.life(number, ends=STOPPED)
+        pid = fork(_until_we_die, life)
+        status = os.waitpid(pid, os.WUNTRACED)[1]
+        try:
+            while os.WIFSTOPPED(status):
+                yield Spot(*json.loads(life.spot.read_text()))
+                os.kill(pid, signal.SIGCONT)
+                status = os.waitpid(pid, os.WUNTRACED)[1]
+        finally:
+            if os.WIFSTOPPED(status):  # the caller has seen enough
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        self.ended_well(number, os.waitstatus_to_exitcode(status))
+
+    def to_the_end(self, number: int, *, ends: str = QUIET) -> Any:
+        """A life that nobody cuts off, and the checker after it: how the story ended."""
+        life = self.life(number, ends=ends)
+        if not self.ended_well(number, wait(fork(one_life, life, _live_and_judge), None)):
+            return None
+        verdict = json.loads((self.home / "verdict.json").read_text())
+        self.result.found.update({name: verdict[name] for name in FOUND})
+        self.result.wrong += [f"{self.story.name} ({self.shape}, {self.home}): {text}" for text in verdict["wrong"]]
+        return verdict["story"]
+
+    def life(self, number: int, *, ends: str = QUIET, at_pass: int = 1, reboots: bool = False) -> TaskLife:
+        return TaskLife(
+            folder=self.home,
+            number=number,
+            story=self.story,
+            ends=ends,
+            at_pass=at_pass,
+            backend=self.shape[0],
+            concurrency=self.shape[1],
+            reboots=reboots,
+        )
+
+    def ended_well(self, number: int, ended: int) -> bool:
+        if ended not in (0, -signal.SIGKILL):
+            said = last_words(self.home)
+            self.result.wrong.append(f"{self.story.name}: life {number} ended with {ended} ({self.home}): {said}")
+        return ended == 0
+
+
+def _only(some: list[Any], others: list[Any]) -> list[Any]:
+    return [one for one in some if one not in others]
+
+
+def _until_we_die(life: TaskLife) -> None:
+    """A process that stands still hears of nothing: the kernel ends it with the one that looks at it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    one_life(life, live)
+
+
+def _live_and_judge(life: TaskLife) -> None:
+    live(life)
+    (life.folder / "verdict.json").write_text(text_of(check(life.folder)))
+
+
+def copied(home: Path, to: Path) -> Path:
+    """What a dead process leaves: its files, without what several share of them in memory."""
+    to.mkdir()
+    for path in home.iterdir():
+        if path.is_file() and not path.name.endswith("-shm"):
+            shutil.copy(path, to)
+    return to
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--thorough", action="store_true", help="every pass of every point, in every shape, the long chat, too"
+    )
+    parser.add_argument("--pairs", default="2", help="cut off again how many of each story, or all")
+    parser.add_argument("--story", choices=[story.name for story in BOTH], help="this one only")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", type=Path, help="where to write the result for another program")
+    args = parser.parse_args()
+    pairs = ALL if args.pairs == "all" else int(args.pairs)
+    result = matrix(thorough=args.thorough, pairs=pairs, seed=args.seed, workers=args.workers, only=args.story)
+    print(result.table())
+    for wrong in result.wrong:
+        print(f"WRONG (seed {args.seed}): {wrong}")
+    if args.json:
+        args.json.write_text(text_of(result))
+    return 1 if result.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,407 @@
+"""The checker of tasks is no yes-man: it is shown each thing it promises to find, and broken engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.model import ResolvedBy
+from craftcore.tasks.wait_store import WaitStore
+from tests.crash.task_app import SEEN, lines_of
+from tests.crash.task_checker import Verdict, check
+from tests.crash.task_child import TaskLife, live
+from tests.crash.task_outside import STORIES, Story, a_chat, a_task
+
+ROOT = Path(__file__).parents[2]
+
+Spoil = Callable[[Path], None]
+
+EVERYTHING = Story("everything", tuple(spec for story in STORIES for spec in story.specs))
+
+
+def live_through(folder: Path, number: int, story: Story) -> None:
+    live(TaskLife(folder=folder, number=number, story=story))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two lives leave, with nothing wrong in it."""
+    folder = tmp_path_factory.mktemp("sound")
+    live_through(folder, 1, Story("some", EVERYTHING.specs[:4]))
+    live_through(folder, 2, EVERYTHING)
+    return folder
+
+
+def copy_of(sound: Path, tmp_path: Path) -> Path:
+    for path in sound.iterdir():
+        if path.is_file() and not path.name.endswith((".lock", "-shm")):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def sql(*statements: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        connection = apsw.Connection(str(folder / "agent.db"))
+        for statement in statements:
+            connection.execute(statement)
+        assert connection.changes() > 0, statements
+        connection.close()
+
+    return spoil
+
+
+def written(change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:
+    """Other lines than were written."""
+
+    def spoil(folder: Path) -> None:
+        before = list(lines_of(folder / SEEN))
+        after = change(list(before))
+        assert after != before
+        (folder / SEEN).write_text("".join(json.dumps(line) + "\n" for line in after))
+
+    return spoil
+
+
+def of(what: str, identity: str | None = None) -> Callable[[list[Any]], bool]:
+    """A line of that kind, and of that step or wait."""
+    return lambda line: line[0] == what and (identity is None or line[5] == identity)
+
+
+def without(what: str, identity: str | None = None) -> Spoil:
+    return written(lambda lines: [line for line in lines if not of(what, identity)(line)])
+
+
+def once_more(what: str, identity: str | None = None, **other: Any) -> Spoil:
+    """The last such line again, at the end, with other words in some of its places."""
+
+    def change(lines: list[list[Any]]) -> list[list[Any]]:
+        again = [line for line in lines if of(what, identity)(line)][-1].copy()
+        for place, word in other.items():
+            again[int(place.removeprefix("at_"))] = word
+        return [*lines, again]
+
+    return written(change)
+
+
+A_STEP = (
+    "type = 'STEP_COMPLETED' AND memo = 'step:plain' AND task_seq = (SELECT seq FROM tasks WHERE workflow = 'work')"
+)
+ASKED = "name = 'ask:send'"
+A_NEW_ROW = "UPDATE copied SET seq = 1000000, id = 'copy'"
+
+
+def copied(table: str, which: str, *changed: str) -> Spoil:
+    """One row more, like one that is there."""
+    copy = f"CREATE TEMP TABLE copied AS SELECT * FROM {table} WHERE {which} LIMIT 1"
+    return sql(copy, *changed, f"INSERT INTO {table} SELECT * FROM copied")
+
+
+def test_what_is_sound_is_found_sound(sound, tmp_path):
+    verdict = check(copy_of(sound, tmp_path))
+
+    assert verdict.wrong == []
+    assert (verdict.tasks, verdict.steps, verdict.waits, verdict.answers, verdict.messages) == (13, 26, 17, 2, 3)
+    assert (verdict.cut_off, verdict.run_again, verdict.poisoned) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        # at any moment
+        (sql("UPDATE tasks SET status = 'RUNNING', ended_at = NULL WHERE workflow = 'work'"), "no live trigger"),
+        (
+            sql(
+                "UPDATE waits SET status = 'WAITING', resolved_by = NULL, resolved_at = NULL, value_json = NULL "
+                f"WHERE {ASKED}"
+            ),
+            "is open, and its task does not wait",
+        ),
+        (sql("UPDATE tasks SET status = 'WAITING', ended_at = NULL WHERE workflow = 'work'"), "and for nothing"),
+        (
+            sql(
+                "UPDATE triggers SET status = 'PENDING', settled_at = NULL, started_at = NULL "
+                "WHERE id = (SELECT trigger_id FROM tasks WHERE workflow = 'loop')"
+            ),
+            "has ended, and its trigger is live",
+        ),
+        (
+            sql(
+                "UPDATE questions SET status = 'OPEN', closed_at = NULL, answer = NULL, answered_by = NULL "
+                "WHERE question = 'Send it?'"
+            ),
+            "is open, and its wait is over",
+        ),
+        (
+            sql("UPDATE mailbox SET status = 'UNREAD', wait_seq = NULL WHERE event = 'go'"),
+            "is UNREAD, and its task has ended",
+        ),
+        (
+            copied(
+                "triggers",
+                "dedup_key LIKE 'turn:%'",
+                A_NEW_ROW,
+                "DROP INDEX triggers_dedup",
+                "UPDATE copied SET starts = 0",
+            ),
+            "has more than one row",
+        ),
+        (sql(f"DELETE FROM events WHERE {A_STEP}"), "not numbered from 1"),
+        (sql("UPDATE triggers SET starts = starts + 1 WHERE workflow = 'work'"), "was not started as often"),
+        (sql("UPDATE events SET type = 'NOTE' WHERE type = 'TURN_CONTINUED'"), "another turn than it has settled"),
+        (
+            sql("UPDATE events SET type = 'TURN_CONTINUED' WHERE type = 'STEP_COMPLETED' AND memo = 'step:add'"),
+            "has a turn that was settled more than once",
+        ),
+        (sql("UPDATE waits SET name = 'sleep#7' WHERE name = 'sleep#1'"), "which is no wait"),
+        (
+            sql("UPDATE executions SET turn = turn + 1 WHERE task_id = (SELECT id FROM tasks WHERE workflow = 'loop')"),
+            "was not begun by one turn that was suspended",
+        ),
+        (
+            sql(
+                "UPDATE executions SET ended_at = NULL WHERE task_id = (SELECT id FROM tasks WHERE workflow = 'waits')"
+            ),
+            "ran twice at once",
+        ),
+        # in the end
+        (sql("DELETE FROM triggers WHERE dedup_key = 'task:l'"), "was accepted, and is gone"),
+        (sql("UPDATE triggers SET status = 'DEAD' WHERE dedup_key = 'task:l'"), "is DEAD"),
+        (
+            copied(
+                "triggers",
+                "dedup_key = 'task:l'",
+                A_NEW_ROW,
+                "UPDATE copied SET source = 'RESUME', dedup_key = NULL,dedup_scope = NULL, starts = 0",
+            ),
+            "had to be resumed",
+        ),
+        (sql("UPDATE tasks SET status = 'CANCELLED' WHERE workflow = 'shaky'"), "is CANCELLED"),
+        (sql("UPDATE tasks SET result_json = '[]' WHERE workflow = 'shaky'"), "with []"),
+        # turns
+        (sql("UPDATE tasks SET state_json = '7' WHERE workflow = 'loop'"), "ended with the state 7"),
+        (once_more("enter", at_5=7), "had the state 7"),
+        (once_more("found", at_4=0), "and in life"),
+        (once_more("leave", at_6=7), "returned"),
+        (sql("UPDATE executions SET task_id = NULL WHERE turn = 1 AND workflow = 'work'"), "which is no record of it"),
+        (once_more("found", at_3="DONE", at_6="7"), "which had ended, is now"),
+        # steps
+        (once_more("begin", "plain"), "although its result was there"),
+        (
+            copied(
+                "events",
+                A_STEP,
+                "UPDATE copied SET seq = 1000, memo = 'step:plain'",
+                "DROP INDEX events_memo",
+            ),
+            "is completed twice",
+        ),
+        (
+            sql(f"UPDATE events SET payload_json = json_set(payload_json, '$.result', 7) WHERE {A_STEP}"),
+            "on record is 7",
+        ),
+        (without("end", "plain"), "where its function did not end"),
+        (once_more("end", "plain"), "ended 2 times"),
+        (
+            sql(
+                "UPDATE events SET task_seq = NULL, turn = NULL, memo = NULL "
+                "WHERE memo = 'step:hard' AND type = 'STEP_COMPLETED'"
+            ),
+            "on record is None",
+        ),
+        (
+            sql(
+                "UPDATE events SET execution_seq = (SELECT min(execution_seq) FROM events AS e "
+                "WHERE e.task_seq = events.task_seq), seq = 1000 WHERE memo = 'step:last'"
+            ),
+            "had completed it",
+        ),
+        # what is emitted
+        (copied("triggers", "workflow = 'effect'", A_NEW_ROW, "UPDATE copied SET starts = 0"), "was emitted 2 times"),
+        (copied("triggers", "workflow = 'effect'", A_NEW_ROW, "UPDATE copied SET starts = 0"), "on record as emitted"),
+        (sql("UPDATE tasks SET parent_id = NULL WHERE workflow = 'broken'"), "on record as children"),
+        (without("effect"), "and never ran"),
+        # waits
+        (sql(f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASKED}"), "did not end with the answer"),
+        (sql("UPDATE questions SET answer = 'hold' WHERE answer = 'send'"), "was taken as the answer"),
+        (
+            sql(
+                f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASKED}",
+                "UPDATE questions SET answer = 'hold' WHERE answer = 'send'",
+            ),
+            "'hold' was answered, and",
+        ),
+        (once_more("heard", "ask:send", at_6="hold"), "and before send"),
+        (without("heard", "sleep#1"), "never heard it"),
+        (sql("DELETE FROM triggers WHERE dedup_key LIKE 'wake:%' AND workflow = 'waits'"), "nothing was woken"),
+        (
+            sql("UPDATE executions SET trigger_id = 'another' WHERE turn = 5"),
+            "did not go on",
+        ),
+        (sql("UPDATE waits SET resolved_at = due_at - 1 WHERE name = 'sleep#1'"), "before it was time"),
+        (sql("UPDATE mailbox SET payload_json = '{}' WHERE event = 'go'"), "and its mails are"),
+        # messages
+        (
+            copied(
+                "mailbox",
+                "event = 'message' AND status = 'READ'",
+                "UPDATE copied SET seq = 1000000",
+            ),
+            "was put into 2 mailboxes",
+        ),
+        (
+            copied(
+                "mailbox",
+                "event = 'message' AND status = 'READ'",
+                "UPDATE copied SET seq = 1000000, trigger_id = NULL",
+            ),
+            "read 2 mails",
+        ),
+        (sql("UPDATE mailbox SET trigger_id = NULL WHERE event = 'message'"), "or neither"),
+        (sql("UPDATE mailbox SET status = 'EMITTED', wait_seq = NULL WHERE event = 'go'"), "came anew"),
+        (
+            sql(
+                "UPDATE tasks SET result_json = json_set(result_json, '$.said[1]', 's 0', '$.said[#]', 's 0') "
+                "WHERE workflow = 'chat' AND status = 'DONE'"
+            ),
+            "message 's 0' was heard 3 times",
+        ),
+        (
+            sql("UPDATE tasks SET result_json = json_set(result_json, '$.count', 3) WHERE workflow = 'chat'"),
+            "counted 3 of 2",
+        ),
+        # children
+        (sql("UPDATE tasks SET result_json = '7' WHERE workflow = 'child'"), "a parent was told"),
+    ],
+)
+def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+    folder = copy_of(sound, tmp_path)
+
+    spoil(folder)
+
+    wrong = check(folder).wrong
+    assert any(found in one for one in wrong), wrong
+
+
+# Broken engines
+
+
+def lived(folder: Path, story: Story) -> Verdict:
+    live_through(folder, 1, story)
+    return check(folder)
+
+
+def test_an_engine_in_which_a_timer_may_end_a_wait_that_was_answered_is_found(tmp_path, monkeypatch):
+    """Two things end one wait, and the second wins."""
+    resolve = WaitStore.resolve
+
+    def twice(self: WaitStore, tx: Transaction, seq: int, by: ResolvedBy, value_json: str) -> bool:
+        ended = resolve(self, tx, seq, by, value_json)
+        if by is ResolvedBy.ANSWER:
+            tx.run("UPDATE waits SET resolved_by = 'timer', value_json = '\"hold\"' WHERE seq = :seq", seq=seq)
+        return ended
+
+    monkeypatch.setattr(WaitStore, "resolve", twice)
+
+    wrong = lived(tmp_path, Story("waits", (a_task("waits", "a"),))).wrong
+
+    assert any("'send' was answered, and" in one for one in wrong), wrong
+
+
+def test_an_engine_that_reads_a_mail_twice_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(MailStore, "read", lambda *_: None)
+
+    wrong = lived(tmp_path, Story("chat", tuple(a_chat("s", 2, 3)))).wrong
+
+    assert any("message 's 1' was heard" in one for one in wrong), wrong
+
+
+# And broken in a way that only a death shows: each is cut off everywhere
+
+STATE_BEFORE_ITS_TURN_IS_OVER = """
+import json
+from craftcore.tasks.turns import TurnService
+
+def record_all(self, tx, events, *, right=TurnService.record_all):
+    for event in events:
+        if event.memo == "step:add":
+            count = json.dumps(json.loads(event.payload_json)["result"])
+            tx.run("UPDATE tasks SET state_json = :count WHERE seq = :seq", count=count, seq=event.task_seq)
+    return right(self, tx, events)
+
+TurnService.record_all = record_all
+"""
+
+TRIGGER_AND_TASK_IN_TWO_COMMITS = """
+from craftcore.tasks.turns import TurnService
+
+def settle_all(self, tx, epoch, ends, *, right=TurnService.settle_all):
+    commit(tx)
+    return right(self, tx, epoch, ends)
+
+TurnService.settle_all = settle_all
+"""
+
+EMITTED_BEFORE_IT_IS_ON_RECORD = """
+from craftcore.tasks.turns import TurnService
+
+def record(self, tx, event, *, right=TurnService.record):
+    commit(tx)
+    return right(self, tx, event)
+
+TurnService.record = record
+"""
+
+A_MESSAGE_TO_ITSELF = """
+from craftcore.engine.routes import Routes
+
+def known(self, tx, claim, *, right=Routes.known):
+    return right(self, tx, claim._replace(starts=1))
+
+Routes.known = known
+"""
+
+CUT_OFF_EVERYWHERE = """
+import sys
+from tests.crash.task_matrix import matrix
+
+def commit(tx):
+    for step in ("RELEASE ride", "COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT ride"):
+        tx._connection.execute(step)
+
+exec(sys.argv[1])
+print("\\n".join(matrix(thorough=False, pairs=0, seed=1, workers=1, only=sys.argv[2]).wrong))
+"""
+
+
+@pytest.mark.parametrize(
+    ("broken", "story", "found"),
+    [
+        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", "the state"),
+        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", "is RUNNING, and"),
+        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", "was emitted 2 times"),
+        (A_MESSAGE_TO_ITSELF, "chat", "message 's 0' was heard 0 times"),
+    ],
+    ids=["state", "settle", "emit", "route"],
+)
+def test_an_engine_that_a_death_would_betray_is_found(tmp_path, broken, story, found):
+    played = subprocess.run(
+        [sys.executable, "-c", CUT_OFF_EVERYWHERE, broken, story],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+
+    assert found in played.stdout, played.stdout + played.stderr

@@ -1,0 +1,62 @@
+"""Tasks cut off at every place, and killed by the hundred: steps run once, turns count once, waits end once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.crash.child import PRODUCER
+from tests.crash.crews import campaign_of, result_of
+from tests.crash.task_child import IN_STEP, WAYS
+
+MATRIX = "tests.crash.task_matrix"
+CAMPAIGN = "tests.crash.task_campaign"
+
+
+def judge_matrix(result: dict[str, Any], cuts: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert sum(result["cuts"].values()) >= cuts
+    assert {place for place in WAYS if result["cuts"].get(place)} == {*WAYS}
+    assert result["pairs"] > 0
+    assert result["relays"] == len(result["kills"]) > 10, "each place that a long chat passes must have killed it"
+    assert found["cut_off"] > cuts / 2, "what interrupts nothing proves nothing"
+    assert found["run_again"] > cuts / 10
+    assert found["poisoned"] == 0
+
+
+def judge_campaign(result: dict[str, Any], kills: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert sum(result["kills"].values()) >= kills
+    assert result["kills"][PRODUCER] > 0
+    assert result["kills"].get(IN_STEP, 0) > 0
+    assert len(result["kills"]) > len(WAYS) / 2
+    assert found["cut_off"] > kills / 2, "kills that interrupt nothing prove nothing"
+    assert found["run_again"] > kills / 10
+    assert found["tasks"] > kills
+    assert found["poisoned"] < found["tasks"] / 20
+
+
+def test_a_story_ends_as_it_does_wherever_it_is_cut_off(tmp_path):
+    judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
+
+
+def test_a_hundred_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 100, 1800, "--seed", "1"), 100)
+
+
+@pytest.mark.campaign
+def test_every_pass_of_every_place_in_every_shape(tmp_path):
+    judge_matrix(result_of(MATRIX, tmp_path, 4 * 3600, "--thorough", "--pairs", "20"), 5000)
+
+
+@pytest.mark.campaign
+def test_every_pair_of_places(tmp_path):
+    judge_matrix(result_of(MATRIX, tmp_path, 12 * 3600, "--pairs", "all"), 300)
+
+
+@pytest.mark.campaign
+def test_two_thousand_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
