@@ -3,7 +3,8 @@
 ended          never resumed
 WAITING        stays as it is, and its timer with it
 RUNNING        goes on with its trigger, which was reclaimed; one whose trigger is gone gets a RESUME
-               interrupted longer ago than `resume_max_age`: a person is asked first
+               interrupted longer ago than `resume_max_age`, however many boots there were since: a person is asked
+               first
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionK
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.waiting import Waiting
-from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.model import TriggerSource, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import HANDED_BACK, RECLAIMED
 
@@ -67,9 +68,9 @@ class ResumeContract:
         stale: list[str] = []
         for row in self._tasks.running(tx):
             has_trigger = row["trigger_status"] in (TriggerStatus.PENDING, TriggerStatus.CLAIMED)
-            reason = row["trigger_reason"]
-            interrupted = reason in HANDED_BACK or (reason in RECLAIMED and row["trigger_updated_at"] == tx.now)
-            if has_trigger and not interrupted:
+            was_reclaimed = has_trigger and row["trigger_reason"] in (*RECLAIMED, *HANDED_BACK)
+            was_resumed = has_trigger and row["trigger_source"] == TriggerSource.RESUME and not row["trigger_reason"]
+            if has_trigger and not (was_reclaimed or was_resumed):
                 continue  # it waits for its turn or for the end of a backoff
             rested_until = min(row["trigger_due_at"] or 0.0, tx.now)  # a backoff is no staleness
             touched_at = max(row["updated_at"], row["last_event_at"] or 0.0, rested_until)
@@ -77,9 +78,9 @@ class ResumeContract:
             if tx.now - touched_at > self._max_age:
                 self._park(tx, task, epoch, touched_at, row["trigger_seq"] if has_trigger else None)
                 stale.append(task.id)
-            elif has_trigger:
+            elif row["trigger_reason"] in HANDED_BACK or (was_reclaimed and row["trigger_updated_at"] == tx.now):
                 reclaimed.append(task.id)
-            else:
+            elif not has_trigger:  # else an earlier boot let it go on, and ended before it did
                 self._tasks.wake(tx, task.seq, self._service.resume(tx, task), "resumed after a restart", renews=False)
                 resumed.append(task.id)
         found = Resumed(reclaimed=tuple(reclaimed), resumed=tuple(resumed), stale=tuple(stale))

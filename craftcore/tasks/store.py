@@ -196,6 +196,7 @@ class TaskStore:
                    tasks.id,
                    tasks.updated_at,
                    triggers.seq        AS trigger_seq,
+                   triggers.source     AS trigger_source,
                    triggers.status     AS trigger_status,
                    triggers.reason     AS trigger_reason,
                    triggers.updated_at AS trigger_updated_at,

@@ -314,3 +314,28 @@ def test_twenty_three_hours_are_not_too_long(nursery):
 
     assert nursery.task(id)["status"] == "DONE"
     assert nursery.rows("SELECT * FROM questions") == []
+
+
+def test_a_boot_that_died_does_not_make_a_task_younger(nursery):
+    """Reclaimed by one boot, which was killed before it consumed anything; the machine was off for a day after that."""
+    id = in_its_second_turn(nursery)
+    nursery.life(BOOT)
+
+    nursery.life(BOOT, hours=25)
+
+    assert nursery.task(id)["status"] == "WAITING"
+    nursery.answer("continue", hours=25)
+    nursery.life(hours=25)
+    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
+
+
+def test_a_resume_that_nobody_took_does_not_make_a_task_younger(nursery):
+    id = in_its_second_turn(nursery)
+    nursery.lose_its_trigger(id)
+    nursery.life(BOOT)
+
+    nursery.life(BOOT, hours=25)
+
+    assert nursery.task(id)["status"] == "WAITING"
+    [resume] = nursery.of_source("RESUME")
+    assert (resume["status"], resume["reason"]) == ("DONE", f"parked: task {id} is stale")
