@@ -102,6 +102,7 @@ SELECT triggers.seq,
        tasks.seq                           AS task_seq,
        CAST(triggers.description AS BLOB)  AS description,
        CAST(triggers.payload_json AS BLOB) AS payload_json,
+       CAST(triggers.schedule_id AS BLOB)  AS schedule_id,
        CAST(triggers.reason AS BLOB)       AS reason
   FROM tasks
   JOIN triggers ON triggers.id = tasks.id
@@ -202,6 +203,7 @@ MEND_CREATOR = """
 UPDATE triggers
    SET description  = :description,
        payload_json = :payload_json,
+       schedule_id  = :schedule_id,
        reason       = :reason
  WHERE seq = :seq
 """

@@ -32,7 +32,7 @@ from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
 
 NOTE_MAX = 4_000
-"""Characters of an answer and of its note."""
+"""Characters of an answer, of its note, and of who gave it."""
 
 
 class TaskService:
@@ -80,6 +80,7 @@ class TaskService:
         """
         if not is_name(event):
             raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        _check_texts(sent_by=sent_by)
         text = _json_text(payload, "payload")
         if len(text) > self._payload_max_bytes:
             raise PayloadTooLarge(
@@ -107,10 +108,7 @@ class TaskService:
             raise InvalidInput(f"{shown(choice)} is no option; choose one of: {', '.join(question.options)}")
         if not choice:
             raise InvalidInput("the answer is empty")
-        for name, text in (("answer", choice), ("note", note)):
-            if text is not None and len(text) > NOTE_MAX:
-                raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")
-        _json_text([choice, note], "answer")  # text that cannot be stored is refused here
+        _check_texts(answer=choice, note=note, answered_by=answered_by)
         answered = self._questions.answer(tx, question.seq, choice, note=note, answered_by=answered_by)
         assert answered, question
         self._go_by(tx, question, choice)
@@ -218,6 +216,14 @@ class TaskService:
             return self._triggers.get(tx, task.trigger_id).is_started
         except NotFound:
             return False
+
+
+def _check_texts(**texts: str | None) -> None:
+    """Raise InvalidInput for text that is too long, or cannot be stored."""
+    for name, text in texts.items():
+        if text is not None and len(text) > NOTE_MAX:
+            raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")
+        _json_text(text, name)
 
 
 def _json_text(value: Any, where: str) -> str:

@@ -138,6 +138,7 @@ SET_ASIDE = [
     ("events", f"memo = {NOT_UTF8}"),
     ("triggers", f"payload_json = {NOT_UTF8}"),
     ("triggers", f"description = {NOT_UTF8}"),
+    ("triggers", f"schedule_id = {NOT_UTF8}"),
 ]
 
 

@@ -162,6 +162,15 @@ def test_a_payload_that_cannot_be_kept_is_refused(core, payload, refusal):
     assert rows(core, "mailbox") == []
 
 
+@pytest.mark.parametrize("who", ["x" * 4_001, "\ud800"])
+def test_who_signals_has_a_name_that_can_be_kept(core, who):
+    running = begin(core)
+
+    with pytest.raises(InvalidInput):
+        core.do(core.tasks.signal, running.task.id, "paid", sent_by=who)
+    assert rows(core, "mailbox") == []
+
+
 def test_a_signal_for_a_task_that_has_ended_is_refused(core):
     running = begin(core)
     finish(core, running)

@@ -1,0 +1,255 @@
+"""A person is asked, answers once, and the task goes on by it; whoever comes too late is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.tasks.model import NewQuestion, QuestionKind, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.service import NOTE_MAX
+from tests.tasks.life import (
+    Running,
+    a_question,
+    begin,
+    begin_child,
+    enter_next,
+    fail,
+    finish,
+    go_on,
+    look,
+    rows,
+    suspend,
+    the_question,
+)
+from tests.triggers.life import BROKEN
+from tests.virtual import NEW_YEAR, VirtualCore
+
+
+def asked(core: VirtualCore, **question: Any) -> Running:
+    running = begin(core)
+    suspend(core, running, a_question(**question))
+    return running
+
+
+def answer(core: VirtualCore, choice: str = "send", **how: Any) -> None:
+    [question] = rows(core, "questions")[-1:]
+    core.do(core.tasks.answer, question["id"], choice, **{"answered_by": "ada", **how})
+
+
+def test_a_question_stands_in_its_row_with_all_that_a_person_must_know(core, clock):
+    running = asked(core, until=clock.now() + 3600, default="hold")
+
+    question = the_question(core)
+
+    assert (question["question"], json.loads(question["options_json"])) == ("Send it?", ["send", "hold"])
+    assert (question["kind"], question["task_seq"]) == ("ask", running.task.seq)
+    assert (question["created_at"], question["expires_at"]) == (NEW_YEAR, NEW_YEAR + 3600)
+
+
+def test_an_answer_is_told_to_the_turn_and_stands_with_who_gave_it_and_why(core, clock):
+    asked(core)
+    clock.advance(90)
+
+    answer(core, "hold", note="not before Monday", answered_by="ada")
+
+    [question] = rows(core, "questions")
+    assert (question["status"], question["answer"]) == ("ANSWERED", "hold")
+    assert (question["note"], question["answered_by"], question["closed_at"]) == (
+        "not before Monday",
+        "ada",
+        NEW_YEAR + 90,
+    )
+    again = enter_next(core)
+    assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("ANSWER", '"hold"')
+
+
+def test_the_second_of_two_is_told_that_it_was_too_late_and_what_was_answered(core):
+    asked(core)
+    answer(core, "send", answered_by="ada")
+    before = rows(core, "questions") + rows(core, "waits") + rows(core, "tasks")
+
+    with pytest.raises(StateRefused, match=r'too late: .* was answered by ada with "send"; nothing was written'):
+        answer(core, "hold", answered_by="bob")
+    assert rows(core, "questions") + rows(core, "waits") + rows(core, "tasks") == before
+
+
+def test_a_question_of_a_task_that_has_ended_is_withdrawn(core):
+    running = asked(core)
+    core.do(core.tasks.cancel, running.task.id)
+
+    with pytest.raises(StateRefused, match=r"too late: .* is withdrawn"):
+        answer(core)
+
+
+def test_an_answer_guards_itself_against_a_second_writer(core):
+    asked(core)
+    answer(core)
+    [question] = rows(core, "questions")
+
+    with core.transaction() as tx:
+        assert not QuestionStore().answer(tx, question["seq"], "hold", note=None, answered_by="bob")
+
+
+@pytest.mark.parametrize(
+    ("choice", "note", "refusal"),
+    [
+        ("Send", None, "no option; choose one of: send, hold"),
+        ("", None, "no option"),
+        ("send", "x" * (NOTE_MAX + 1), "the note has 4,001 characters"),
+        ("send", "\ud800", "lone surrogate"),
+    ],
+)
+def test_what_is_no_answer_is_refused_and_nothing_is_written(core, choice, note, refusal):
+    asked(core)
+
+    with pytest.raises(InvalidInput, match=refusal):
+        answer(core, choice, note=note)
+    assert the_question(core)["status"] == "OPEN"
+
+
+@pytest.mark.parametrize("who", ["x" * (NOTE_MAX + 1), "\ud800"])
+def test_who_answers_has_a_name_that_can_be_kept(core, who):
+    asked(core)
+
+    with pytest.raises(InvalidInput):
+        answer(core, "send", answered_by=who)
+    assert the_question(core)["status"] == "OPEN"
+
+
+@pytest.mark.parametrize("text", ["", "x" * (NOTE_MAX + 1), "\ud800"])
+def test_free_text_has_its_limits(core, text):
+    asked(core, options=None)
+
+    with pytest.raises(InvalidInput):
+        answer(core, text)
+    assert the_question(core)["status"] == "OPEN"
+
+
+def test_any_text_answers_a_question_without_options(core):
+    asked(core, options=None)
+
+    answer(core, 'tomorrow, "perhaps" \N{SNOWMAN}')
+
+    assert json.loads(enter_next(core).entry.waits["ask#1"].value_json or "") == 'tomorrow, "perhaps" \N{SNOWMAN}'
+
+
+def test_who_asks_for_nobodys_question_is_told(core):
+    with pytest.raises(NotFound, match="no question nobody"):
+        core.do(core.tasks.answer, "nobody", "send", answered_by="ada")
+
+
+def test_the_default_holds_when_nobody_came_in_time(core, clock):
+    asked(core, until=clock.now() + 60, default="hold")
+    clock.advance(60)
+
+    again = enter_next(core)
+
+    assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("TIMER", '"hold"')
+    [question] = rows(core, "questions")
+    assert (question["status"], question["closed_at"], question["answered_by"]) == ("EXPIRED", clock.now(), None)
+
+
+def test_questions_are_told_in_the_order_they_were_asked_with_their_tasks(core):
+    tasks = [asked(core).task.id for _ in range(3)]
+
+    with core.reading() as reader:
+        found = QuestionStore().open_ones(reader, 2)
+
+    assert [question.task_id for question in found] == tasks[:2]
+    assert found[0].options == ("send", "hold")
+
+
+# About a task
+
+
+def stalled(core: VirtualCore) -> Running:
+    running = begin(core)
+    question = NewQuestion(kind=QuestionKind.STALLED, question="Does it hang?", options=("wait", "cancel"))
+    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    return running
+
+
+def test_a_stalled_turn_is_asked_about_once(core):
+    running = stalled(core)
+
+    question = NewQuestion(kind=QuestionKind.STALLED, question="Does it still hang?", options=("wait", "cancel"))
+    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+
+    assert the_question(core)["question"] == "Does it hang?"
+
+
+def test_a_stalled_turn_is_waited_on_or_its_task_cancelled_at_its_next_await(core):
+    running = stalled(core)
+    answer(core, "wait")
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+    assert core.do(core.claims.cancel_requests, 1) == []
+
+    question = NewQuestion(kind=QuestionKind.STALLED, question="And now?", options=("wait", "cancel"))
+    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    answer(core, "cancel")
+    assert core.do(core.claims.cancel_requests, 1) == [running.claim.seq]
+
+
+@pytest.mark.parametrize("how", ["continues", "fails", "is done"])
+def test_a_question_about_a_stalled_turn_is_withdrawn_with_it(core, how):
+    running = stalled(core)
+    match how:
+        case "continues":
+            go_on(core, running)
+            enter_next(core)
+        case "fails":
+            fail(core, running, BROKEN)
+            core.clock.advance(3600)
+            enter_next(core)
+        case "is done":
+            finish(core, running)
+
+    assert [question["status"] for question in rows(core, "questions")] == ["WITHDRAWN"]
+
+
+def test_nobody_is_asked_about_a_turn_that_is_over(core):
+    running = begin(core)
+    finish(core, running)
+
+    question = NewQuestion(kind=QuestionKind.STALLED, question="Does it hang?", options=("wait", "cancel"))
+    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+
+    assert rows(core, "questions") == []
+
+
+def test_a_question_about_the_work_budget_lets_the_task_go_on_or_cancels_it(core):
+    going_on, given_up = begin(core), begin(core)
+    for running in (going_on, given_up):
+        go_on(core, running, 1, a_question(kind=QuestionKind.BUDGET, options=("continue", "cancel"), name="budget:1"))
+    first, second = rows(core, "questions")
+
+    core.do(core.tasks.answer, first["id"], "continue", answered_by="ada")
+    core.do(core.tasks.answer, second["id"], "cancel", answered_by="ada")
+
+    again = enter_next(core)
+    assert (again.task.id, again.task.turn, again.entry.resume) == (going_on.task.id, 2, "RESUME")
+    assert look(core, given_up.task.id).reason == "cancelled: budget"
+    assert look(core, given_up.task.id).error_code == "WORKFLOW_ABORTED"
+
+
+def test_an_own_question_whose_option_is_cancel_is_only_answered(core):
+    running = asked(core, options=("cancel", "send"))
+
+    answer(core, "cancel")
+
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+    assert enter_next(core).entry.waits["ask#1"].value_json == '"cancel"'
+
+
+def test_the_questions_of_a_child_are_its_own(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    suspend(core, child, a_question())
+
+    finish(core, parent)
+
+    assert the_question(core)["task_seq"] == child.task.seq

@@ -1,0 +1,388 @@
+"""A wait is begun once and resolved once, by whatever comes first; one trigger goes on with its turn, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore.errors import LeaseLost, RowInvalid, StateRefused
+from craftcore.tasks.model import Move, ResolvedBy, Returned, Suspends, TaskStatus, Wait
+from craftcore.tasks.turns import NOTHING, Followed, TurnEnd
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.tasks.waiting import REST_SECONDS, Waiting
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.settlement import Outcome, Succeeded, Suspended
+from tests.tasks.life import (
+    Running,
+    a_question,
+    a_sleep,
+    begin,
+    begin_child,
+    emit_child,
+    end_turn,
+    enter,
+    enter_next,
+    fail,
+    finish,
+    for_child,
+    for_event,
+    go_on,
+    look,
+    on_event,
+    rows,
+    suspend,
+    the_question,
+)
+from tests.triggers.life import BROKEN, claim_all, claim_one
+from tests.virtual import NEW_YEAR, VirtualCore
+
+
+def waits(core: VirtualCore) -> list[tuple[str, str, str | None]]:
+    """(name, status, by what it was resolved)"""
+    return [(row["name"], row["status"], row["resolved_by"]) for row in rows(core, "waits")]
+
+
+def live_triggers(core: VirtualCore) -> list[dict[str, Any]]:
+    return core.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+
+
+# Begun
+
+
+def test_a_task_that_sleeps_has_one_trigger_which_is_due_when_it_is_to_wake(core, clock):
+    running = begin(core, session_id="s", max_attempts=2)
+
+    assert suspend(core, running, a_sleep(clock.now() + 60)) == Followed(due_at=NEW_YEAR + 60)
+
+    task = look(core, running.task.id)
+    assert (task.status, task.reason) == (TaskStatus.WAITING, "waits for its time")
+    [timer] = live_triggers(core)
+    [wait] = rows(core, "waits")
+    assert (timer["id"], timer["due_at"], timer["source"]) == (task.trigger_id, NEW_YEAR + 60, "CONTINUATION")
+    assert (timer["dedup_key"], timer["lane"], timer["max_attempts"]) == (f"wake:{wait['id']}", "s", 2)
+    assert (timer["task_id"], timer["workflow"]) == (task.id, "greet")
+
+
+@pytest.mark.parametrize(
+    ("wait", "reason"),
+    [
+        (for_event("paid"), "waits for the event paid"),
+        (a_question(), "waits for an answer"),
+    ],
+)
+def test_a_task_that_waits_for_as_long_as_it_takes_has_no_trigger(core, wait, reason):
+    running = begin(core)
+
+    assert suspend(core, running, wait) == NOTHING
+
+    task = look(core, running.task.id)
+    assert (task.status, task.reason, task.trigger_id) == (TaskStatus.WAITING, reason, None)
+    assert live_triggers(core) == []
+
+
+def test_a_task_waits_for_one_thing_at_a_time(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+
+    with pytest.raises(RowInvalid, match="UNIQUE"), core.transaction() as tx:
+        WaitStore().open(tx, "another", running.task.seq, 1, for_event("shipped", name="wait_for#2"))
+    assert len(waits(core)) == 1
+
+
+def test_a_wait_of_one_name_is_begun_once_in_a_turn(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+    core.do(core.tasks.signal, running.task.id, "paid")
+    again = enter_next(core)
+
+    with pytest.raises(RowInvalid, match="UNIQUE"):
+        suspend(core, again, for_event("paid"))
+    assert waits(core) == [("wait_for#1", "RESOLVED", "signal")]
+
+
+def test_the_same_name_in_the_next_turn_is_another_wait(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+    core.do(core.tasks.signal, running.task.id, "paid")
+    go_on(core, enter_next(core))
+    second = enter_next(core)
+    assert second.entry.waits == {}
+
+    suspend(core, second, for_event("paid"))
+
+    assert [(row["turn"], row["status"]) for row in rows(core, "waits")] == [(1, "RESOLVED"), (2, "WAITING")]
+
+
+# Resolved, by the first that comes
+
+
+def test_time_lets_a_sleeper_go_on(core, clock):
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 60))
+    assert claim_all(core) == []
+    clock.advance(60)
+
+    again = enter_next(core)
+
+    assert (again.entry.resume, again.task.status, again.task.reason) == ("TIMER", "RUNNING", "woken: timer")
+    assert again.entry.waits["sleep#1"].resolved_at == clock.now()
+    finish(core, again)
+    assert look(core, running.task.id).status is TaskStatus.DONE
+
+
+def test_an_answer_that_comes_before_its_timer_pulls_that_forward(core, clock):
+    running = begin(core)
+    suspend(core, running, a_question(until=clock.now() + 3600, default="hold"))
+    [timer] = live_triggers(core)
+    clock.advance(60)
+
+    core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
+
+    [now_due] = live_triggers(core)
+    assert (now_due["id"], now_due["due_at"]) == (timer["id"], clock.now())
+    again = enter_next(core)
+    assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("ANSWER", '"send"')
+    clock.advance(3600)
+    assert claim_all(core) == []
+
+
+def test_a_timer_and_an_answer_at_the_same_instant_the_answer_first(core, clock):
+    """The timer is due and claimed, and has not started."""
+    running = begin(core)
+    suspend(core, running, a_question(until=clock.now() + 60, default="hold"))
+    clock.advance(60)
+    timer = claim_one(core)
+
+    core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
+    again = enter(core, timer)
+
+    assert isinstance(again, Running)
+    assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("ANSWER", '"send"')
+    finish(core, again)
+    assert live_triggers(core) == []
+
+
+def test_a_timer_and_an_answer_at_the_same_instant_the_timer_first(core, clock):
+    running = begin(core)
+    suspend(core, running, a_question(until=clock.now() + 60, default="hold"))
+    question = the_question(core)
+    clock.advance(60)
+    again = enter_next(core)
+
+    with pytest.raises(StateRefused, match=r"too late: .* has expired"):
+        core.do(core.tasks.answer, question["id"], "send", answered_by="ada")
+
+    assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("TIMER", '"hold"')
+    assert rows(core, "questions")[0]["status"] == "EXPIRED"
+    finish(core, again)
+    assert live_triggers(core) == []
+
+
+def test_a_wait_that_is_resolved_is_not_resolved_again(core):
+    running = begin(core)
+    suspend(core, running, for_event("paid"))
+    core.do(core.tasks.signal, running.task.id, "paid", 1)
+    before = rows(core, "waits") + rows(core, "tasks") + rows(core, "triggers")
+
+    with core.transaction() as tx:
+        assert not WaitStore().resolve(tx, before[0]["seq"], ResolvedBy.TIMER, "null")
+        wait = Wait(**{name: before[0][name] for name in Wait.__dataclass_fields__})
+        waiting = Waiting(core.clock, core.triggers)
+        assert not waiting.resolve(tx, core.tasks.get(tx, running.task.id), wait, ResolvedBy.SIGNAL, "2")
+
+    assert rows(core, "waits") + rows(core, "tasks") + rows(core, "triggers") == before
+
+
+def test_two_timers_of_one_task_do_not_enter_its_turn_twice(core, clock):
+    """The trigger of an earlier wait, requeued by hand, finds that its task goes on with another."""
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 60))
+    clock.advance(60)
+    again = enter_next(core)
+    suspend(core, again, a_sleep(clock.now() + 60, name="sleep#2"))
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET status = 'FAILED', reason = 'odd' WHERE id = :id", id=again.claim.id)
+    core.do(core.triggers.requeue, again.claim.id)
+
+    gone = enter(core, claim_one(core))
+
+    assert not isinstance(gone, Running)
+    assert gone is not None
+    assert gone.reason == f"task {running.task.id} goes on with another trigger"
+    assert look(core, running.task.id).status is TaskStatus.WAITING
+
+
+def test_a_wake_up_of_a_task_that_has_ended_finds_nothing_to_do(core, clock):
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 60))
+    clock.advance(60)
+    timer = claim_one(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE tasks SET status = 'DONE', ended_at = 1")
+
+    gone = enter(core, timer)
+
+    assert not isinstance(gone, Running)
+    assert gone is not None
+    assert gone.reason == f"task {running.task.id} is DONE"
+
+
+def test_the_wait_that_began_a_turn_is_told_to_it_and_kept_for_its_retries(core, clock):
+    running = begin(core)
+    go_on(core, running, {"n": 1}, on_event("paid", until=clock.now() + 60))
+    core.do(core.tasks.signal, running.task.id, "paid", {"amount": 3})
+    second = enter_next(core)
+    assert second.entry.received is not None
+    assert (second.entry.resume, second.entry.received.value_json) == ("SIGNAL", '{"amount":3}')
+    fail(core, second, BROKEN)
+    clock.advance(3600)
+
+    again = enter_next(core)
+
+    assert again.entry.received is not None
+    assert (again.entry.resume, again.entry.received.value_json) == ("RETRY", '{"amount":3}')
+
+
+def test_a_turn_that_waits_again_knows_all_that_it_waited_for_before(core):
+    running = begin(core)
+    for n in range(1, 4):
+        suspend(core, running, for_event("paid", name=f"wait_for#{n}"))
+        core.do(core.tasks.signal, running.task.id, "paid", n)
+        running = enter_next(core)
+
+    assert [wait.value_json for wait in running.entry.waits.values()] == ["1", "2", "3"]
+
+
+# Children
+
+
+def test_a_child_that_has_ended_before_anybody_waited_is_no_wait(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    finish(core, child, {"n": 7})
+
+    followed = suspend(core, parent, for_child(child.task.id))
+
+    assert followed == Followed(due_at=core.clock.now())
+    again = enter_next(core)
+    assert again.entry.resume == "CHILD"
+    assert again.entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"status":"DONE","result":{"n":7}}'
+
+
+def test_a_parent_goes_on_in_the_commit_that_ends_its_child(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    suspend(core, parent, for_child(child.task.id))
+
+    assert finish(core, child, 7) == Followed(due_at=core.clock.now(), ended=True)
+
+    assert look(core, parent.task.id).status is TaskStatus.RUNNING
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_a_parent_that_is_suspended_in_the_commit_that_ends_its_child_goes_on(core, first):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    wait = for_child(child.task.id)
+    ends: list[tuple[Running, Outcome, Move]] = [
+        (parent, Suspended(reason=wait.name), Suspends(wait=wait)),
+        (child, Succeeded(), Returned(result_json="7")),
+    ]
+
+    with core.transaction() as tx:
+        turns = []
+        for running, outcome, move in ends if first == "parent" else reversed(ends):
+            settlement = core.claims.ack(tx, running.claim, outcome, RetryPolicy())
+            turns.append(TurnEnd(running.entry, settlement, move, 0, False, False))
+        core.turns.settle_all(tx, 1, turns)
+
+    assert enter_next(core).entry.waits[wait.name].resolved_by == "child"
+
+
+def test_a_child_that_fails_tells_its_parent_how(core):
+    parent = begin(core)
+    child = begin_child(core, parent)
+    suspend(core, parent, for_child(child.task.id))
+
+    fail(core, child)
+
+    again = enter_next(core)
+    assert again.entry.waits[f"child/{child.task.id}"].value_json == (
+        '{"error":{"code":"VALIDATION_ERROR","message":"it never will"},"status":"FAILED","result":null}'
+    )
+
+
+def test_a_parent_does_not_wait_longer_than_it_said(core, clock):
+    parent = begin(core)
+    child = emit_child(core, parent, delay=3600)
+    suspend(core, parent, for_child(child, until=clock.now() + 60))
+    clock.advance(60)
+
+    again = enter_next(core)
+    finish(core, again)
+    clock.advance(3600)
+    finish(core, enter_next(core))
+
+    assert again.entry.resume == "TIMER"
+    assert live_triggers(core) == [], "and nobody is told of its end"
+
+
+# What renews a work budget
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(REST_SECONDS, (0, 0)), (REST_SECONDS - 1, (1, 5))])
+def test_only_a_rest_of_a_minute_renews_the_work_budget(core, clock, seconds, left):
+    running = begin(core)
+    go_on(core, running, steps=5)
+    suspend(core, enter_next(core), a_sleep(clock.now() + seconds))
+    clock.advance(seconds)
+
+    again = enter_next(core)
+
+    assert (again.task.turns_alone, again.task.steps_alone) == left
+
+
+def test_whatever_comes_from_outside_renews_the_work_budget(core):
+    running = begin(core)
+    for _ in range(3):
+        go_on(core, running, steps=5)
+        running = enter_next(core)
+    assert (running.task.turns_alone, running.task.steps_alone) == (3, 15)
+    suspend(core, running, for_event("paid"))
+
+    core.do(core.tasks.signal, running.task.id, "paid")
+
+    again = enter_next(core)
+    assert (again.task.turns_alone, again.task.steps_alone) == (0, 0)
+
+
+def test_mail_that_was_there_renews_it_as_well(core):
+    running = begin(core)
+    go_on(core, running, steps=5)
+    running = enter_next(core)
+    core.do(core.tasks.signal, running.task.id, "paid")
+
+    suspend(core, running, for_event("paid"))
+
+    assert look(core, running.task.id).turns_alone == 0
+
+
+def test_short_naps_add_up(core, clock):
+    running = begin(core)
+    for _ in range(4):
+        go_on(core, running, None, a_sleep(clock.now() + 1, name="continued"), steps=2)
+        clock.advance(1)
+        running = enter_next(core)
+
+    assert (running.task.turns_alone, running.task.steps_alone) == (4, 8)
+
+
+def test_a_turn_whose_settle_is_refused_begins_no_wait(core):
+    running = begin(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET lease_token = 'another'")
+
+    with pytest.raises(LeaseLost):
+        end_turn(core, running, BROKEN)
+    assert waits(core) == []
