@@ -1,0 +1,397 @@
+"""What a turn comes to is written by the commit that settles its trigger, and by nothing that comes too late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore.errors import LeaseLost
+from craftcore.tasks.ending import ended
+from craftcore.tasks.entering import Gone
+from craftcore.tasks.model import TaskStatus
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turns import Followed
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Corrupt, Released, Snoozed
+from tests.schedules.life import start_daemon
+from tests.tasks.life import (
+    Running,
+    a_sleep,
+    begin,
+    complete,
+    end_turn,
+    enter,
+    enter_next,
+    event_of,
+    fail,
+    finish,
+    for_event,
+    go_on,
+    look,
+    rows,
+    suspend,
+    unwind,
+)
+from tests.triggers.life import BROKEN, claim_all, claim_one, emit, start
+from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
+
+
+def state(core: VirtualCore, task_id: str) -> tuple[str, int, str]:
+    task = look(core, task_id)
+    return task.status.value, task.turn, task.state_json
+
+
+# Entered
+
+
+def test_a_task_has_the_id_of_the_trigger_that_created_it_and_stands_with_its_first_start(core):
+    emitted = emit(core, session_id="s", max_attempts=2)
+    claim = claim_one(core)
+    assert rows(core, "tasks") == []
+
+    running = enter(core, claim)
+
+    assert isinstance(running, Running)
+    [row] = rows(core, "tasks")
+    assert (row["id"], row["trigger_id"], row["workflow"]) == (emitted.id, emitted.id, "greet")
+    assert (row["status"], row["turn"], row["state_json"], row["session_id"]) == ("RUNNING", 1, "null", "s")
+    assert (row["created_at"], row["max_attempts"], running.entry.resume) == (NEW_YEAR, 2, "FIRST")
+    assert running.task == look(core, emitted.id), "what the engine carries is what stands in the row"
+
+
+def test_a_workflow_that_is_no_task_has_no_row(core):
+    emit(core)
+
+    assert enter(core, claim_one(core), is_task=False) is None
+    assert rows(core, "tasks") == []
+
+
+def test_many_that_start_together_are_told_apart(core):
+    ids = [emit(core, priority=n).id for n in range(5)]
+    running = [enter(core, claim) for claim in claim_all(core)]
+
+    assert [one.task.id for one in running if isinstance(one, Running)] == ids
+    assert [row["id"] for row in rows(core, "tasks")] == ids
+
+
+@pytest.mark.parametrize(
+    ("ending", "resume"),
+    [("failure", "RETRY"), ("snooze", "RETRY"), ("shutdown", "RESUME"), ("crash", "CRASH")],
+)
+def test_a_turn_that_is_entered_again_knows_why_and_what_it_completed(core, clock, ending, resume):
+    epoch = start_daemon(core).epoch
+    running = begin(core, epoch=epoch)
+    complete(core, running, "step:fetch", {"n": 1})
+    match ending:
+        case "failure":
+            fail(core, running, BROKEN)
+        case "snooze":
+            end_turn(core, running, Snoozed(until=clock.now() + 60))
+        case "shutdown":
+            end_turn(core, running, Released(reason="shutdown"))
+        case "crash":
+            epoch = start_daemon(core).epoch
+    clock.advance(60)
+
+    again = enter_next(core, epoch=epoch)
+
+    assert (again.entry.resume, list(again.entry.memo)) == (resume, ["step:fetch"])
+    assert again.task.id == running.task.id
+    assert len(rows(core, "tasks")) == 1
+
+
+def test_each_turn_is_entered_with_the_payload_and_description_of_the_trigger_that_created_the_task(core):
+    running = begin(core, payload={"city": "Rome"}, description="a brief")
+    go_on(core, running)
+
+    second = enter_next(core)
+
+    assert second.entry.creator is not None
+    assert second.entry.creator.payload_json == '{"city":"Rome"}'
+    assert second.entry.creator.description == "a brief"
+    assert running.entry.creator is None, "it is the claimed trigger's own"
+
+
+def test_what_a_turn_completed_is_not_known_to_the_next_one(core):
+    running = begin(core)
+    complete(core, running)
+    go_on(core, running)
+
+    assert enter_next(core).entry.memo == {}
+
+
+def test_a_trigger_whose_task_is_not_there_has_nothing_to_do(core):
+    emit(core, source="RESUME", task_id="gone")
+
+    assert enter(core, claim_one(core)) == Gone("task gone is not there any more")
+
+
+# Recorded
+
+
+def test_what_a_turn_completes_is_numbered_in_its_record_in_order(core):
+    running = begin(core)
+    for name in ("step:a", "step:b", "step:c"):
+        complete(core, running, name)
+    finish(core, running)
+
+    events = core.rows("SELECT seq, type, memo FROM events ORDER BY execution_seq, seq")
+    numbers = [event["seq"] for event in events]
+    assert numbers == list(range(1, len(events) + 1))
+    assert [event["memo"] for event in events if event["memo"]] == ["step:a", "step:b", "step:c"]
+
+
+def test_a_turn_that_is_over_records_nothing_and_those_beside_it_do(core):
+    over, running = begin(core), begin(core)
+    finish(core, over)
+
+    answers = core.do(core.recording.record_all, [event_of(over, "step:late"), event_of(running, "step:fine")])
+
+    assert isinstance(answers[0], LeaseLost)
+    assert isinstance(answers[1], int)
+    assert [row["memo"] for row in core.rows("SELECT memo FROM events WHERE memo IS NOT NULL")] == ["step:fine"]
+
+
+def test_an_emit_of_a_turn_that_is_over_emits_nothing(core):
+    over = begin(core)
+    finish(core, over)
+    row = core.triggers.accept(a_trigger())
+
+    with pytest.raises(LeaseLost):
+        core.do(core.recording.emit_recorded, row, lambda _: event_of(over, "emit#1"), None)
+    assert len(rows(core, "triggers")) == 1
+
+
+# Settled
+
+
+def test_a_turn_that_returns_ends_its_task_with_the_result(core, clock):
+    running = begin(core)
+    clock.advance(5)
+
+    assert finish(core, running, {"n": 7}) == Followed(ended=True)
+
+    task = look(core, running.task.id)
+    assert (task.status, task.result_json, task.reason) == (TaskStatus.DONE, '{"n":7}', "succeeded")
+    assert (task.ended_at, task.updated_at) == (clock.now(), clock.now())
+
+
+def test_a_turn_that_continues_commits_its_state_and_goes_on_with_one_trigger(core):
+    running = begin(core, session_id="s", max_attempts=3)
+
+    followed = go_on(core, running, {"n": 1}, steps=4)
+
+    assert state(core, running.task.id) == ("RUNNING", 2, '{"n":1}')
+    task = look(core, running.task.id)
+    assert (task.turns_alone, task.steps_alone) == (1, 4)
+    [trigger] = core.rows("SELECT * FROM triggers WHERE status = 'PENDING'")
+    assert (trigger["id"], trigger["dedup_key"]) == (task.trigger_id, f"turn:{task.id}:2")
+    assert (trigger["lane"], trigger["max_attempts"], followed.due_at) == ("s", 3, trigger["due_at"])
+    second = enter_next(core)
+    assert (second.entry.resume, second.task.turn, second.task.state_json) == ("NEXT", 2, '{"n":1}')
+
+
+def test_the_next_turn_may_be_born_claimed(core):
+    running = begin(core)
+
+    followed = go_on(core, running, claim_next=True)
+
+    assert followed.claim is not None
+    assert claim_all(core) == []
+    second = enter(core, followed.claim)
+    assert isinstance(second, Running)
+    assert (second.task.turn, second.claim.starts) == (2, 1)
+
+
+def test_the_next_turn_is_not_born_claimed_past_what_waits_in_its_session(core):
+    running = begin(core, session_id="s")
+    emit(core, session_id="s")
+
+    assert go_on(core, running, claim_next=True).claim is None
+
+
+def test_what_is_due_later_in_its_session_is_in_nobodys_way(core):
+    running = begin(core, session_id="s")
+    emit(core, session_id="s", delay=60)
+
+    assert go_on(core, running, claim_next=True).claim is not None
+
+
+def test_a_failure_that_is_tried_again_changes_nothing_of_the_task(core):
+    running = begin(core)
+    go_on(core, running, {"n": 1})
+    second = enter_next(core)
+    before = rows(core, "tasks")
+
+    fail(core, second, BROKEN)
+
+    assert rows(core, "tasks") == before
+
+
+def test_a_failure_for_good_ends_the_task_and_keeps_its_state(core):
+    running = begin(core)
+    go_on(core, running, {"n": 1})
+
+    fail(core, enter_next(core))
+
+    assert state(core, running.task.id) == ("FAILED", 2, '{"n":1}')
+    task = look(core, running.task.id)
+    assert (task.error_code, task.error_message) == ("VALIDATION_ERROR", "it never will")
+
+
+def test_the_last_attempt_of_a_turn_is_the_last_of_its_task(core, clock):
+    running = begin(core)
+    for attempt in range(3):
+        assert running.claim.attempts == attempt + 1
+        fail(core, running, BROKEN, policy=RetryPolicy(max_attempts=3))
+        clock.advance(3600)
+        if attempt < 2:
+            running = enter_next(core)
+
+    assert look(core, running.task.id).status is TaskStatus.FAILED
+    assert rows(core, "triggers")[0]["status"] == TriggerStatus.DEAD
+
+
+def test_the_turn_after_a_wait_has_all_its_attempts(core, clock):
+    running = begin(core)
+    fail(core, running, BROKEN)
+    clock.advance(3600)
+    again = enter_next(core)
+    assert again.claim.attempts == 2
+    suspend(core, again, a_sleep(clock.now() + 60))
+    clock.advance(60)
+
+    assert enter_next(core).claim.attempts == 1
+
+
+def test_a_corrupt_trigger_fails_its_task(core):
+    running = begin(core)
+
+    fail(core, running, Corrupt(message="the payload is not JSON"))
+
+    task = look(core, running.task.id)
+    assert (task.status, task.reason, task.error_message) == (
+        TaskStatus.FAILED,
+        "corrupt row",
+        "the payload is not JSON",
+    )
+
+
+def test_a_turn_that_unwound_ends_as_cancelled(core):
+    running = begin(core)
+
+    unwind(core, running)
+
+    task = look(core, running.task.id)
+    assert (task.status, task.error_code) == (TaskStatus.CANCELLED, "WORKFLOW_ABORTED")
+
+
+# Too late
+
+
+def moved(core: VirtualCore, running: Running, **changes: Any) -> bool:
+    """Whether a move that was decided for this turn is still written."""
+    before = rows(core, "tasks")
+    move = ended(running.task, TaskStatus.DONE, "late", core.clock.now(), result_json='"late"')
+    core.do(TaskStore().advance_all, [move._replace(**changes)])
+    return rows(core, "tasks") != before
+
+
+def test_a_move_of_a_turn_that_is_over_is_not_written(core):
+    running = begin(core)
+    go_on(core, running)
+
+    assert not moved(core, running)
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
+def test_a_move_of_a_task_that_has_ended_is_not_written(core, how):
+    running = begin(core)
+    match how:
+        case "done":
+            finish(core, running)
+        case "failed":
+            fail(core, running)
+        case "cancelled":
+            unwind(core, running)
+
+    assert not moved(core, running)
+    assert look(core, running.task.id).status == how.upper()
+
+
+def test_a_move_of_nobody_is_not_written(core):
+    running = begin(core)
+
+    assert not moved(core, running, seq=99)
+
+
+def test_a_move_in_time_is_written(core):
+    assert moved(core, begin(core))
+
+
+def test_a_task_that_has_ended_is_not_woken(core):
+    running = begin(core)
+    finish(core, running)
+    before = rows(core, "tasks")
+
+    core.do(TaskStore().wake, running.task.seq, "another", "woken", renews=True)
+
+    assert rows(core, "tasks") == before
+
+
+@pytest.mark.parametrize("how", ["running", "waiting", "done", "cancelled"])
+def test_only_what_has_failed_is_revived(core, how):
+    running = begin(core)
+    match how:
+        case "waiting":
+            suspend(core, running, for_event("paid"))
+        case "done":
+            finish(core, running)
+        case "cancelled":
+            unwind(core, running)
+    before = rows(core, "tasks")
+
+    assert not core.do(TaskStore().revive, running.task.seq, "another")
+    assert rows(core, "tasks") == before
+
+
+def test_a_second_settle_of_a_turn_is_refused_and_changes_nothing(core):
+    running = begin(core)
+    go_on(core, running, 1)
+    before = rows(core, "tasks") + rows(core, "triggers")
+
+    with pytest.raises(LeaseLost):
+        finish(core, running)
+    with pytest.raises(LeaseLost):
+        go_on(core, running)
+    with pytest.raises(LeaseLost):
+        unwind(core, running)
+    assert rows(core, "tasks") + rows(core, "triggers") == before
+
+
+def test_the_first_trigger_of_a_task_that_moved_on_does_not_enter_it_again(core):
+    """Somebody put it back by hand."""
+    running = begin(core)
+    go_on(core, running, 1)
+    with core.transaction() as tx:
+        tx.run(
+            "UPDATE triggers SET status = 'PENDING', settled_at = NULL, started_at = NULL, priority = 0 WHERE id = :id",
+            id=running.claim.id,
+        )
+    claim = next(claim for claim in claim_all(core) if claim.id == running.claim.id)
+
+    assert enter(core, claim) == Gone(f"task {running.task.id} goes on with another trigger")
+    assert state(core, running.task.id) == ("RUNNING", 2, "1")
+
+
+def test_a_claim_that_is_lost_before_its_start_enters_nothing(core):
+    running = begin(core)
+    followed = go_on(core, running, claim_next=True)
+    assert followed.claim is not None
+    start_daemon(core)
+    start_daemon(core)
+
+    with pytest.raises(LeaseLost):
+        start(core, followed.claim)
