@@ -10,11 +10,22 @@ class WaitStore:
     """Rows of `waits`. Holds nothing."""
 
     def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
-        """Begin a wait."""
+        """Begin a wait; anew, where it ended only because its task did."""
         row = tx.one(
             """
             INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, created_at)
             VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :now)
+            ON CONFLICT (task_seq, turn, name) DO UPDATE
+               SET id          = excluded.id,
+                   kind        = excluded.kind,
+                   event       = excluded.event,
+                   due_at      = excluded.due_at,
+                   status      = 'WAITING',
+                   resolved_by = NULL,
+                   value_json  = NULL,
+                   created_at  = excluded.created_at,
+                   resolved_at = NULL
+             WHERE resolved_by = 'end'
             RETURNING *
             """,
             id=wait_id,
@@ -54,9 +65,9 @@ class WaitStore:
         return wait_of(row) if row else None
 
     def of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
-        """The waits of one turn, the first first."""
+        """The waits of one turn, the first first; without those that ended only because the task did."""
         rows = tx.all(
-            "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn ORDER BY seq",
+            "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn AND resolved_by IS NOT 'end' ORDER BY seq",
             task_seq=task_seq,
             turn=turn,
         )

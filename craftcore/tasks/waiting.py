@@ -8,6 +8,7 @@ deliver  into the mailbox; and out of it again, when somebody waits for just tha
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from craftcore.canonical import canonical
@@ -84,14 +85,20 @@ class Waiting:
         return True
 
     def time_is_over(self, tx: Transaction, task: Task) -> None:
-        """The timer of a waiting task was started: if nothing came before, the wait ends with it."""
+        """The timer of a waiting task was started: if nothing came before, the wait ends with it.
+
+        At the task's deadline, before its own time, it ends with the task: a task that is tried again waits anew.
+        """
         wait = self._waits.open_of(tx, task.seq)
         if wait is None:
             return
         question = self._questions.of_wait(tx, task.seq, wait.seq)
         if question is None and wait.kind is WaitKind.QUESTION:
             raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
-        self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
+        if task.deadline_at is not None and task.deadline_at <= tx.now < (wait.due_at or math.inf):
+            self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
+        else:
+            self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
         assert task.trigger_id is not None, task

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from craftcore.engine.attempts import bounded_by
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
@@ -123,3 +125,31 @@ def test_a_task_that_is_tried_again_has_all_of_its_time_again_from_then_on(core,
 
     assert look(core, running.task.id).deadline_at is None
     assert enter_next(core, deadline=HOUR).task.deadline_at == clock.now() + HOUR
+
+
+@pytest.mark.parametrize("wait", [a_question(), for_event("approved"), a_sleep(NEW_YEAR + 3600)])
+def test_what_a_task_waited_for_at_its_deadline_has_not_come_and_is_waited_for_anew_when_it_is_tried_again(
+    core, clock, wait
+):
+    suspend(core, begin(core, deadline=60), wait)
+    clock.advance(60)
+    late = enter_next(core)
+    fail(core, late)
+
+    core.do(core.tasks.retry, late.task.id)
+    again = enter_next(core, deadline=7200)
+    suspend(core, again, wait)
+
+    assert again.entry.waits == {}
+    assert [(row["name"], row["status"]) for row in rows(core, "waits")] == [(wait.name, "WAITING")]
+
+
+def test_a_wait_whose_own_time_has_come_at_the_deadline_is_over(core, clock):
+    suspend(core, begin(core, deadline=60), for_event("approved", until=NEW_YEAR + 60))
+    clock.advance(60)
+    late = enter_next(core)
+    fail(core, late)
+
+    core.do(core.tasks.retry, late.task.id)
+
+    assert [wait.resolved_by for wait in enter_next(core).entry.waits.values()] == ["timer"]
