@@ -17,6 +17,9 @@ from craftcore.triggers.sources import DEFAULTS
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
 
+KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
+"""What a task goes on with has a key that holds the whole of its id, however long that is."""
+
 MAX_ATTEMPTS = 1000
 MAX_DEPTH = 32
 MAX_KEYS = 10_000
@@ -30,11 +33,14 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     defaults = DEFAULTS.get(source) if isinstance(source, str) else None
     if defaults is None:
         raise InvalidInput(f"source {shown(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
+    is_ours = type(spec.dedup_key) is str and KEY_OF_OURS.fullmatch(spec.dedup_key) is not None
+    if is_ours and source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+        raise InvalidInput(f"dedup_key {shown(spec.dedup_key)} is of those that tasks go on with; give it another name")
     for field, value in (
         ("workflow", spec.workflow),
         ("session_id", spec.session_id),
         ("task_id", spec.task_id),
-        ("dedup_key", spec.dedup_key),
+        ("dedup_key", None if is_ours else spec.dedup_key),
         ("id", spec.id),
     ):
         if value is not None and not is_name(value):

@@ -87,7 +87,7 @@ def test_what_the_spec_says_wins_over_the_table(core):
 )
 def test_a_key_is_a_constant_prefix_and_what_tells_one_from_the_next(core, key, text):
     assert key == text
-    assert emit(core, dedup_key=key).created
+    assert emit(core, source="CONTINUATION", dedup_key=key).created
 
 
 @pytest.mark.parametrize("interval", [1, 30, 3600])

@@ -1,0 +1,43 @@
+"""The keys of what a task goes on with: no id is too long for them, and nobody else has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore import App, Continue, TaskContext, TriggerSpec
+from craftcore.errors import InvalidInput
+from tests.engine.lab import lab
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_task_with_the_longest_id_there_may_be_goes_on(tmp_path):
+    app = App()
+    longest = "x" * 200
+
+    @app.workflow("loop")
+    async def loop(ctx: TaskContext) -> Any:
+        return Continue(1) if ctx.turn == 1 else "done"
+
+    async with lab(app, tmp_path) as it:
+        await app.emit_many([TriggerSpec(workflow="loop", id=longest)])
+        assert (await it.ended(longest))["status"] == "DONE"
+
+
+async def test_nobody_takes_the_key_of_a_turn_to_come(tmp_path):
+    """Its trigger could not be written then, nor could what had ended beside it: the engine had to stop."""
+    app = App()
+
+    @app.workflow("loop")
+    async def loop(ctx: TaskContext) -> Any:
+        if ctx.turn == 2:
+            return "done"
+        with pytest.raises(InvalidInput, match="give it another name"):
+            await ctx.emit("loop", dedup_key=f"turn:{ctx.task_id}:2")
+        return Continue(1)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("loop")
+        assert (await it.ended(emitted.id))["status"] == "DONE"
