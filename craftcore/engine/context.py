@@ -195,7 +195,7 @@ class TaskContext(Generic[S]):
         if identity in self._turn.memo:
             return
         text = json_text(data, f"note {name}")
-        await self._turn.spend()
+        self._turn.spend()
         keyed = "null" if key is None else f'"{key}"'
         await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
 

@@ -48,7 +48,7 @@ async def commit_emit(
 ) -> Emitted:
     """One commit for the trigger, the record of it, and the child's task."""
     row = turn.doors.accept(spec)
-    await turn.spend()
+    turn.spend()
 
     def event(emitted: Emitted) -> NewEvent:
         told = {

@@ -105,7 +105,7 @@ async def run_step(
     is_there, result = step.recorded(on_change)
     if is_there:
         return result
-    await turn.spend()
+    turn.spend()
     call = _calling(turn, fn, args)
     attempt = 0
     while True:
@@ -136,7 +136,7 @@ async def run_transaction(
     is_there, result = step.recorded(on_change)
     if is_there:
         return result
-    await turn.spend()
+    turn.spend()
     began = time.monotonic()
 
     def record(tx: Transaction, result: Any) -> tuple[str, Any]:

@@ -142,7 +142,7 @@ class Turn:
         renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
         return max(0, len(self.memo) - renewals * self.doors.settings.max_steps)
 
-    async def spend(self) -> None:
+    def spend(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
@@ -150,7 +150,7 @@ class Turn:
             self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}"
         )
         self.run.stop("parked")
-        await anyio.sleep_forever()
+        raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
 
     # Waiting
 
@@ -221,12 +221,14 @@ def continues(turn: Turn, result: Continue[Any]) -> Continues:
             raise InvalidInput(
                 f"Continue(on={shown(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
             )
-        event = NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on, due_at=due_at)
-        return Continues(state_json=text, wait=event)
+        if due_at is None:  # it rests until something comes from outside
+            return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
     if task.turns_alone + 1 >= settings.max_turns:
         return Continues(state_json=text, wait=over_budget(task, f"{settings.max_turns:,} turns", f"{task.turn}"))
-    wait = None if due_at is None else NewWait(name=CONTINUED, kind=WaitKind.TIMER, due_at=due_at)
-    return Continues(state_json=text, wait=wait)
+    if due_at is None:
+        return Continues(state_json=text, wait=None)
+    kind = WaitKind.TIMER if result.on is None else WaitKind.EVENT
+    return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=kind, event=result.on, due_at=due_at))
 
 
 def told(wait: NewWait) -> dict[str, Any]:

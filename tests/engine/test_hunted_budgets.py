@@ -1,0 +1,70 @@
+"""The work budget of a task where it is easily missed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Continue, TaskContext
+from craftcore.config import Config
+from tests.engine.lab import lab, settings
+
+pytestmark = pytest.mark.anyio
+
+
+def at_most(**tasks: int) -> Config:
+    return replace(settings(), tasks=replace(settings().tasks, **tasks))
+
+
+async def test_a_step_too_many_in_a_shielded_scope_suspends_the_turn(tmp_path):
+    """It was only cancelled there, and could never be."""
+    app = App()
+
+    @app.workflow("busy")
+    async def busy(ctx: TaskContext) -> None:
+        with anyio.CancelScope(shield=True):
+            await ctx.note("one")
+            await ctx.note("two")
+
+    async with lab(app, tmp_path, at_most(max_steps=1)) as it:
+        emitted = await app.emit("busy")
+        question = await it.question("budget")
+        await app.answer(question["id"], "continue", answered_by="ada")
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+
+
+async def test_a_task_that_looks_for_an_event_on_and_on_is_put_to_a_person_as_one_that_only_looks_at_the_clock(
+    tmp_path,
+):
+    app = App()
+    turns: list[Any] = []
+
+    @app.workflow("poll")
+    async def poll(ctx: TaskContext) -> Any:
+        turns.append(ctx.turn)
+        return Continue(None, after=0, on="stop") if ctx.turn < 4 else ctx.received
+
+    async with lab(app, tmp_path, at_most(max_turns=3)) as it:
+        emitted = await app.emit("poll")
+        question = await it.question("budget")
+        assert turns == [1, 2, 3]
+        await app.answer(question["id"], "continue", answered_by="ada")
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+
+
+async def test_a_task_that_rests_until_an_event_comes_may_do_so_for_ever(tmp_path):
+    app = App()
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext) -> Any:
+        return Continue(None, on="said") if ctx.turn < 4 else "bye"
+
+    async with lab(app, tmp_path, at_most(max_turns=1)) as it:
+        emitted = await app.emit("chat")
+        for turn in (2, 3, 4):
+            await it.waiting(emitted.id, turn)
+            await app.signal(emitted.id, "said", {})
+        assert (await it.ended(emitted.id))["status"] == "DONE"
