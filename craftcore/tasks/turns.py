@@ -167,11 +167,7 @@ class TurnService:
             assert isinstance(claim, Claim), claim
             follows = Followed(claim=claim)
         else:
-            [emitted] = self._triggers.emit_all(tx, [row])
-            if isinstance(emitted, Exception) or not emitted.created:
-                raise ValueError(
-                    f"the key {row.dedup_key} is held by a trigger that is none of ours"
-                )  # it is set aside
+            self._triggers.emit_all(tx, [row])
             follows = Followed(due_at=row.due_at)
         turns, steps = _alone(end, turn, renews=False)
         move = Advance(

@@ -243,8 +243,7 @@ class ClaimService:
         found = self._corrupt.find(tx)
         for row, wrong in found:
             self.follower.ended(tx, [self._corrupt.bury(tx, row, wrong)])
-        taken = [f"trigger {id} held the key of a task's next turn" for id in self._corrupt.take_keys(tx)]
-        return [*(wrong for _, wrong in found), *taken]
+        return [wrong for _, wrong in found]
 
     def _end(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
         """Settle a live trigger that is not run to its end, and let its task follow."""

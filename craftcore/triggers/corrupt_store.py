@@ -70,18 +70,6 @@ UPDATE triggers
  WHERE seq = :seq
 """
 
-TAKE_KEYS = """
-UPDATE triggers
-   SET dedup_key   = NULL,
-       dedup_scope = NULL,
-       updated_at  = :now
- WHERE dedup_key >= 'turn:'
-   AND dedup_key < 'turn;'
-   AND source <> 'CONTINUATION'
-RETURNING id
-"""
-"""The keys of turns to come, held by what is no turn: anybody may ask for one, and the task could not go on."""
-
 TEXTS = (
     "id",
     "source",
@@ -103,10 +91,6 @@ class CorruptStore:
         """The live rows that cannot be carried on, with what is wrong with each. Reads all that is live."""
         rows = [*tx.all(PENDING), *tx.all(CLAIMED)]
         return [(row, wrong) for row in rows if (wrong := what_is_wrong(row))]
-
-    def take_keys(self, tx: Transaction) -> list[str]:
-        """Take the keys of turns from the triggers that are none; their ids."""
-        return [row["id"] for row in tx.all(TAKE_KEYS, now=tx.now)]
 
     def bury(self, tx: Transaction, row: Row, wrong: str) -> str:
         """Settle it as DEAD; its id. Text that is none is kept readable, its bad bytes as escapes."""
