@@ -96,7 +96,7 @@ def test_a_wait_of_one_name_is_begun_once_in_a_turn(core):
     core.do(core.tasks.signal, running.task.id, "paid")
     again = enter_next(core)
 
-    with pytest.raises(RowInvalid, match="UNIQUE"):
+    with pytest.raises(AssertionError):
         suspend(core, again, for_event("paid"))
     assert waits(core) == [("wait_for#1", "RESOLVED", "signal")]
 
