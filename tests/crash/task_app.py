@@ -22,6 +22,7 @@ import anyio
 
 from craftcore import (
     App,
+    Child,
     ChildFailed,
     Continue,
     Done,
@@ -232,15 +233,20 @@ def an_app(deeds: Deeds) -> App:
         deeds.enter(ctx)
         first = await ctx.start_child("child", {"name": f"{name}.first"})
         plain = await ctx.start_child("effect", {"of": ctx.task_id, "turn": ctx.turn, "what": "child"}, key="plain")
-        ends = [await deeds.wait(ctx, f"child/{first.id}", first.result())]
+        ends = [await _end(ctx, first)]
         others = [await ctx.start_child(kind, {"name": f"{name}.{kind}"}) for kind in ("broken", "endless")]
-        ends.append(await deeds.wait(ctx, f"child/{plain.id}", plain.result()))
-        for other in others:
+        return deeds.leave(ctx, Done([*ends, *[await _end(ctx, child) for child in (plain, *others)]]))
+
+    async def _end(ctx: TaskContext, child: Child) -> Any:
+        """What a child brought, or how it ended."""
+
+        async def result() -> Any:
             try:
-                ends.append(await other.result())
+                return await child.result()
             except ChildFailed as failed:
-                ends.append(failed.details["status"])
-        return deeds.leave(ctx, Done(ends))
+                return failed.details["status"]
+
+        return await deeds.wait(ctx, f"child/{child.id}", result())
 
     @app.workflow("child", retry=PATIENT)
     async def child(ctx: TaskContext, name: str) -> Any:

@@ -43,6 +43,8 @@ WAYS = (*KILLS, LEAVES)
 
 PASSES = {
     CutPoint.RECLAIM_COMMITTED: 1,
+    CutPoint.ROUTE_DECIDED: 1,
+    CutPoint.EMIT_COMMITTED: 4,
     CutPoint.ANSWER_COMMITTED: 2,
     CutPoint.WRITER_FLUSHING: 40,
     CutPoint.WRITER_FLUSHED: 40,

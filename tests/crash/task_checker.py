@@ -312,7 +312,7 @@ class _Check:
             as_it_is = wait["kind"] == "question" or wait["resolved_by"] not in ("timer", "child")
             if as_it_is and heard.get(key, value) != value:
                 self.blame([f"wait {key} brought {value}, and its turn heard {heard[key]}"])
-            if task["status"] == "DONE" and key not in heard and wait["kind"] != "child":
+            if task["status"] == "DONE" and key not in heard:
                 self.blame([f"wait {key} brought {value}, and its turn never heard it"])
         for key, value in heard.items():
             if key not in known and (key[2] != "continued" or value is not None):

@@ -92,6 +92,7 @@ class Plan(NamedTuple):
 
     thorough: bool
     pairs: int
+    places: Sequence[str]
     crew: int
     crews: int
 
@@ -99,7 +100,7 @@ class Plan(NamedTuple):
         """Whether it is this crew's. No two lives pass all points equally often: each spot has its crew by its name."""
         stride = 1 if self.thorough else STRIDE.get(spot.place, 1)
         nth, left = divmod(spot.at_pass - 1, stride)
-        return not left and (WAYS.index(spot.place) + nth) % self.crews == self.crew
+        return spot.place in self.places and not left and (WAYS.index(spot.place) + nth) % self.crews == self.crew
 
 
 class Known(NamedTuple):
@@ -143,8 +144,16 @@ class Result:
         )
 
 
-def matrix(*, thorough: bool, pairs: int, seed: int, workers: int, only: str | None = None) -> Result:
-    """Every row of the matrix, or those of one story; what went wrong is kept on disk."""
+def matrix(
+    *,
+    thorough: bool,
+    pairs: int,
+    seed: int,
+    workers: int,
+    only: str | None = None,
+    places: Sequence[str] = WAYS,
+) -> Result:
+    """Every row of the matrix, or those of one story, or of some places; what went wrong is kept on disk."""
     began = time.monotonic()
     be_a_warm_parent()
     result = Result()
@@ -158,7 +167,7 @@ def matrix(*, thorough: bool, pairs: int, seed: int, workers: int, only: str | N
         at_work = []
         for crew in range(0 if result.wrong else workers):
             answer = home / f"answer-{crew}.json"
-            plan = Plan(thorough, pairs, crew, workers)
+            plan = Plan(thorough, pairs, places, crew, workers)
             jobs = [job for job in _jobs(known, thorough=thorough) if only in (None, BOTH[job.story].name)]
             at_work.append((fork(_crew, home / f"crew-{crew}", home, jobs, known, plan, seed + crew, answer), answer))
         for process, answer in at_work:

@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 import pytest
 
+from craftcore.cutpoints import CutPoint
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import ResolvedBy
@@ -379,23 +380,24 @@ def commit(tx):
         tx._connection.execute(step)
 
 exec(sys.argv[1])
-print("\\n".join(matrix(thorough=False, pairs=0, seed=1, workers=1, only=sys.argv[2]).wrong))
+result = matrix(thorough=True, pairs=0, seed=1, workers=1, only=sys.argv[2], places=sys.argv[3:])
+print("\\n".join(result.wrong))
 """
 
 
 @pytest.mark.parametrize(
-    ("broken", "story", "found"),
+    ("broken", "story", "place", "found"),
     [
-        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", "the state"),
-        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", "is RUNNING, and"),
-        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", "was emitted 2 times"),
-        (A_MESSAGE_TO_ITSELF, "chat", "message 's 0' was heard 0 times"),
+        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", CutPoint.STEP_COMMITTED, "the state"),
+        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", CutPoint.WRITER_FLUSHING, "is RUNNING, and"),
+        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", CutPoint.WRITER_FLUSHING, "was emitted 2 times"),
+        (A_MESSAGE_TO_ITSELF, "chat", CutPoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
     ],
     ids=["state", "settle", "emit", "route"],
 )
-def test_an_engine_that_a_death_would_betray_is_found(tmp_path, broken, story, found):
+def test_an_engine_that_a_death_would_betray_is_found(tmp_path, broken, story, place, found):
     played = subprocess.run(
-        [sys.executable, "-c", CUT_OFF_EVERYWHERE, broken, story],
+        [sys.executable, "-c", CUT_OFF_EVERYWHERE, broken, story, place],
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
