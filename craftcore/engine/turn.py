@@ -88,7 +88,7 @@ class Turn:
         """
         self._refuse_when_over()
         for what, text in (("name", name), ("key", key)):
-            if text is not None and not is_name(text):
+            if not is_name(text) and (what == "name" or text is not None):
                 raise InvalidInput(
                     f"{kind} {what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
                 )

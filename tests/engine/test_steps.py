@@ -1,0 +1,699 @@
+"""A step runs once in a turn, and its result is on record before anybody has it: a re-entry finds it there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import anyio
+import msgspec
+import pytest
+
+from craftcore import App, Fail, Retry, RetryPolicy, Snooze, TaskContext
+from craftcore.config import TaskSettings
+from craftcore.errors import InvalidInput, StepConflict
+from tests.engine.lab import Lab, lab, settings
+from tests.virtual import NEW_YEAR
+
+pytestmark = pytest.mark.anyio
+
+AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
+
+Turn = Callable[[TaskContext], Awaitable[Any]]
+
+
+async def run(it: Lab, turn: Turn) -> dict[str, Any]:
+    """The row of a task with this one turn, once it has ended."""
+    name = f"turn-{len(it.app.workflows)}"
+
+    async def workflow(ctx: TaskContext) -> Any:
+        return await turn(ctx)
+
+    it.app.declare(name, workflow)
+    return await it.ended((await it.app.emit(name)).id)
+
+
+def result(row: dict[str, Any]) -> Any:
+    assert row["status"] == "DONE", row
+    return json.loads(row["result_json"])
+
+
+def failure(row: dict[str, Any]) -> tuple[str, str]:
+    assert row["status"] == "FAILED", row
+    return row["error_code"], row["error_message"]
+
+
+class Counting:
+    """A function that says how often it ran, and with what."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def __call__(self, *args: Any) -> Any:
+        self.calls.append(args)
+        return args[0] if args else None
+
+
+# Once
+
+
+async def test_a_completed_step_is_not_run_again_when_its_turn_is_tried_again(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        got = [await ctx.step("first", fetch, 1), await ctx.step("second", fetch, 2)]
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return [got, ctx.attempt]
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == [[1, 2], 3]
+        assert fetch.calls == [(1,), (2,)]
+
+
+async def test_a_step_that_failed_is_run_again_and_the_others_are_not(tmp_path):
+    fetch, broken = Counting(), Counting()
+
+    async def breaks(n: int) -> int:
+        await broken(n)
+        if len(broken.calls) == 1:
+            raise ValueError("broken")
+        return n
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [await ctx.step("fetch", fetch, 1), await ctx.step("break", breaks, 2)]
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == [1, 2]
+        assert (len(fetch.calls), len(broken.calls)) == (1, 2)
+
+
+async def test_a_step_may_fail_and_its_turn_go_on(tmp_path):
+    async def breaks() -> None:
+        raise ValueError("broken")
+
+    async def turn(ctx: TaskContext) -> str:
+        try:
+            await ctx.step("break", breaks)
+        except ValueError as error:
+            return f"it was {error}"
+        return "it worked"
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "it was broken"
+
+
+async def test_steps_beside_each_other_are_completed_each_by_itself(tmp_path):
+    """The third fails the turn after the others are on record; they are not run again."""
+    ran: Counter[str] = Counter()
+    recorded = anyio.Event()
+
+    async def work(name: str) -> str:
+        ran[name] += 1
+        if name == "c" and ran["c"] == 1:
+            await recorded.wait()
+            raise ValueError("broken")
+        return name.upper()
+
+    async def turn(ctx: TaskContext) -> dict[str, str]:
+        got: dict[str, str] = {}
+        left = {"a", "b"}
+
+        async def one(name: str) -> None:
+            got[name] = await ctx.step("work", work, name, key=name)
+            left.discard(name)
+            if not left:
+                recorded.set()
+
+        async with anyio.create_task_group() as group:
+            for name in "abc":
+                group.start_soon(one, name)
+        return dict(sorted(got.items()))
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == {"a": "A", "b": "B", "c": "C"}
+        assert ran == {"a": 1, "b": 1, "c": 2}
+
+
+async def test_a_hundred_steps_beside_each_other_have_a_hundred_results(tmp_path):
+    async def turn(ctx: TaskContext) -> int:
+        got: list[int] = []
+
+        async def one(n: int) -> None:
+            got.append(await ctx.step("square", lambda: n * n, key=str(n)))
+
+        async with anyio.create_task_group() as group:
+            for n in range(100):
+                group.start_soon(one, n)
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return sum(got)
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == sum(n * n for n in range(100))
+        [events] = it.rows("SELECT count(*) AS n FROM events WHERE type = 'STEP_COMPLETED'")
+        assert events["n"] == 100
+
+
+# Names, keys and arguments
+
+
+async def test_the_same_name_twice_is_refused_and_nothing_is_run_for_it(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> None:
+        for n in range(2):
+            await ctx.step("fetch", fetch, n)
+
+    async with lab(App(), tmp_path) as it:
+        row = await run(it, turn)
+        code, message = failure(row)
+        assert (code, fetch.calls) == ("STEP_CONFLICT", [(0,)])
+        assert "step fetch was used before in this turn: give each its own key=" in message
+        assert it.trigger(row["id"])["attempts"] == 1, "trying again cannot help"
+
+
+async def test_a_refused_name_can_be_caught_and_takes_nothing_away(tmp_path):
+    async def turn(ctx: TaskContext) -> str:
+        await ctx.step("fetch", Counting(), 1)
+        try:
+            await ctx.step("fetch", Counting(), 1)
+        except StepConflict:
+            return str(await ctx.step("fetch", Counting(), "keyed", key="2"))
+        return "it ran twice"
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "keyed"
+
+
+async def test_a_key_tells_the_steps_of_a_loop_apart_also_when_its_order_changes(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> dict[str, Any]:
+        cities = ["rome", "oslo", "bonn"][:: 1 if ctx.attempt == 1 else -1]
+        got = {city: await ctx.step("fetch", fetch, city, key=city) for city in cities}
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return got
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == {city: city for city in ("rome", "oslo", "bonn")}
+        assert fetch.calls == [("rome",), ("oslo",), ("bonn",)]
+
+
+@pytest.mark.parametrize("name", ["", "two words", "x" * 201, "ä", 'a"b', 7, None])
+@pytest.mark.parametrize("part", ["name", "key"])
+async def test_what_is_no_name_is_refused(tmp_path, part, name):
+    if part == "key" and name is None:
+        return  # that is no key at all
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step(name if part == "name" else "fetch", fetch, key=name if part == "key" else None)
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code, fetch.calls) == ("VALIDATION_ERROR", [])
+        assert message.startswith(f"step {part} ")
+
+
+async def test_other_arguments_under_a_recorded_name_are_a_conflict(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", fetch, {"city": "rome", "n": ctx.attempt})
+        raise ValueError("once more")
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code, len(fetch.calls)) == ("STEP_CONFLICT", 1)
+        assert "completed with other arguments" in message
+
+
+async def test_other_arguments_may_be_said_to_run_it_again_and_the_new_result_is_the_recorded_one(tmp_path):
+    fetch = Counting()
+    asked = [1, 2, 2, 1]
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = await ctx.step("fetch", fetch, asked[ctx.attempt - 1], on_change="rerun")
+        if ctx.attempt < 4:
+            raise ValueError("once more")
+        return got
+
+    async with lab(App(), tmp_path, settings_of(max_attempts=4)) as it:
+        assert result(await run(it, turn)) == 1
+        assert fetch.calls == [(1,), (2,), (1,)]
+
+
+def settings_of(*, max_attempts: int = 3, **tasks: Any):
+    config = settings()
+    return replace(config, retry=replace(config.retry, max_attempts=max_attempts), tasks=TaskSettings(**tasks))
+
+
+async def test_arguments_are_told_apart_by_what_they_are_and_not_by_which_object(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> str:
+        arguments = ({"b": 2, "a": [1, 2.5, None, True]}, datetime(2026, 1, 1, tzinfo=UTC), Point(x=1, y=2), {3, 1, 2})
+        await ctx.step("fetch", fetch, *arguments)
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return "done"
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "done"
+        assert len(fetch.calls) == 1
+
+
+async def test_an_argument_that_is_not_json_is_told_from_others_by_its_type(tmp_path):
+    fetch = Counting()
+
+    class Client:
+        pass
+
+    async def turn(ctx: TaskContext) -> str:
+        await ctx.step("fetch", fetch, 1, Client() if ctx.attempt < 3 else object())
+        raise ValueError("once more")
+
+    async with lab(App(), tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "STEP_CONFLICT"
+        assert len(fetch.calls) == 1
+
+
+# Tried again within the turn
+
+
+async def test_a_step_with_a_policy_is_tried_again_in_the_same_attempt(tmp_path):
+    tries: list[int] = []
+
+    async def flaky() -> str:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise ConnectionError("reset")
+        return "at last"
+
+    async def turn(ctx: TaskContext) -> Any:
+        return [await ctx.step("fetch", flaky, retry=AT_ONCE), ctx.attempt]
+
+    async with lab(App(), tmp_path) as it:
+        row = await run(it, turn)
+        assert result(row) == ["at last", 1]
+        failed = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED' ORDER BY seq")
+        told = [json.loads(event["payload_json"]) for event in failed]
+        assert [(event["attempt"], event["error"], event["name"]) for event in told] == [
+            (1, "reset", "fetch"),
+            (2, "reset", "fetch"),
+        ]
+
+
+async def test_a_step_that_fails_each_time_fails_its_turn_as_it_failed_last(tmp_path):
+    tries: list[int] = []
+
+    async def broken() -> None:
+        tries.append(1)
+        raise ConnectionError(f"reset {len(tries)}")
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", broken, retry=replace(AT_ONCE, max_attempts=2))
+
+    async with lab(App(), tmp_path) as it:
+        assert failure(await run(it, turn)) == ("TRANSPORT_ERROR", "reset 6")
+        assert len(tries) == 2 * 3
+
+
+async def test_the_wait_a_step_asks_for_holds_if_it_is_the_longer_one(tmp_path):
+    async def limited() -> str:
+        if not waits:
+            waits.append(1)
+            raise Retry("too many requests", after=0.05)
+        return "done"
+
+    waits: list[int] = []
+
+    async def turn(ctx: TaskContext) -> str:
+        return await ctx.step("fetch", limited, retry=AT_ONCE)
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "done"
+        [failed] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
+        assert json.loads(failed["payload_json"])["retry_in"] == 0.05
+
+
+HOPELESS: list[tuple[Exception, str]] = [
+    (Fail("NO_SUCH_CITY", "there is none"), "NO_SUCH_CITY"),
+    (InvalidInput("nonsense"), "VALIDATION_ERROR"),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), HOPELESS)
+async def test_what_trying_again_cannot_help_is_not_tried_again(tmp_path, error, code):
+    tries: list[int] = []
+
+    async def hopeless() -> None:
+        tries.append(1)
+        raise error
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", hopeless, retry=AT_ONCE)
+
+    async with lab(App(), tmp_path) as it:
+        assert failure(await run(it, turn))[0] == code
+        assert len(tries) == 1
+
+
+async def test_a_step_that_snoozes_snoozes_its_turn(tmp_path):
+    tries: list[int] = []
+
+    async def later() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Snooze(until=NEW_YEAR)
+        return "done"
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [await ctx.step("fetch", later, retry=AT_ONCE), ctx.attempt]
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == ["done", 1]
+        assert len(tries) == 2
+
+
+# Results
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Item(msgspec.Struct):
+    name: str
+    at: datetime
+    points: list[Point] = []
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+MOMENT = datetime(2026, 3, 29, 2, 30, tzinfo=UTC)
+VALUES: list[tuple[Any, Any]] = [
+    (int, 7),
+    (float, 2.0),
+    (str, "Grüße \N{SNOWMAN}"),
+    (bool, True),
+    (type(None), None),
+    (Point, Point(1, 2)),
+    (Item, Item(name="a", at=MOMENT, points=[Point(1, 2)])),
+    (list[Point], [Point(1, 2), Point(3, 4)]),
+    (dict[str, Item], {"a": Item(name="a", at=MOMENT)}),
+    (dict[int, str], {1: "one"}),
+    (Pair, Pair(1, "one")),
+    (tuple[int, str], (1, "one")),
+    (set[int], {3, 1, 2}),
+    (frozenset[str], frozenset({"a", "b"})),
+    (Colour, Colour.RED),
+    (datetime, MOMENT),
+    (date, date(2026, 1, 2)),
+    (timedelta, timedelta(seconds=90)),
+    (UUID, UUID(int=7)),
+    (Decimal, Decimal("1.10")),
+    (bytes, b"\x00\xff"),
+    (Point | None, None),
+    (Point | None, Point(1, 2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES, ids=str)
+async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_at_a_re_entry(tmp_path, kind, value):
+    got: list[Any] = []
+
+    async def fetch() -> Any:
+        return value
+
+    fetch.__annotations__["return"] = kind
+
+    async def turn(ctx: TaskContext) -> None:
+        got.append(await ctx.step("fetch", fetch))
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+
+    async with lab(App(), tmp_path) as it:
+        result(await run(it, turn))
+    assert got == [value, value]
+    assert type(got[0]) is type(got[1]) is type(value)
+
+
+async def test_a_result_of_no_type_is_what_json_makes_of_it_the_first_time_as_at_a_re_entry(tmp_path):
+    got: list[Any] = []
+
+    async def fetch():
+        return Point(1, 2), {"at": MOMENT}, {2, 1}
+
+    async def turn(ctx: TaskContext) -> None:
+        got.append(await ctx.step("fetch", fetch))
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+
+    async with lab(App(), tmp_path) as it:
+        result(await run(it, turn))
+    assert got[0] == got[1] == [{"x": 1, "y": 2}, {"at": "2026-03-29T02:30:00Z"}, [1, 2]]
+
+
+async def test_what_a_step_gives_away_is_not_what_is_on_record(tmp_path):
+    async def fetch() -> dict[str, list[int]]:
+        return {"n": [1]}
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = await ctx.step("fetch", fetch)
+        got["n"].append(2)
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return got
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == {"n": [1, 2]}
+
+
+UNFIT: list[tuple[Any, str]] = [
+    (object(), "the result of step fetch: object is not JSON"),
+    ({"a": [1, object()]}, "the result of step fetch.a[1]: object is not JSON"),
+    ({"a": float("nan")}, "the result of step fetch.a is NaN"),
+    ({"a": {"b": "\ud800"}}, "the result of step fetch.a.b holds a lone surrogate"),
+    ({1.5: "a"}, "the result of step fetch: key 1.5 is not text"),
+    (lambda: None, "the result of step fetch: function is not JSON"),
+]
+
+
+@pytest.mark.parametrize(("value", "refusal"), UNFIT)
+async def test_a_result_that_is_not_json_fails_the_task_and_says_where(tmp_path, value, refusal):
+    ran: list[int] = []
+
+    async def fetch():
+        ran.append(1)
+        return value
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", fetch)
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code, len(ran)) == ("VALIDATION_ERROR", 1)
+        assert message.startswith(refusal)
+
+
+async def test_a_result_that_is_not_what_its_function_says_fails_the_task(tmp_path):
+    async def fetch() -> list[Point]:
+        return [Point(1, 2), {"x": 1, "y": "two"}]  # type: ignore[list-item]
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", fetch)
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert code == "VALIDATION_ERROR"
+        assert message.startswith("the result of step fetch[1].y: ")
+
+
+async def test_a_result_that_is_too_large_fails_the_task_and_says_what_to_do(tmp_path):
+    async def fetch() -> str:
+        return "x" * 2_000
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", fetch)
+
+    async with lab(App(), tmp_path, settings_of(result_max_bytes=1024)) as it:
+        code, message = failure(await run(it, turn))
+        assert code == "PAYLOAD_TOO_LARGE"
+        assert message == (
+            "the result of step fetch has 2,002 bytes; the limit is 1,024 (tasks.result_max_bytes). "
+            "Store it elsewhere and return a reference"
+        )
+
+
+# What a step can be
+
+
+def plain(n: int) -> list[Any]:
+    return [n, threading.current_thread() is threading.main_thread()]
+
+
+class Fetcher:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def method(self) -> list[Any]:
+        return plain(self.n)
+
+    async def awaited(self) -> list[Any]:
+        return plain(self.n)
+
+    def __call__(self) -> list[Any]:
+        return plain(self.n)
+
+
+STEPS: list[tuple[Callable[[], Any], bool]] = [
+    (partial(plain, 7), False),
+    (Fetcher(7), False),
+    (Fetcher(7).method, False),
+    (Fetcher(7).awaited, True),
+    (partial(Fetcher(7).awaited), True),
+    (lambda: plain(7), False),
+]
+
+
+@pytest.mark.parametrize(("fn", "on_the_loop"), STEPS)
+async def test_whatever_is_not_asynchronous_runs_in_a_thread(tmp_path, fn, on_the_loop):
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.step("fetch", fn)
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == [7, on_the_loop]
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_refused_and_nothing_of_it_runs(tmp_path):
+    async def fetch() -> int:
+        raise AssertionError
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.step("fetch", lambda: fetch())
+
+    async with lab(App(), tmp_path) as it:
+        assert failure(await run(it, turn)) == (
+            "INTERNAL_AGENT_ERROR",
+            "a plain function returned a coroutine: nothing ran",
+        )
+
+
+async def test_a_plain_step_does_not_keep_anybody_else_from_running(tmp_path):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def blocks() -> str:
+        inside.set()
+        go_on.wait()
+        return "went on"
+
+    async def turn(ctx: TaskContext) -> str:
+        return await ctx.step("block", blocks)
+
+    async def quick(ctx: TaskContext) -> str:
+        return await ctx.step("quick", Counting(), "quick")
+
+    async with lab(App(), tmp_path) as it:
+        async with anyio.create_task_group() as group:
+            rows: list[dict[str, Any]] = []
+
+            async def blocked() -> None:
+                rows.append(await run(it, turn))
+
+            group.start_soon(blocked)
+            await anyio.to_thread.run_sync(inside.wait)
+            assert result(await run(it, quick)) == "quick"
+            assert rows == []
+            go_on.set()
+        assert result(rows[0]) == "went on"
+
+
+async def test_a_step_that_is_cancelled_with_its_task_is_not_on_record(tmp_path):
+    seen: list[str] = []
+
+    async def hang() -> None:
+        seen.append("began")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            seen.append("unwound")
+
+    app = App()
+
+    @app.workflow("hangs")
+    async def hangs(ctx: TaskContext) -> None:
+        await ctx.step("hang", hang)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("hangs")
+        await it.until(lambda: seen == ["began"])
+        await app.cancel_task(emitted.id)
+        row = await it.ended(emitted.id)
+        assert (row["status"], seen) == ("CANCELLED", ["began", "unwound"])
+        assert not it.rows("SELECT 1 FROM events WHERE type = 'STEP_COMPLETED'")
+
+
+# Notes
+
+
+async def test_a_note_stands_in_the_stream_once_however_often_the_turn_is_entered(tmp_path):
+    async def turn(ctx: TaskContext) -> list[Any]:
+        await ctx.note("seen", {"city": "rome"})
+        await ctx.note("seen", key="again")
+        if ctx.attempt < 3:
+            raise ValueError("once more")
+        return [event.data for event in await ctx.events() if event.type == "NOTE"]
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == [
+            {"data": {"city": "rome"}, "key": None, "name": "seen"},
+            {"data": None, "key": "again", "name": "seen"},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("note", "code", "refusal"),
+    [
+        (lambda ctx: ctx.note("seen"), "STEP_CONFLICT", "note seen was used before"),
+        (lambda ctx: ctx.note("bad", {"a": object()}), "VALIDATION_ERROR", "note bad.a: object is not JSON"),
+        (lambda ctx: ctx.note("two words"), "VALIDATION_ERROR", "note name 'two words' must be"),
+    ],
+)
+async def test_a_note_that_cannot_be_taken_is_refused(tmp_path, note, code, refusal):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.note("seen")
+        await note(ctx)
+
+    async with lab(App(), tmp_path) as it:
+        found, message = failure(await run(it, turn))
+        assert (found, message[: len(refusal)]) == (code, refusal)
+
+
+async def test_a_note_and_a_step_may_have_one_name(tmp_path):
+    async def turn(ctx: TaskContext) -> str:
+        await ctx.note("fetch")
+        return str(await ctx.step("fetch", Counting(), "both"))
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "both"
