@@ -196,6 +196,10 @@ class TaskService:
         if task is not None and task.trigger_id == trigger_id:
             self._tasks.revive(tx, task.seq, trigger_id)
 
+    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+        """This trigger has created a task, which goes by what it was then: another payload would not be its own."""
+        return self._tasks.get(tx, trigger_id) is not None
+
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:
         """Fail the tasks that nothing can be done with, so that the others go on; what was wrong with each."""
         return set_aside_corrupt_tasks(tx, self._triggers, self._ending)

@@ -17,6 +17,9 @@ class Follower(Protocol):
     def requeued(self, tx: Transaction, trigger_id: str) -> None:
         """This one was given another life."""
 
+    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+        """Whether something has begun with this one, although it may not be started now."""
+
 
 class Nobody:
     """Where nothing follows triggers."""
@@ -26,3 +29,6 @@ class Nobody:
 
     def requeued(self, tx: Transaction, trigger_id: str) -> None:
         return
+
+    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+        return False

@@ -127,7 +127,11 @@ class TriggerService:
                 f"the {held} is held by trigger {standing['id']} ({standing['status']}); nothing was written",
                 id=standing["id"],
             )
-        replaced = row.on_duplicate == "replace" and self._store.replace(tx, standing["id"], row)
+        replaced = (
+            row.on_duplicate == "replace"
+            and not self.follower.has_begun(tx, standing["id"])
+            and self._store.replace(tx, standing["id"], row)
+        )
         return Emitted(
             id=standing["id"],
             created=False,
