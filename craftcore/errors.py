@@ -237,6 +237,7 @@ class StorageFull(StorageError):
 class StorageBusy(StorageError):
     """Another process held the write lock for longer than this door waits. Nothing was written."""
 
+    code = ErrorCode.AGENT_UNAVAILABLE
     exit_code = 75
 
 
