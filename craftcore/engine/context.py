@@ -190,11 +190,13 @@ class TaskContext(Generic[S]):
         return await run_step(self._turn, name, fn, args, key=key, retry=retry, on_change=on_change)
 
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
-        """Put something into the task's stream, once. Raises StepConflict, or InvalidInput for what is not JSON."""
+        """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
+        PayloadTooLarge."""
         identity = self._turn.take("note", name, key)
         if identity in self._turn.memo:
             return
         text = json_text(data, f"note {name}")
+        self._turn.require_small(text, f"note {name}")
         self._turn.spend()
         keyed = "null" if key is None else f'"{key}"'
         await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)

@@ -17,7 +17,7 @@ from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn
 from craftcore.engine.words import message_of
-from craftcore.errors import CraftcoreError, Fail, InvalidInput, PayloadTooLarge, Retry, Snooze, StepConflict
+from craftcore.errors import CraftcoreError, Fail, InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
@@ -69,12 +69,7 @@ class Step:
     def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
         """The text of its event, and the result as a re-entry will find it. Raises InvalidInput or PayloadTooLarge."""
         text, value = as_stored(result, self._type, f"the result of step {self.name}")
-        limit = self.turn.doors.settings.result_max_bytes
-        if len(text) > limit:
-            raise PayloadTooLarge(
-                f"the result of step {self.name} has {len(text):,} bytes; the limit is {limit:,} "
-                "(tasks.result_max_bytes). Store it elsewhere and return a reference"
-            )
+        self.turn.require_small(text, f"the result of step {self.name}")
         key = "null" if self.key is None else f'"{self.key}"'
         return (
             f'{{"args":"{self._digest}","key":{key},"latency_ms":{latency_ms!r},"name":"{self.name}","result":{text}}}',

@@ -130,6 +130,15 @@ class Turn:
             claim.seq, claim.lease_token, record.seq, self.task.seq, self.task.turn, type_, payload_json, memo
         )
 
+    def require_small(self, text: str, what: str) -> None:
+        """Raises PayloadTooLarge for what is too much to be put on record."""
+        limit = self.doors.settings.result_max_bytes
+        if len(text) > limit:
+            raise PayloadTooLarge(
+                f"{what} has {len(text):,} bytes; the limit is {limit:,} (tasks.result_max_bytes). "
+                "Store it elsewhere and keep a reference"
+            )
+
     def completed(self, memo: str | None, payload_json: str) -> None:
         """It is on disk."""
         self.progress_at = anyio.current_time()
