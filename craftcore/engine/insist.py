@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,12 +23,22 @@ SetAside = Callable[[Transaction], list[str]]
 """Takes corrupt rows out of the way, and says what was wrong with each."""
 
 
-async def insist(writer: Writer, set_aside: SetAside, work: Callable[..., Any], *args: Any, each: bool = False) -> Any:
-    """Commit `work(tx, *args)`, on a full disk as often as it takes. `each`: with all that wait for the same work.
+async def insist(
+    writer: Writer,
+    set_aside: SetAside,
+    work: Callable[..., Any],
+    *args: Any,
+    each: bool = False,
+    in_any_case: bool = False,
+) -> Any:
+    """Commit `work(tx, *args)`, on a full disk as often as it takes. `each`: with all that wait for the same work, and
+    `in_any_case`: also when the caller is cancelled meanwhile.
 
     A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it.
     """
-    commit: Callable[..., Awaitable[Any]] = writer.commit_each if each else writer.commit
+    commit: Callable[..., Awaitable[Any]] = writer.commit
+    if each:
+        commit = partial(writer.commit_each, in_any_case=in_any_case)
     said = False
     while True:
         try:

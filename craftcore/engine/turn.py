@@ -117,10 +117,11 @@ class Turn:
     # Completing
 
     async def record(self, type_: EventType, payload_json: str, memo: str | None) -> None:
-        """Commit an event of this turn; with a memo it is found at a re-entry. Raises LeaseLost."""
+        """Commit an event of this turn, also when the turn is cancelled meanwhile: it has happened. With a memo it is
+        found at a re-entry. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
         doors = self.doors
-        await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True)
+        await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True, in_any_case=True)
         self.completed(memo, payload_json)
 
     def event(self, type_: EventType, payload_json: str, memo: str | None) -> NewEvent:

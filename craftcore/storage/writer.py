@@ -100,9 +100,15 @@ class Writer:
         result: T = await self._submit(Piece(work, args, self._loop.waiter()))
         return result
 
-    async def commit_each(self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item) -> T:
-        """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer."""
-        result: T = await self._submit(Piece(work, (item,), self._loop.waiter(), each=True))
+    async def commit_each(
+        self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item, *, in_any_case: bool = False
+    ) -> T:
+        """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer.
+
+        `in_any_case`: cancelling the caller withdraws nothing. What this says has happened.
+        """
+        piece = Piece(work, (item,), self._loop.waiter(), each=True)
+        result: T = await self._submit(piece, in_any_case=in_any_case)
         return result
 
     async def commit_apart(
@@ -119,7 +125,7 @@ class Writer:
         result: R = await self._submit(Piece(self._apart.run, (user, args, record), self._loop.waiter(), apart=True))
         return result
 
-    async def _submit(self, piece: Piece) -> Any:
+    async def _submit(self, piece: Piece, *, in_any_case: bool = False) -> Any:
         with self._bell:
             if self.failed or self._closing:
                 raise self.failed or StorageError(f"{self._database.path}: the writer is closed; nothing was written")
@@ -129,15 +135,15 @@ class Writer:
         try:
             await self._loop.wait(piece.waiter)
         except anyio.get_cancelled_exc_class():
-            await self._withdraw_or_hear(piece)
+            await self._withdraw_or_hear(piece, in_any_case)
             raise
         if piece.error is not None:
             raise piece.error
         return piece.result
 
-    async def _withdraw_or_hear(self, piece: Piece) -> None:
+    async def _withdraw_or_hear(self, piece: Piece, in_any_case: bool) -> None:
         with self._bell:
-            if piece in self._pending:
+            if piece in self._pending and not in_any_case:
                 self._pending.remove(piece)
                 return
         while not piece.done:

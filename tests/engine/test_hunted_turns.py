@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
+import anyio
 import pytest
 
 from craftcore import App, Retry, TaskContext
 from craftcore.errors import StorageBusy
 from tests.engine.lab import lab, settings
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -55,3 +59,38 @@ async def test_a_file_that_another_process_held_too_long_is_tried_again(tmp_path
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("report")
         assert (await it.ended(emitted.id))["status"] == "DONE"
+
+
+async def test_a_step_that_has_run_is_on_record_although_its_turn_is_suspended_before_the_record_is_written(tmp_path):
+    """It was withdrawn from the writer's queue, and ran again when the turn was entered again."""
+    app = App()
+    calls: list[int] = []
+    ran, inside, go_on = anyio.Event(), threading.Event(), threading.Event()
+
+    async def pay() -> None:
+        calls.append(1)
+        ran.set()
+        await anyio.to_thread.run_sync(inside.wait)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "pay", pay)
+            if ctx.resume == "FIRST":
+                await it.until(lambda: len(it.engine.writer._pending) == 1)
+            await ctx.sleep(0)
+
+    def hold(_tx: Any) -> None:
+        inside.set()
+        go_on.wait(PATIENCE)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("order")
+        await ran.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.engine.writer.commit, hold)
+            await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert calls == [1]
