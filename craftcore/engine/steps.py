@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
@@ -101,7 +102,8 @@ async def run_step(
     if is_there:
         return result
     turn.spend()
-    call = _calling(turn, fn, args)
+    returned: list[Any] = []
+    call = _calling(turn, fn, args, returned.append)
     attempt = 0
     while True:
         attempt += 1
@@ -109,6 +111,12 @@ async def run_step(
         try:
             result = await call()
             break
+        except anyio.get_cancelled_exc_class():
+            with suppress(InvalidInput):
+                if returned:  # its thread could not be cancelled: it has run
+                    text, _ = step.store(returned[0], round((time.monotonic() - began) * 1000, 3))
+                    await turn.record(EventType.STEP_COMPLETED, text, step.memo)
+            raise
         except Exception as error:
             wait = _wait_before_next(turn, step, retry, attempt, error)
             if wait is None:
@@ -144,11 +152,20 @@ async def run_transaction(
     return value
 
 
-def _calling(turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Awaitable[Any]]:
-    """The function as something to await: on the loop when it is a coroutine function, else in a thread."""
+def _calling(
+    turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], on_return: Callable[[Any], None]
+) -> Callable[[], Awaitable[Any]]:
+    """The function as something to await: on the loop when it is a coroutine function, else in a thread, which tells
+    what it returned also when nobody awaits it any more."""
     if is_async(fn):
         return partial(fn, *args)
-    return partial(in_thread, turn.run, partial(fn, *args), turn.doors.threads)
+
+    def call_and_tell() -> Any:
+        result = fn(*args)
+        on_return(result)
+        return result
+
+    return partial(in_thread, turn.run, call_and_tell, turn.doors.threads)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

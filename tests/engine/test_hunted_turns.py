@@ -94,3 +94,37 @@ async def test_a_step_that_has_run_is_on_record_although_its_turn_is_suspended_b
             go_on.set()
         assert (await it.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
+
+
+@pytest.mark.parametrize("end", ["suspended", "timeout"])
+async def test_a_plain_step_that_cannot_be_cancelled_is_on_record_when_it_returns(tmp_path, end):
+    """It ran to its end while the turn was unwound, and ran again when the turn was entered again."""
+    app = App()
+    calls: list[int] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pay() -> str:
+        calls.append(1)
+        inside.set()
+        go_on.wait(PATIENCE)
+        return "paid"
+
+    @app.workflow("order", timeout=0.05 if end == "timeout" else None)
+    async def order(ctx: TaskContext) -> Any:
+        if end == "timeout":
+            return await ctx.step("pay", pay)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "pay", pay)
+            await anyio.to_thread.run_sync(inside.wait)
+            await ctx.sleep(0)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("order")
+        await anyio.to_thread.run_sync(inside.wait)
+        [run] = it.engine.consumer.running.values()
+        scope = run._scope
+        assert scope is not None
+        await it.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
+        go_on.set()
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert calls == [1]
