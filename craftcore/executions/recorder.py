@@ -170,6 +170,9 @@ class Recorder:
                 return "error", ErrorCode.WORKFLOW_ABORTED, _error(ErrorCode.WORKFLOW_ABORTED, reason, False, {})
             case Failed():
                 text = _error(outcome.code, outcome.message, outcome.retryable, outcome.details)
+                if len(text) > self._response_max_bytes:
+                    details = {"details_unstored": "too large", "bytes": len(text)}
+                    text = _error(outcome.code, outcome.message, outcome.retryable, details)
                 return "error", outcome.code, text
             case Cancelled():
                 code = ErrorCode.WORKFLOW_ABORTED

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Retry, TaskContext
+from craftcore import App, Fail, Retry, TaskContext
 from craftcore.errors import StorageBusy
 from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
@@ -128,3 +128,19 @@ async def test_a_plain_step_that_cannot_be_cancelled_is_on_record_when_it_return
         go_on.set()
         assert (await it.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
+
+
+async def test_the_details_of_a_failure_have_the_limit_of_a_response(tmp_path):
+    app = App()
+
+    @app.workflow("order")
+    async def order() -> None:
+        raise Fail("REFUSED", "no such lamp", page="x" * 2000)
+
+    small = replace(settings(), records=replace(settings().records, response_max_bytes=1024))
+    async with lab(app, tmp_path, small) as it:
+        emitted = await app.emit("order")
+        await it.settled(emitted.id)
+        error = it.response(emitted.id)["error"]
+        assert (error["code"], error["message"]) == ("REFUSED", "no such lamp")
+        assert error["details"]["details_unstored"] == "too large"
