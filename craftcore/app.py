@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from craftcore.config import Config
-from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.backoff import RetryPolicy
@@ -327,6 +327,6 @@ class App:
 def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
     """An option in seconds. Raises ConfigInvalid when it is no time."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds is not None and not seconds > 0:
-        raise ConfigInvalid(f"workflow {workflow}: {name} {value!r} must be more than 0 seconds")
+    if seconds is not None and not 0 < seconds <= LONGEST_WAIT:
+        raise ConfigInvalid(f"workflow {workflow}: {name} {value!r} must be more than 0 seconds, and at most ten years")
     return seconds

@@ -149,7 +149,7 @@ async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_return
     gate = threading.Event()
     inside = 0
 
-    @app.workflow("deaf", timeout=0.05, max_attempts=2)
+    @app.workflow("deaf", timeout=1.5, max_attempts=2)  # time enough for a thread to begin
     def deaf() -> None:
         nonlocal inside
         inside += 1
@@ -160,7 +160,7 @@ async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_return
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("deaf")
         await it.until(lambda: inside == 1)
-        await anyio.sleep(0.2)
+        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))  # its time is over
         assert it.trigger(emitted.id)["status"] == "CLAIMED"
         app.workflows["deaf"] = replace(app.workflows["deaf"], timeout=None)  # the second attempt may be slow to begin
         gate.set()
