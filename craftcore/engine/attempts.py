@@ -21,7 +21,6 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claims import ClaimService, Started
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import (
-    CANCELLED,
     Cancelled,
     Delivered,
     Failed,
@@ -29,6 +28,7 @@ from craftcore.triggers.settlement import (
     Outcome,
     Settlement,
     Snoozed,
+    is_cancellation,
 )
 
 
@@ -96,7 +96,7 @@ class Attempts:
         settled: list[tuple[Run, Outcome, Settlement]] = []
         for run, outcome, move in zip(runs, outcomes, moves, strict=True):
             if isinstance(move, Settlement):
-                settled.append((run, Cancelled() if move is CANCELLED else outcome, move))
+                settled.append((run, Cancelled() if is_cancellation(move) else outcome, move))
         self._recorder.close_all(tx, [(run.record, outcome) for run, outcome, _ in settled])
         followed = self._follow_all(tx, settled)
         return [

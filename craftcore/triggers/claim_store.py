@@ -212,18 +212,25 @@ class ClaimStore:
         )
         return [(seq, token) for seq, token in rows]
 
-    def to_be_cancelled(self, tx: Reader, claims: Sequence[Claim]) -> set[int]:
-        """The seqs of those whose cancellation was asked for while they ran."""
+    def to_be_cancelled(self, tx: Reader, claims: Sequence[Claim]) -> dict[int, str]:
+        """Those whose cancellation was asked for while they ran: why, by seq."""
+        return self._why_cancelled(tx, [claim.seq for claim in claims])
+
+    def why_cancelled(self, tx: Reader, seq: int) -> str:
+        """Why this one is to be cancelled, as whoever asked for it said."""
+        return self._why_cancelled(tx, [seq])[seq]
+
+    def _why_cancelled(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str]:
         rows = tx.tuples(
             """
-            SELECT seq
+            SELECT seq, coalesce(reason, 'cancelled')
               FROM triggers
              WHERE seq IN (SELECT value FROM json_each(?1))
                AND cancel_requested_at IS NOT NULL
             """,
-            (canonical([claim.seq for claim in claims]),),
+            (canonical(list(seqs)),),
         )
-        return {seq for (seq,) in rows}
+        return dict(rows)
 
     def give_back(self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str) -> bool:
         """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back.

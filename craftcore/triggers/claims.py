@@ -16,16 +16,17 @@ from craftcore.triggers.corrupt_store import CorruptStore
 from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
-    CANCELLED,
     CRASHES_BEFORE_ALONE,
     INTERRUPTED,
     SHUT_DOWN,
     UNSTARTED,
+    Cancelled,
     Continued,
     Outcome,
     Rerouted,
     Settlement,
     Suspended,
+    cancelled,
     is_poison,
     settle,
 )
@@ -150,14 +151,16 @@ class ClaimService:
             if isinstance(outcome, Rerouted):
                 self._claims.join_lane(tx, claim, outcome.session_id)
         moves = [(claim, settle(claim, outcome, policy_of(claim), tx.now)) for claim, outcome in ends]
-        going_on = [
+        asked = [
             claim
             for (claim, outcome), (_, move) in zip(ends, moves, strict=True)
-            if move.status is TriggerStatus.PENDING or isinstance(outcome, (Continued, Suspended))
+            if move.status is TriggerStatus.PENDING or isinstance(outcome, (Cancelled, Continued, Suspended))
         ]
-        if going_on:
-            unwanted = self._claims.to_be_cancelled(tx, going_on)
-            moves = [(claim, CANCELLED if claim.seq in unwanted else move) for claim, move in moves]
+        if asked:
+            unwanted = self._claims.to_be_cancelled(tx, asked)
+            moves = [
+                (claim, cancelled(unwanted[claim.seq]) if claim.seq in unwanted else move) for claim, move in moves
+            ]
         settled = self._claims.settle_all(tx, moves)
         return [move if claim.seq in settled else _lease_lost(claim) for claim, move in moves]
 
@@ -182,7 +185,7 @@ class ClaimService:
         What was to be cancelled settles instead.
         """
         for seq in self._claims.cancel_requests(tx, epoch):
-            self._end(tx, seq, CANCELLED, crashed=False)
+            self._cancel(tx, seq, crashed=False)
         return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
 
     def extend_leases(self, tx: Transaction, epoch: int) -> int:
@@ -205,7 +208,7 @@ class ClaimService:
             was_running = row["started_at"] is not None
             blamed = was_running and not machine_restarted
             if row["cancel_requested_at"] is not None:
-                self._end(tx, row["seq"], CANCELLED, crashed=blamed)
+                self._cancel(tx, row["seq"], crashed=blamed)
                 continue
             if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
                 message = (
@@ -229,7 +232,7 @@ class ClaimService:
             unwanted = set(self._claims.cancel_requests(tx, epoch))
             for seq, _ in strays:
                 if seq in unwanted:
-                    self._end(tx, seq, CANCELLED, crashed=False)
+                    self._cancel(tx, seq, crashed=False)
         return sum(
             self._claims.give_back(tx, seq, token, crashed=False, reason="reclaimed: nobody held its lease")
             for seq, token in strays
@@ -244,6 +247,10 @@ class ClaimService:
         for row, wrong in found:
             self.follower.ended(tx, [self._corrupt.bury(tx, row, wrong)])
         return [wrong for _, wrong in found]
+
+    def _cancel(self, tx: Transaction, seq: int, *, crashed: bool) -> None:
+        """Settle a live trigger that was to be cancelled and will not be run to its end."""
+        self._end(tx, seq, cancelled(self._claims.why_cancelled(tx, seq)), crashed=crashed)
 
     def _end(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
         """Settle a live trigger that is not run to its end, and let its task follow."""

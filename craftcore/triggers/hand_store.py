@@ -35,18 +35,20 @@ class HandStore:
         )
         return changed == 1
 
-    def request_cancel(self, tx: Transaction, trigger_id: str) -> bool:
-        """Ask the engine to cancel a running trigger. False when it is not running."""
+    def request_cancel(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
+        """Ask the engine to cancel a running trigger; whoever asked first says why. False when it is not running."""
         changed = tx.run(
             """
             UPDATE triggers
-               SET cancel_requested_at = :now,
+               SET reason              = CASE WHEN cancel_requested_at IS NULL THEN :reason ELSE reason END,
+                   cancel_requested_at = :now,
                    updated_at          = :now
              WHERE id = :id
                AND status = 'CLAIMED'
                AND started_at IS NOT NULL
             """,
             id=trigger_id,
+            reason=reason,
             now=tx.now,
         )
         return changed == 1

@@ -161,7 +161,7 @@ class TriggerService:
         """
         if self._hands.cancel_unstarted(tx, trigger_id, reason):
             self.follower.ended(tx, [trigger_id])
-        elif not self._hands.request_cancel(tx, trigger_id):
+        elif not self._hands.request_cancel(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
         return self.get(tx, trigger_id)

@@ -135,6 +135,16 @@ _DELIVERED = Settlement(TriggerStatus.DONE, "delivered")
 CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
 
 
+def cancelled(reason: str) -> Settlement:
+    """Cancelled while it ran, for the reason that was given when it was asked for."""
+    return CANCELLED._replace(reason=reason)
+
+
+def is_cancellation(move: Settlement) -> bool:
+    """Whether a started trigger ends because somebody wanted it cancelled."""
+    return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
+
+
 def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> Settlement:
     """Decide where a started trigger goes.
 

@@ -31,7 +31,7 @@ from craftcore.tasks.turns import Followed, TurnEnd
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import CANCELLED, Cancelled, Continued, Outcome, Succeeded, Suspended
+from craftcore.triggers.settlement import Cancelled, Continued, Outcome, Succeeded, Suspended, is_cancellation
 from tests.triggers.life import HOPELESS, claim_all, emit
 from tests.virtual import VirtualCore, a_trigger
 
@@ -118,7 +118,7 @@ def end_turn(
 
     def settle(tx: Transaction) -> Followed:
         settlement = core.claims.ack(tx, running.claim, outcome, policy or RetryPolicy())
-        mine = None if settlement is CANCELLED else move
+        mine = None if is_cancellation(settlement) else move
         end = TurnEnd(running.entry, settlement, mine, steps, claim_next, False)
         [followed] = core.turns.settle_all(tx, 1, [end])
         return followed

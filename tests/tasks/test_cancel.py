@@ -85,30 +85,32 @@ def test_a_task_whose_next_turn_is_claimed_and_not_started_is_cancelled_and_the_
 def test_a_task_whose_code_runs_is_asked_to_unwind_and_is_cancelled_when_it_has(core):
     running = begin(core)
 
-    assert core.do(core.tasks.cancel, running.task.id).status is TaskStatus.RUNNING
+    assert core.do(core.tasks.cancel, running.task.id, "changed my mind").status is TaskStatus.RUNNING
     assert core.do(core.claims.cancel_requests, 1) == [running.claim.seq]
 
     unwind(core, running)
-    cancelled(core, running.task.id)
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    [trigger] = rows(core, "triggers")
+    assert (trigger["status"], trigger["reason"]) == ("DONE", "changed my mind")
 
 
 def test_it_may_be_asked_for_again_while_it_unwinds(core):
     running = begin(core)
-    core.do(core.tasks.cancel, running.task.id)
+    core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
-    core.do(core.tasks.cancel, running.task.id)
+    core.do(core.tasks.cancel, running.task.id, "me too")
 
     unwind(core, running)
-    cancelled(core, running.task.id)
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_a_turn_that_was_to_be_cancelled_and_is_suspended_in_the_same_moment_does_not_wait(core):
     running = begin(core)
-    core.do(core.tasks.cancel, running.task.id)
+    core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
     suspend(core, running, for_event("paid"))
 
-    cancelled(core, running.task.id)
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
     assert rows(core, "waits") == []
 
 
@@ -123,11 +125,11 @@ def test_a_turn_that_was_to_be_cancelled_and_continues_in_the_same_moment_has_no
 
 def test_a_turn_that_was_to_be_cancelled_and_fails_does_not_come_back(core):
     running = begin(core)
-    core.do(core.tasks.cancel, running.task.id)
+    core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
     fail(core, running, BROKEN)
 
-    cancelled(core, running.task.id)
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_a_turn_that_had_returned_before_it_heard_of_it_is_done(core):
@@ -255,13 +257,13 @@ def test_a_task_whose_trigger_is_corrupt_has_failed_with_what_was_wrong(core):
 def test_a_task_that_was_to_be_cancelled_when_its_daemon_ended_is_cancelled_by_the_next(core, how):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
-    core.do(core.tasks.cancel, running.task.id)
+    core.do(core.tasks.cancel, running.task.id, "changed my mind")
     if how == "end in order":
         stop_daemon(core, boot.epoch)
 
     start_daemon(core)
 
-    cancelled(core, running.task.id)
+    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_a_trigger_that_its_task_does_not_go_on_with_may_end_as_it_likes(core):
