@@ -290,7 +290,8 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Nothing is claimed, nothing runs, and the last looks left nothing behind that may fire or be claimed."""
-        return self.scheduler.saw_all and self.feeder.saw_all and not len(self._queue) and self.consumer.is_idle
+        saw_all = self.scheduler.saw_all and self.feeder.saw_all and not self.feeder.is_looking
+        return saw_all and not len(self._queue) and self.consumer.is_idle
 
     async def settled(self) -> None:
         """Wait until another attempt is settled."""

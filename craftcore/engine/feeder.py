@@ -101,6 +101,8 @@ class Feeder:
         """How often the table was looked at."""
         self.saw_all = False
         """The last look took all that it might take, and no bell rang since."""
+        self.is_looking = False
+        """A look is on its way: what it claims is in nobody's hands yet."""
 
     def ring(self) -> None:
         """Something changed in the table: look."""
@@ -175,8 +177,10 @@ class Feeder:
             self._rung = anyio.Event()
             self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
             want = self._want()
+            self.is_looking = True
             look: Look = await insist(self._writer, self._set_aside, self._look, want)
             reach(CutPoint.CLAIM_COMMITTED)
+            self.is_looking = False
             self._take(want, look)
             if strangers := list(self._strangers):
                 await insist(self._writer, self._set_aside, self._claims.release_unstarted, strangers)

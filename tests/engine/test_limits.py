@@ -373,6 +373,18 @@ async def test_a_token_that_returns_while_the_table_is_looked_at_is_not_lost(tmp
         await it.until(lambda: it.engine.counts["DONE"] == 2)
 
 
+async def test_an_engine_that_looks_because_a_token_has_returned_is_not_idle(tmp_path):
+    """What it claims is not due any more and not yet in the window: nobody must leave now."""
+    it_is = Mailer(rate=Rate(1, per=0.2))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(100))
+        await it.until(lambda: it.engine.counts["DONE"] > 0 and it.engine.is_idle)
+        async with Writing(it):
+            await it.until(lambda: it.engine.feeder.is_looking)
+            assert not it.engine.is_idle
+
+
 async def test_waiting_for_a_token_or_a_place_keeps_nobody_busy(tmp_path):
     """A look for each token, and none while nothing may be claimed."""
     app = App()
@@ -454,8 +466,7 @@ async def test_a_limited_trigger_is_not_born_in_the_window_and_others_are_all_th
         await it.idle()
         assert [(await it_is.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
         assert (await it_is.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
-        await it.until(lambda: it_is.inside == 1)
-        await it.idle_window()
+        await it.until(lambda: it_is.inside == 1 and it.engine.feeder.saw_all)
         assert (await it_is.app.emit("quick")).status is TriggerStatus.CLAIMED
         it_is.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 5)
@@ -545,7 +556,7 @@ def test_until_idle_waits_for_those_whose_turn_comes_later(tmp_path):
 
     assert left.code == 0, left.err
     assert look(tmp_path / "agent.db", "SELECT DISTINCT status FROM triggers") == [{"status": "DONE"}]
-    assert most_within(started(tmp_path / "agent.db"), 0.5 - 0.01) == 2
+    assert most_within(started(tmp_path / "agent.db"), 0.5 - 0.01) <= 2
 
 
 def test_a_rate_holds_over_a_kill(tmp_path):
