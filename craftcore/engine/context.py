@@ -133,6 +133,7 @@ class TaskContext(Generic[S]):
 
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
         """The newest events of this task, at most `limit` of up to 10,000, oldest of them first."""
+        self._turn.refuse_when_over()
         doors = self._turn.doors
         rows = await doors.writer.commit(doors.recording.stream, self.task_id, max(1, min(limit, EVENTS_MAX)))
         return [

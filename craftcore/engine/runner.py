@@ -15,6 +15,7 @@ from craftcore.app import App
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.context import TaskContext, TriggerView
+from craftcore.engine.groups import decisive, is_only, said
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
@@ -148,7 +149,7 @@ class Runner:
             if isinstance(error, Suspend) or is_only(error, (Suspend, anyio.get_cancelled_exc_class())):
                 return suspended(run)
             return _swallowed(run.turn)
-        return self._outcome_of(error)
+        return self._outcome_of(decisive(error))
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         match error:
@@ -170,7 +171,7 @@ class Runner:
             case ConnectionError():
                 return _failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type(error).__name__)
             case _:
-                return _failed(ErrorCode.INTERNAL_AGENT_ERROR, message_of(error), exception_type=type(error).__name__)
+                return _failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type(error).__name__)
 
     def _continued(self, run: Run, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """What `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
@@ -226,11 +227,6 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError):
             plain[str(key)] = shown(value)
     return plain
-
-
-def is_only(error: BaseException, kinds: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
-    """Whether this is a nursery's group of these and nothing else."""
-    return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
 
 
 def _result_text(result: Any) -> str:

@@ -15,10 +15,10 @@ import msgspec
 
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.groups import decisive, is_hopeless, said
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn
-from craftcore.engine.words import message_of
-from craftcore.errors import CraftcoreError, Fail, InvalidInput, Retry, Snooze, StepConflict
+from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
@@ -121,7 +121,7 @@ async def run_step(
             wait = _wait_before_next(turn, step, retry, attempt, error)
             if wait is None:
                 raise
-            failed = {"attempt": attempt, "error": message_of(error), "key": key, "name": name, "retry_in": wait}
+            failed = {"attempt": attempt, "error": said(error), "key": key, "name": name, "retry_in": wait}
             await turn.record(EventType.STEP_FAILED, canonical(failed), None)
             await anyio.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
@@ -179,11 +179,10 @@ def _wait_before_next(
     turn: Turn, step: Step, retry: RetryPolicy | None, attempt: int, error: Exception
 ) -> float | None:
     """Seconds until a step is tried again; None: its failure is the turn's."""
-    if retry is None or attempt >= retry.max_attempts or isinstance(error, (Fail, Snooze)):
+    decided = decisive(error)
+    if retry is None or attempt >= retry.max_attempts or isinstance(decided, Snooze) or is_hopeless(decided):
         return None
-    if isinstance(error, CraftcoreError) and error.code.retryable == "no":
-        return None
-    asked = error.after if isinstance(error, Retry) else None
+    asked = decided.after if isinstance(decided, Retry) else None
     return max(retry.backoff(f"{turn.task.id}:{step.identity}", attempt), asked or 0.0)
 
 

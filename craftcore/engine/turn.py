@@ -86,7 +86,7 @@ class Turn:
 
         Raises StepConflict for the second, InvalidInput for what is no name.
         """
-        self._refuse_when_over()
+        self.refuse_when_over()
         for what, text in (("name", name), ("key", key)):
             if not is_name(text) and (what == "name" or text is not None):
                 raise InvalidInput(
@@ -106,7 +106,7 @@ class Turn:
         """
         if key is not None:
             return self.take(kind, key, None)
-        self._refuse_when_over()
+        self.refuse_when_over()
         if anyio.get_current_task().id != self._own_task:
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
@@ -178,7 +178,7 @@ class Turn:
 
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
         """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
-        self._refuse_when_over()
+        self.refuse_when_over()
         if anyio.get_current_task().id != self._own_task:
             raise InvalidInput(
                 f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
@@ -195,7 +195,7 @@ class Turn:
             raise InvalidInput(f"{shown(seconds)} must be seconds from now: 0 or more, and before the year 10000")
         return now + length
 
-    def _refuse_when_over(self) -> None:
+    def refuse_when_over(self) -> None:
         """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
         if self.is_over:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")

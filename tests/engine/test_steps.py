@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -21,47 +21,13 @@ import pytest
 from craftcore import App, Fail, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, StepConflict
-from tests.engine.lab import Lab, lab, settings
+from tests.engine.lab import lab, settings
+from tests.engine.turns import Counting, failure, result, run
 from tests.virtual import NEW_YEAR
 
 pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
-
-Turn = Callable[[TaskContext], Awaitable[Any]]
-
-
-async def run(it: Lab, turn: Turn) -> dict[str, Any]:
-    """The row of a task with this one turn, once it has ended."""
-    name = f"turn-{len(it.app.workflows)}"
-
-    async def workflow(ctx: TaskContext) -> Any:
-        return await turn(ctx)
-
-    it.app.declare(name, workflow)
-    return await it.ended((await it.app.emit(name)).id)
-
-
-def result(row: dict[str, Any]) -> Any:
-    assert row["status"] == "DONE", row
-    return json.loads(row["result_json"])
-
-
-def failure(row: dict[str, Any]) -> tuple[str, str]:
-    assert row["status"] == "FAILED", row
-    return row["error_code"], row["error_message"]
-
-
-class Counting:
-    """A function that says how often it ran, and with what."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    async def __call__(self, *args: Any) -> Any:
-        self.calls.append(args)
-        return args[0] if args else None
-
 
 # Once
 
@@ -210,20 +176,19 @@ async def test_a_key_tells_the_steps_of_a_loop_apart_also_when_its_order_changes
         assert fetch.calls == [("rome",), ("oslo",), ("bonn",)]
 
 
-@pytest.mark.parametrize("name", ["", "two words", "x" * 201, "ä", 'a"b', 7, None])
-@pytest.mark.parametrize("part", ["name", "key"])
-async def test_what_is_no_name_is_refused(tmp_path, part, name):
-    if part == "key" and name is None:
-        return  # that is no key at all
+async def test_what_is_no_name_is_refused(tmp_path):
     fetch = Counting()
-
-    async def turn(ctx: TaskContext) -> None:
-        await ctx.step(name if part == "name" else "fetch", fetch, key=name if part == "key" else None)
+    no_names: list[Any] = ["", "two words", "x" * 201, "ä", 'a"b', 7]
 
     async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
-        assert (code, fetch.calls) == ("VALIDATION_ERROR", [])
-        assert message.startswith(f"step {part} ")
+        for name, key in [*((name, None) for name in [*no_names, None]), *(("fetch", key) for key in no_names)]:
+
+            async def turn(ctx: TaskContext, name: Any = name, key: Any = key) -> None:
+                await ctx.step(name, fetch, key=key)
+
+            code, message = failure(await run(it, turn))
+            assert (code, fetch.calls) == ("VALIDATION_ERROR", [])
+            assert message.startswith("step name " if key is None else "step key "), (name, key)
 
 
 async def test_other_arguments_under_a_recorded_name_are_a_conflict(tmp_path):
@@ -439,14 +404,8 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value"), VALUES, ids=str)
-async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_at_a_re_entry(tmp_path, kind, value):
+async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_at_a_re_entry(tmp_path):
     got: list[Any] = []
-
-    async def fetch() -> Any:
-        return value
-
-    fetch.__annotations__["return"] = kind
 
     async def turn(ctx: TaskContext) -> None:
         got.append(await ctx.step("fetch", fetch))
@@ -454,9 +413,16 @@ async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_a
             raise ValueError("once more")
 
     async with lab(App(), tmp_path) as it:
-        result(await run(it, turn))
-    assert got == [value, value]
-    assert type(got[0]) is type(got[1]) is type(value)
+        for kind, value in VALUES:
+            got.clear()
+
+            async def fetch(value: Any = value) -> Any:
+                return value
+
+            fetch.__annotations__["return"] = kind
+            result(await run(it, turn))
+            assert got == [value, value], kind
+            assert type(got[0]) is type(got[1]) is type(value), kind
 
 
 async def test_a_result_of_no_type_is_what_json_makes_of_it_the_first_time_as_at_a_re_entry(tmp_path):
@@ -500,21 +466,22 @@ UNFIT: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "refusal"), UNFIT)
-async def test_a_result_that_is_not_json_fails_the_task_and_says_where(tmp_path, value, refusal):
-    ran: list[int] = []
-
-    async def fetch():
-        ran.append(1)
-        return value
+async def test_a_result_that_is_not_json_fails_the_task_and_says_where(tmp_path):
+    ran: list[Any] = []
 
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", fetch)
 
     async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
-        assert (code, len(ran)) == ("VALIDATION_ERROR", 1)
-        assert message.startswith(refusal)
+        for value, refusal in UNFIT:
+
+            async def fetch(value: Any = value) -> Any:
+                ran.append(value)
+                return value
+
+            code, message = failure(await run(it, turn))
+            assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
+        assert len(ran) == len(UNFIT), "and none is tried again"
 
 
 async def test_a_result_that_is_not_what_its_function_says_fails_the_task(tmp_path):

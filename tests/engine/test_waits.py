@@ -3,11 +3,22 @@ waited for has come."""
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 import anyio
 import pytest
 
-from craftcore import App, TaskContext
-from tests.engine.lab import lab
+from craftcore import App, Continue, TaskContext, cutpoints
+from craftcore.cutpoints import CutPoint
+from craftcore.errors import KeyRequired, StateRefused
+from tests.engine.lab import Lab, lab
+from tests.engine.turns import Counting, begin, failure, result, run
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
 pytestmark = pytest.mark.anyio
 
@@ -15,12 +26,136 @@ pytestmark = pytest.mark.anyio
 async def nothing() -> None: ...
 
 
+async def many(it: Lab, sql: str, count: int) -> None:
+    """Wait until there are so many rows."""
+    await it.until(lambda: len(it.rows(sql)) == count)
+
+
+# Unwinding
+
+
+async def test_a_turn_that_is_suspended_unwinds_all_of_its_code_and_is_entered_again_from_its_top(tmp_path):
+    seen: list[str] = []
+
+    async def turn(ctx: TaskContext) -> None:
+        seen.append(f"enters {ctx.resume}")
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(beside)
+                with anyio.move_on_after(3600):
+                    try:
+                        await ctx.sleep(0)
+                    finally:
+                        seen.append("inner")
+                group.cancel_scope.cancel()
+        finally:
+            seen.append("outer")
+
+    async def beside() -> None:
+        seen.append("beside begins")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            seen.append("beside")
+
+    async with lab(App(), tmp_path) as it:
+        result(await run(it, turn))
+        assert (seen[0], seen[-1]) == ("enters FIRST", "outer")
+        assert seen.count("enters TIMER") == 1
+        assert (seen.count("inner"), seen.count("outer")) == (2, 2)
+        assert seen.count("beside") == seen.count("beside begins")
+
+
+async def test_nothing_of_a_turn_that_waits_stays_in_memory(tmp_path):
+    alive: list[weakref.ref[Any]] = []
+
+    class Large:
+        pass
+
+    async def turn(ctx: TaskContext) -> None:
+        large = Large()
+        alive.append(weakref.ref(large))
+        await ctx.wait_for("never")
+
+    async with lab(App(), tmp_path) as it:
+        ids = [await begin(it, turn) for _ in range(5)]
+        for task_id in ids:
+            await it.waiting(task_id)
+        await it.idle()
+
+        assert it.engine.running == 0
+        gc.collect()
+        assert [ref() for ref in alive] == [None] * 5
+
+
+Swallow = Callable[[TaskContext], Any]
+
+
+async def ignores(ctx: TaskContext) -> str:
+    try:
+        await ctx.sleep(0)
+    except BaseException:
+        pass
+    return "went on"
+
+
+async def continues(ctx: TaskContext) -> Any:
+    try:
+        await ctx.sleep(0)
+    except BaseException:
+        return Continue("went on")
+
+
+async def raises(ctx: TaskContext) -> None:
+    try:
+        await ctx.sleep(0)
+    except BaseException as error:
+        raise ValueError("something else") from error
+
+
+async def waits_again(ctx: TaskContext) -> None:
+    try:
+        await ctx.sleep(0)
+    except BaseException:
+        await ctx.wait_for("something")
+
+
+async def works_on(ctx: TaskContext) -> None:
+    try:
+        await ctx.sleep(0)
+    finally:
+        await ctx.note("cleaned-up")
+
+
+@pytest.mark.parametrize("swallows", [ignores, continues, raises, waits_again, works_on])
+async def test_a_turn_that_does_not_let_itself_be_suspended_fails_and_nothing_of_its_wait_is_kept(tmp_path, swallows):
+    async with lab(App(), tmp_path) as it:
+        row = await run(it, swallows)
+
+        assert failure(row) == (
+            "INTERNAL_AGENT_ERROR",
+            "the workflow went on after sleep#1 had suspended it: let BaseException pass",
+        )
+        assert it.rows("SELECT * FROM waits") == []
+        assert row["turn"] == 1
+
+
+async def test_except_exception_is_not_in_the_way_of_a_suspension(tmp_path):
+    async def turn(ctx: TaskContext) -> str:
+        try:
+            await ctx.sleep(0)
+        except Exception:
+            return "caught"
+        return "waited"
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "waited"
+
+
 async def test_a_task_beside_a_turn_that_is_suspended_may_be_about_to_begin_a_step(tmp_path):
     """It was woken before it could be told: that is no failure of the turn."""
-    app = App()
 
-    @app.workflow("both")
-    async def both(ctx: TaskContext) -> str:
+    async def turn(ctx: TaskContext) -> str:
         woken = anyio.Event()
 
         async def beside() -> None:
@@ -34,8 +169,469 @@ async def test_a_task_beside_a_turn_that_is_suspended_may_be_about_to_begin_a_st
             await ctx.sleep(0)
         return str(ctx.resume)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("both")).id)
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "TIMER"
+        assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers")] == [1, 1]
 
-        assert (row["status"], row["result_json"]) == ("DONE", '"TIMER"')
-        assert [r["attempts"] for r in it.rows("SELECT attempts FROM triggers")] == [1, 1]
+
+async def test_steps_beside_a_turn_that_is_suspended_are_kept_if_they_are_completed_and_else_run_again(tmp_path):
+    ran: list[str] = []
+
+    async def quick() -> str:
+        ran.append("quick")
+        return "quick"
+
+    async def slow() -> str:
+        ran.append("slow")
+        if ran.count("slow") == 1:
+            await anyio.sleep_forever()
+        return "slow"
+
+    async def turn(ctx: TaskContext) -> list[str]:
+        got: list[str] = []
+        done = anyio.Event()
+
+        async def both() -> None:
+            got.append(await ctx.step("quick", quick))
+            done.set()
+            got.append(await ctx.step("slow", slow))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(both)
+            await done.wait()
+            await ctx.sleep(0)
+        return got
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == ["quick", "slow"]
+        assert ran.count("quick") == 1
+
+
+async def test_a_plain_step_beside_a_turn_that_is_suspended_ends_before_the_turn_is_over(tmp_path):
+    """A thread cannot be cancelled: it would run beside itself when the turn is entered again."""
+    inside, go_on = threading.Event(), threading.Event()
+    running: list[int] = []
+    most: list[int] = []
+
+    def blocks() -> int:
+        running.append(1)
+        most.append(len(running))
+        inside.set()
+        go_on.wait()
+        running.pop()
+        return len(most)
+
+    async def turn(ctx: TaskContext) -> int:
+        got: list[int] = []
+
+        async def beside() -> None:
+            got.append(await ctx.step("block", blocks))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beside)
+            await anyio.to_thread.run_sync(inside.wait)
+            await ctx.sleep(0)
+        return got[0]
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await anyio.to_thread.run_sync(inside.wait)
+        await it.idle_window()
+        assert it.rows("SELECT * FROM waits") == []
+        go_on.set()
+
+        assert result(await it.ended(task_id)) == 2
+        assert most == [1, 1]
+
+
+# Identity
+
+
+async def test_waits_without_a_key_are_known_by_their_order_and_those_with_one_by_that(tmp_path):
+    async def turn(ctx: TaskContext) -> list[Any]:
+        got: list[Any] = []
+        keys = ["b", "a"] if len(await ctx.events()) % 2 else ["a", "b"]  # in whatever order
+        for key in keys:
+            got.append((key, await ctx.wait_for("word", key=key)))
+        for _ in range(2):
+            got.append(("", await ctx.wait_for("word")))
+        return sorted(got)
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        for n in range(4):
+            await it.waiting(task_id)
+            await it.app.signal(task_id, "word", n)
+            await many(it, "SELECT 1 FROM waits WHERE status = 'RESOLVED'", n + 1)
+        got = result(await it.ended(task_id))
+
+        assert [pair for pair in got if not pair[0]] == [["", 2], ["", 3]]
+        assert sorted(value for key, value in got if key) == [0, 1]
+        names = {row["name"] for row in it.rows("SELECT name FROM waits")}
+        assert names == {"wait_for:a", "wait_for:b", "wait_for#1", "wait_for#2"}
+
+
+async def test_a_wait_is_told_what_it_brought_at_each_re_entry(tmp_path):
+    entered: list[list[Any]] = []
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        got: list[Any] = []
+        entered.append(got)
+        for _ in range(3):
+            got.append(await ctx.wait_for("word"))
+            await ctx.sleep(0)
+        return got
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        for n in range(3):
+            await many(it, "SELECT 1 FROM waits WHERE kind = 'event'", n + 1)
+            await it.waiting(task_id)
+            await it.app.signal(task_id, "word", {"n": n})
+        assert result(await it.ended(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert entered == [
+            [],
+            [{"n": 0}],
+            [{"n": 0}],
+            *[[{"n": 0}, {"n": 1}]] * 2,
+            *[[{"n": 0}, {"n": 1}, {"n": 2}]] * 2,
+        ]
+
+
+async def test_the_same_key_twice_in_a_turn_is_refused(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.sleep(0, key="nap")
+        await ctx.sleep(0, key="nap")
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code, message.split(":")[0]) == ("STEP_CONFLICT", "sleep nap was used before in this turn")
+
+
+Ask = Callable[[TaskContext], Any]
+BESIDE: list[Ask] = [
+    lambda ctx: ctx.sleep(0),
+    lambda ctx: ctx.sleep_until(NEW_YEAR),
+    lambda ctx: ctx.wait_for("word"),
+    lambda ctx: ctx.ask("Send it?"),
+    lambda ctx: ctx.emit("other"),
+    lambda ctx: ctx.start_child("other"),
+]
+
+
+@pytest.mark.parametrize("ask", BESIDE)
+async def test_what_is_known_by_its_order_has_none_in_a_task_beside_the_turns_own(tmp_path, ask):
+    async def turn(ctx: TaskContext) -> list[str]:
+        refused: list[str] = []
+
+        async def beside() -> None:
+            try:
+                await ask(ctx)
+            except KeyRequired as error:
+                refused.append(str(error))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beside)
+        return refused
+
+    async with lab(App(), tmp_path) as it:
+        [refused] = result(await run(it, turn))
+        assert "in a task beside the turn's own needs key=" in refused
+        assert it.rows("SELECT * FROM waits") == []
+
+
+KEYED: list[Ask] = [
+    lambda ctx: ctx.sleep(0, key="k"),
+    lambda ctx: ctx.wait_for("word", key="k"),
+    lambda ctx: ctx.ask("Send it?", key="k"),
+]
+
+
+@pytest.mark.parametrize("ask", KEYED)
+async def test_a_task_beside_the_turns_own_cannot_suspend_it(tmp_path, ask):
+    async def turn(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, ctx)
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert code == "VALIDATION_ERROR"
+        assert message.endswith("suspends the whole turn: await it in the turn's own task, not in one beside it")
+        assert it.rows("SELECT * FROM waits") == []
+
+
+async def test_a_task_beside_may_emit_with_a_key_and_a_wait_that_is_over_may_be_read_there(tmp_path):
+    app = App()
+
+    @app.workflow("other")
+    async def other() -> None: ...
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        got: list[Any] = []
+
+        async def beside(n: int) -> None:
+            await ctx.emit("other", key=f"n-{n}")
+            got.append(n)
+
+        await ctx.sleep(0)
+        async with anyio.create_task_group() as group:
+            for n in range(3):
+                group.start_soon(beside, n)
+        return sorted(got)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == [0, 1, 2]
+        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE workflow = 'other'")) == 3)
+
+
+# What cannot be waited for
+
+
+NO_WAITS: list[tuple[Ask, str]] = [
+    (lambda ctx: ctx.sleep(-1), "-1 must be seconds from now"),
+    (lambda ctx: ctx.sleep(float("nan")), "nan must be seconds from now"),
+    (lambda ctx: ctx.sleep(float("inf")), "inf must be seconds from now"),
+    (lambda ctx: ctx.sleep(1e12), "1000000000000.0 must be seconds from now"),
+    (lambda ctx: ctx.sleep(True), "True must be seconds from now"),
+    (lambda ctx: ctx.sleep("1"), "'1' must be seconds from now"),  # type: ignore[arg-type]
+    (lambda ctx: ctx.sleep(timedelta(days=-1)), "datetime.timedelta(days=-1) must be seconds from now"),
+    (lambda ctx: ctx.sleep_until(datetime(2026, 1, 1)), "at 2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
+    (lambda ctx: ctx.sleep_until("tomorrow"), "at 'tomorrow' must be an aware datetime"),  # type: ignore[arg-type]
+    (lambda ctx: ctx.wait_for("two words"), "event 'two words' must be 1 to 200 characters"),
+    (lambda ctx: ctx.wait_for("word", timeout=-1), "-1 must be seconds from now"),
+    (lambda ctx: ctx.wait_for("word", key=""), "wait_for name '' must be 1 to 200 characters"),
+    (lambda ctx: ctx.ask(""), "a question, its options and default are text"),
+    (lambda ctx: ctx.ask("x" * 4_001), "a question, its options and default are text"),
+    (lambda ctx: ctx.ask("\ud800"), "question holds a lone surrogate"),
+    (lambda ctx: ctx.ask("Send?", []), "a question has 1 to 100 options"),
+    (lambda ctx: ctx.ask("Send?", ["yes", "yes"]), "a question has 1 to 100 options, each another one"),
+    (lambda ctx: ctx.ask("Send?", [str(n) for n in range(101)]), "a question has 1 to 100 options"),
+    (lambda ctx: ctx.ask("Send?", [1]), "a question, its options and default are text"),  # type: ignore[list-item]
+    (lambda ctx: ctx.ask("Send?", ["yes"], default="no"), "the default 'no' is none of the options: yes"),
+]
+
+
+async def test_what_cannot_be_waited_for_fails_the_task_and_says_why(tmp_path):
+    async with lab(App(), tmp_path) as it:
+        for ask, refusal in NO_WAITS:
+
+            async def turn(ctx: TaskContext, ask: Ask = ask) -> None:
+                await ask(ctx)
+
+            code, message = failure(await run(it, turn))
+            assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
+        assert it.rows("SELECT * FROM waits") == []
+
+
+# What a turn is told
+
+
+async def test_a_turn_is_told_why_it_goes_on(tmp_path):
+    app = App()
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> None: ...
+
+    async def turn(ctx: TaskContext) -> list[str]:
+        await ctx.note("why", str(ctx.resume), key=str(len(await ctx.events())))
+        await ctx.sleep(0)
+        await ctx.wait_for("word")
+        await ctx.wait_for("message")
+        await ctx.ask("Go on?")
+        await (await ctx.start_child("child")).result()
+        return [event.data["data"] for event in await ctx.events() if event.type == "NOTE"]
+
+    async with lab(app, tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE event = 'word'")))
+        await it.waiting(task_id)
+        await app.signal(task_id, "word")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE event = 'message'")))
+        await app.signal(task_id, "message", {"text": "hi"})
+        await app.answer((await it.question())["id"], "yes", answered_by="ada")
+
+        told = result(await it.ended(task_id))
+        assert told == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
+
+
+async def test_a_timeout_is_told_by_the_default_and_an_event_by_what_it_brought(tmp_path):
+    clock = VirtualClock()
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [
+            await ctx.wait_for("first", timeout=60),
+            await ctx.wait_for("second", timeout=timedelta(minutes=1), default={"none": True}),
+            await ctx.wait_for("third", timeout=60, default="late"),
+            await ctx.ask("Fourth?", timeout=60, default="nobody"),
+        ]
+
+    async with lab(App(), tmp_path, clock=clock) as it:
+        task_id = await begin(it, turn)
+        for n in range(4):
+            await many(it, "SELECT 1 FROM waits", n + 1)
+            if n == 2:
+                await it.app.signal(task_id, "third")  # and brings nothing
+            else:
+                clock.advance(60)
+                it.engine.ring(schedules=False)
+        assert result(await it.ended(task_id)) == [None, {"none": True}, None, "nobody"]
+
+
+async def test_a_sleeper_wakes_at_its_moment_and_not_before(tmp_path):
+    clock = VirtualClock()
+    woken: list[float] = []
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.sleep(timedelta(hours=1))
+        woken.append(clock.now() - NEW_YEAR)
+        await ctx.sleep_until(datetime.fromtimestamp(NEW_YEAR + 7200, UTC))
+        woken.append(clock.now() - NEW_YEAR)
+
+    async with lab(App(), tmp_path, clock=clock) as it:
+        task_id = await begin(it, turn)
+        for seconds in (0, 3599, 1, 3599, 1):
+            clock.advance(seconds)
+            await it.idle_window()
+            await it.idle()
+        await it.ended(task_id)
+        assert woken == [3600, 7200, 7200]
+
+
+async def test_a_moment_that_is_past_is_waited_for_no_longer_than_a_turn_takes(tmp_path):
+    async def turn(ctx: TaskContext) -> str:
+        await ctx.sleep_until(NEW_YEAR)
+        await ctx.sleep(0)
+        return str(await ctx.wait_for("never", timeout=0, default="none"))
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "none"
+
+
+# After its turn
+
+
+async def test_nothing_of_ctx_can_be_used_when_the_turn_is_over(tmp_path):
+    kept: list[TaskContext] = []
+
+    async def turn(ctx: TaskContext) -> None:
+        kept.append(ctx)
+
+    async with lab(App(), tmp_path) as it:
+        result(await run(it, turn))
+        [ctx] = kept
+        uses: list[Callable[[], Any]] = [
+            lambda: ctx.step("late", nothing),
+            lambda: ctx.note("late"),
+            lambda: ctx.emit("turn-0"),
+            lambda: ctx.start_child("turn-0"),
+            lambda: ctx.sleep(0),
+            lambda: ctx.wait_for("word"),
+            lambda: ctx.ask("Send it?"),
+            lambda: ctx.transaction("late", lambda tx: None),
+            lambda: ctx.events(),
+        ]
+        for use in uses:
+            with pytest.raises(StateRefused, match="the turn is over"):
+                await use()
+        assert len(it.rows("SELECT 1 FROM triggers")) == 1
+
+
+# What happens beside
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[CutPoint, Callable[[], None]], None]:
+    """Do something once, when the engine is at this point."""
+
+    def arm(point: CutPoint, action: Callable[[], None]) -> None:
+        def once() -> None:
+            monkeypatch.delitem(cutpoints._armed, point)
+            action()
+
+        monkeypatch.setitem(cutpoints._armed, point, once)
+
+    return arm
+
+
+def from_outside(it: Lab, do: Callable[[VirtualCore], Any]) -> None:
+    """As another process does it."""
+    core = VirtualCore(it.path, VirtualClock())
+    try:
+        do(core)
+    finally:
+        core.close()
+
+
+async def test_a_task_that_is_cancelled_while_it_is_being_suspended_does_not_wait(tmp_path, at):
+    async def turn(ctx: TaskContext) -> None:
+        at(CutPoint.TURN_SUSPENDED, lambda: from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)))
+        await ctx.wait_for("never")
+
+    async with lab(App(), tmp_path) as it:
+        row = await run(it, turn)
+        assert (row["status"], row["error_code"]) == ("CANCELLED", "WORKFLOW_ABORTED")
+        assert it.rows("SELECT * FROM waits") == []
+
+
+@pytest.mark.parametrize("point", [CutPoint.TURN_SUSPENDED, CutPoint.SETTLE_BEGUN])
+async def test_a_signal_that_comes_while_its_task_is_being_suspended_is_not_missed(tmp_path, at, point):
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.resume == "FIRST":
+            signal = (ctx.task_id, "word", "in time")
+            at(point, lambda: from_outside(it, lambda core: core.do(core.tasks.signal, *signal)))
+        return await ctx.wait_for("word")
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "in time"
+
+
+async def test_an_answer_that_comes_while_the_timer_is_being_started_is_either_first_or_too_late(tmp_path, at):
+    """The timer is claimed, and another process answers before it starts."""
+    clock = VirtualClock()
+    answered: list[bool] = []
+
+    def answer(core: VirtualCore) -> None:
+        [question] = core.rows("SELECT id FROM questions")
+        core.do(core.tasks.answer, question["id"], "yes", answered_by="ada")
+        answered.append(True)
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [await ctx.ask("Go on?", ["yes", "no"], timeout=60, default="no"), str(ctx.resume)]
+
+    async with lab(App(), tmp_path, clock=clock) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        await it.idle()
+        clock.advance(60)
+        at(CutPoint.CLAIM_COMMITTED, lambda: from_outside(it, answer))
+        it.engine.ring(schedules=False)
+
+        assert result(await it.ended(task_id)) == ["yes", "ANSWER"]
+        assert answered == [True]
+
+
+async def test_two_signals_at_once_end_one_wait_and_none_is_lost(tmp_path):
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return sorted([await ctx.wait_for("word"), await ctx.wait_for("word")])
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        async with anyio.create_task_group() as group:
+            for n in range(2):
+                group.start_soon(it.app.signal, task_id, "word", n)
+        assert result(await it.ended(task_id)) == [0, 1]
+
+
+async def test_steps_before_a_wait_are_run_once_however_often_the_turn_is_suspended(tmp_path):
+    fetch = Counting()
+
+    async def turn(ctx: TaskContext) -> Any:
+        for n in range(5):
+            await ctx.step("fetch", fetch, n, key=str(n))
+            await ctx.sleep(0)
+        return await ctx.step("last", fetch, "last")
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "last"
+        assert fetch.calls == [(0,), (1,), (2,), (3,), (4,), ("last",)]
