@@ -509,7 +509,7 @@ async def test_a_result_that_is_too_large_fails_the_task_and_says_what_to_do(tmp
         assert code == "PAYLOAD_TOO_LARGE"
         assert message == (
             "the result of step fetch has 2,002 bytes; the limit is 1,024 (tasks.result_max_bytes). "
-            "Store it elsewhere and return a reference"
+            "Store it elsewhere and keep a reference"
         )
 
 
