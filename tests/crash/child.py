@@ -72,7 +72,7 @@ class Journal:
 
 
 class Rule:
-    """The router: a message goes to `work`, in the session its payload names."""
+    """The router: what names no workflow goes to `work`, in the session its payload names."""
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
         return Route(workflow="work", session_id=json.loads(trigger.payload_json).get("join"))
@@ -91,7 +91,7 @@ def an_app(life: Life, ran: Journal) -> App:
     deadly = chance.randint(1, ROUND) if life.ends == IN_HANDLER else 0
     runs = 0
 
-    @app.workflow("work", sources=("MESSAGE",), retry=patient)
+    @app.workflow("work", retry=patient)
     async def work(ctx: TaskContext, failures: int = 0, turns: int = 0, join: str | None = None) -> int:
         nonlocal runs
         runs += 1
@@ -154,7 +154,8 @@ async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: 
     elif chance < 0.7:
         emitted = await app.emit("work", payload, session_id=f"session-{number % 3}")
     elif chance < 0.85:
-        emitted = await app.emit(None, payload | {"join": f"session-{number % 2}"}, source="MESSAGE")
+        payload |= {"join": f"session-{number % 2}"}
+        emitted = await app.emit(None, payload, source="SKILL_WORKFLOW", priority=3)
     elif chance < 0.95:
         emitted = await app.emit("work", {}, dedup_key=f"once:{number % KEYS}")
     else:

@@ -330,16 +330,16 @@ def test_an_engine_that_reads_a_mail_twice_is_found(tmp_path, monkeypatch):
 
 STATE_BEFORE_ITS_TURN_IS_OVER = """
 import json
-from craftcore.tasks.turns import TurnService
+from craftcore.tasks.recording import Recording
 
-def record_all(self, tx, events, *, right=TurnService.record_all):
+def record_all(self, tx, events, *, right=Recording.record_all):
     for event in events:
         if event.memo == "step:add":
             count = json.dumps(json.loads(event.payload_json)["result"])
             tx.run("UPDATE tasks SET state_json = :count WHERE seq = :seq", count=count, seq=event.task_seq)
     return right(self, tx, events)
 
-TurnService.record_all = record_all
+Recording.record_all = record_all
 """
 
 TRIGGER_AND_TASK_IN_TWO_COMMITS = """
@@ -353,13 +353,13 @@ TurnService.settle_all = settle_all
 """
 
 EMITTED_BEFORE_IT_IS_ON_RECORD = """
-from craftcore.tasks.turns import TurnService
+from craftcore.tasks.recording import Recording
 
-def record(self, tx, event, *, right=TurnService.record):
+def record(self, tx, event, *, right=Recording.record):
     commit(tx)
     return right(self, tx, event)
 
-TurnService.record = record
+Recording.record = record
 """
 
 A_MESSAGE_TO_ITSELF = """
