@@ -31,7 +31,10 @@ FROM_OUTSIDE = "from outside"
 QUIET = "until idle"
 PRODUCER = "a producer beside"
 
-KILLS = (*CutPoint, IN_HANDLER, FROM_OUTSIDE)
+OF_TASKS = {CutPoint.STEP_RAN, CutPoint.STEP_COMMITTED, CutPoint.TURN_SUSPENDED, CutPoint.ANSWER_COMMITTED}
+"""What nothing here passes; `task_campaign` does."""
+
+KILLS = (*(point for point in CutPoint if point not in OF_TASKS), IN_HANDLER, FROM_OUTSIDE)
 """Every way in which a life may end."""
 
 ROUND = 12
