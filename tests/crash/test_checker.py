@@ -90,8 +90,9 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (sql("UPDATE triggers SET status = 'DEAD', reason = 'poison' WHERE seq = 1"), "is DEAD"),
         (
             sql(
-                "INSERT INTO events (execution_seq, seq, type, at, payload_json) SELECT execution_seq, seq + 1, type, at, "
-                "payload_json FROM events WHERE type = 'FINAL_RESPONSE' LIMIT 1"
+                "INSERT INTO events (execution_seq, seq, type, at, payload_json) "
+                "SELECT execution_seq, seq + 1, type, at, payload_json FROM events "
+                "WHERE type = 'FINAL_RESPONSE' LIMIT 1"
             ),
             "2 successful records",
         ),
