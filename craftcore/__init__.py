@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from craftcore.action import Action, Call
+    from craftcore.activities.model import OnUnknown
     from craftcore.app import App
     from craftcore.engine.child import Child
     from craftcore.engine.context import TaskContext, TaskEvent
     from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, Strategy
     from craftcore.errors import (
+        ActivityUnknown,
         ChildFailed,
         CraftcoreError,
         ErrorCode,
         Fail,
+        IdempotencyConflict,
         InvalidInput,
+        NoEffect,
         NotFound,
         Retry,
         Snooze,
@@ -29,7 +34,10 @@ if TYPE_CHECKING:
     from craftcore.workflow import Rate
 
 _HOMES = {
+    "Action": "craftcore.action",
+    "ActivityUnknown": "craftcore.errors",
     "App": "craftcore.app",
+    "Call": "craftcore.action",
     "CatchUp": "craftcore.schedules.model",
     "Child": "craftcore.engine.child",
     "ChildFailed": "craftcore.errors",
@@ -40,9 +48,12 @@ _HOMES = {
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.errors",
     "Fail": "craftcore.errors",
+    "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",
     "LiveSession": "craftcore.engine.router",
+    "NoEffect": "craftcore.errors",
     "NotFound": "craftcore.errors",
+    "OnUnknown": "craftcore.activities.model",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
     "Rate": "craftcore.workflow",
@@ -63,7 +74,10 @@ _HOMES = {
 }
 
 __all__ = [
+    "Action",
+    "ActivityUnknown",
     "App",
+    "Call",
     "CatchUp",
     "Child",
     "ChildFailed",
@@ -74,9 +88,12 @@ __all__ = [
     "Emitted",
     "ErrorCode",
     "Fail",
+    "IdempotencyConflict",
     "InvalidInput",
     "LiveSession",
+    "NoEffect",
     "NotFound",
+    "OnUnknown",
     "Overlap",
     "Producer",
     "Rate",

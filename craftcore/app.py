@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from craftcore.action import Action
+from craftcore.activities.model import OnUnknown, Terms
 from craftcore.config import Config
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
@@ -42,6 +44,7 @@ class App:
         self.name = name
         self.router = router
         self.workflows: dict[str, Workflow] = {}
+        self.actions: dict[str, Action] = {}
         self.by_source: dict[str, str] = {}
         self.schedules: dict[str, ScheduleSpec] = {}
         self.default_retry = RetryPolicy()
@@ -134,6 +137,73 @@ class App:
         self.workflows[name] = workflow
         self.by_source.update((source, name) for source in workflow.sources)
         return workflow
+
+    def action(
+        self,
+        name: str,
+        *,
+        irreversible: bool = False,
+        on_unknown: OnUnknown | str | None = None,
+        idempotent_provider: bool = False,
+        idempotency_window: float | timedelta | None = None,
+        timeout: float | timedelta = 60.0,
+        settle_after: float | timedelta | None = None,
+    ) -> Callable[[F], Action]:
+        """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
+
+        An irreversible one (email, payment, post, message) goes through the ledger: its intent is on disk before it is
+        called, its result after, and what happened once is not done again. It ends by returning the provider's
+        reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is certain), or
+        by `raise Fail` (the provider refused, and nothing happened). After anything else nobody knows, and
+        `on_unknown` says what then: ASK unless given.
+
+        `idempotent_provider`: it does one thing once for each `call.key`, for `idempotency_window` seconds (None: for
+        ever). `timeout` is for one call, in seconds. `settle_after`: how many seconds after a call a "no" of
+        `reconcile` is believed, as many as the timeout unless given. A plain function runs in a thread, which cannot be
+        stopped: it is waited for. Raises ConfigInvalid when the declaration contradicts itself or another one.
+        """
+
+        def declare(fn: F) -> Action:
+            if given := [
+                option
+                for option, value in (
+                    ("on_unknown", on_unknown),
+                    ("idempotent_provider", idempotent_provider or None),
+                    ("idempotency_window", idempotency_window),
+                    ("settle_after", settle_after),
+                )
+                if value is not None and not irreversible
+            ]:
+                raise ConfigInvalid(f"action {name}: {given[0]} is for an irreversible action: say irreversible=True")
+            try:
+                policy = OnUnknown(on_unknown or OnUnknown.ASK)
+            except ValueError:
+                raise ConfigInvalid(
+                    f"action {name}: on_unknown {on_unknown!r:.80} must be one of {', '.join(OnUnknown)}"
+                ) from None
+            limit = _plain_seconds(timeout)
+            terms = Terms(
+                irreversible=irreversible,
+                on_unknown=policy,
+                idempotent_provider=idempotent_provider,
+                idempotency_window=None if idempotency_window is None else _plain_seconds(idempotency_window),
+                timeout=limit,
+                settle_after=limit if settle_after is None else _plain_seconds(settle_after),
+            )
+            return self.declare_action(Action(name, fn, terms))
+
+        return declare
+
+    def declare_action(self, action: Action) -> Action:
+        """`action` without the decorator. Raises ConfigInvalid."""
+        if not re.fullmatch(NAME, action.name):
+            raise ConfigInvalid(
+                f"action {action.name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+            )
+        if action.name in self.actions:
+            raise ConfigInvalid(f"action {action.name} is declared twice")
+        self.actions[action.name] = action
+        return action
 
     def schedule(
         self,
@@ -322,6 +392,10 @@ class App:
         if source in self.by_source:
             raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
         return source
+
+
+def _plain_seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:

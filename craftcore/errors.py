@@ -18,6 +18,8 @@ The tree:
     ├── StepConflict          a step's name was used before in this turn, or its arguments changed
     ├── KeyRequired           without a key nobody can tell which of several this is
     ├── ChildFailed           a child task did not end well
+    ├── IdempotencyConflict   a key of an irreversible action was used for something else
+    ├── ActivityUnknown       nobody can tell whether an irreversible action happened
     └── StorageError          the database said no                          exit 74
         ├── StorageFull       the disk is full; nothing was written         exit 74
         ├── StorageBusy       another process held the file too long        exit 75
@@ -33,6 +35,7 @@ How user code ends an attempt other than by returning (raised, never caught by u
     Retry(after=…)   try again, this attempt counts
     Snooze(until=…)  try again, this attempt does not count
     Fail(code, …)    trying again cannot help
+    NoEffect(…)      of an action: nothing happened, that is certain; try again
 """
 
 from __future__ import annotations
@@ -76,6 +79,8 @@ class ErrorCode(StrEnum):
     STEP_CONFLICT = "STEP_CONFLICT"
     KEY_REQUIRED = "KEY_REQUIRED"
     CHILD_FAILED = "CHILD_FAILED"
+    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
+    ACTIVITY_UNKNOWN = "ACTIVITY_UNKNOWN"
 
     @property
     def category(self) -> str:
@@ -114,6 +119,8 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.STEP_CONFLICT: _Facts("validation", "no"),
     ErrorCode.KEY_REQUIRED: _Facts("validation", "no"),
     ErrorCode.CHILD_FAILED: _Facts("agent", "no"),
+    ErrorCode.IDEMPOTENCY_CONFLICT: _Facts("validation", "no"),
+    ErrorCode.ACTIVITY_UNKNOWN: _Facts("agent", "no"),
 }
 
 
@@ -222,6 +229,26 @@ class ChildFailed(CraftcoreError):
     code = ErrorCode.CHILD_FAILED
 
 
+class IdempotencyConflict(CraftcoreError):
+    """The key of an irreversible action was used before, for another action or with other arguments. Nothing was sent.
+
+    Arguments that differ at each entry of a turn (a moment, a random number, what a model wrote) do that: make them in
+    a `ctx.step`.
+    """
+
+    code = ErrorCode.IDEMPOTENCY_CONFLICT
+
+
+class ActivityUnknown(CraftcoreError):
+    """An irreversible action was called, and nobody can tell whether it happened; `details` has its `key`.
+
+    Raised by `ctx.act` once a person gave it up. While somebody may still find out, the turn is suspended or tried
+    again instead.
+    """
+
+    code = ErrorCode.ACTIVITY_UNKNOWN
+
+
 class StorageError(CraftcoreError):
     """The database or its disk refused."""
 
@@ -314,3 +341,17 @@ class Fail(Exception):
         super().__init__(message or str(code))
         self.code = str(code)
         self.details = details
+
+
+class NoEffect(Exception):
+    """Raised by an action that knows for certain that nothing happened: it may be called again with the same key.
+
+    The attempt fails and is tried again, not sooner than `retry_after` (seconds or timedelta). Returned by a
+    `reconcile` function, it says the same of the calls before.
+    """
+
+    def __init__(self, message: str = "nothing happened", *, retry_after: float | timedelta | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+        if self.retry_after is not None and not 0 <= self.retry_after <= LONGEST_WAIT:
+            raise ValueError(f"NoEffect(retry_after={retry_after!r}): give 0 or more seconds")

@@ -20,7 +20,7 @@ FLOORS = [
     {"storage"},
     {"triggers", "activities", "executions"},
     {"schedules", "tasks"},
-    {"app", "workflow"},
+    {"app", "workflow", "action"},
     {"engine"},
     {"core", "producer", "daemon", "actions", "testing"},
     {"cli", "__init__", "__main__"},

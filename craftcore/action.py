@@ -1,0 +1,157 @@
+"""A declared action: what a workflow does to the world with `ctx.act`, and on which terms."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from craftcore.activities.model import OnUnknown, Terms
+from craftcore.errors import ConfigInvalid, InvalidInput
+
+F = Callable[..., Any]
+
+KEY_HEADER = "Idempotency-Key"
+MESSAGE_ID_DOMAIN = "craftcore.invalid"
+"""Nobody's domain (RFC 2606): an identifier is all that it has to be."""
+
+TIMEOUT_MAX_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What an action is given as its first argument: this call of it.
+
+    key       the same for every call of one activity, whichever process makes it. Give it to the provider
+    attempt   counts the calls from 1
+    deadline  when this call is cancelled
+    """
+
+    key: str
+    attempt: int
+    deadline: datetime
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The key as HTTP providers take it."""
+        return {KEY_HEADER: self.key}
+
+    @property
+    def message_id(self) -> str:
+        """The key as a Message-ID (RFC 5322, 3.6.4), angle brackets included."""
+        return message_id(self.key)
+
+
+def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
+    """`<activity.{32 hex digits}@{domain}>`, the same for the same key."""
+    return f"<activity.{sha256(key.encode()).hexdigest()[:32]}@{domain}>"
+
+
+class Action:
+    """An action that was declared with `@app.action`. Call it with `ctx.act(action, …)`, from a workflow.
+
+    `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells.
+    """
+
+    def __init__(
+        self, name: str, fn: F, terms: Terms, *, terms_of: Callable[[Mapping[str, Any]], Terms] | None = None
+    ) -> None:
+        """Raises ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
+        self.name = name
+        self.fn = fn
+        self.terms = terms
+        self.reconciler: F | None = None
+        self._terms_of = terms_of
+        self._signature = _signature(f"action {name}", fn)
+        if mistakes := [*contradictions(terms)]:
+            raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
+
+    def __call__(self, call: Call, **arguments: Any) -> Any:
+        """The function itself, outside the ledger."""
+        return self.fn(call, **arguments)
+
+    def reconcile(self, fn: F) -> F:
+        """Declare how to ask the provider what became of a call: `fn(call, **arguments)`, with the arguments of the
+        action, returns Done(reference) when it happened, NoEffect when it did not and will not, None when nobody knows.
+
+        Raises ConfigInvalid.
+        """
+        if not self.terms.irreversible:
+            raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
+        if self.reconciler is not None:
+            raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
+        theirs = _signature(f"reconcile of action {self.name}", fn)
+        if not _takes_rest(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
+            raise ConfigInvalid(
+                f"reconcile of action {self.name}: it takes no {', '.join(sorted(missing))}, which the action does"
+            )
+        self.reconciler = fn
+        return fn
+
+    def terms_for(self, arguments: Mapping[str, Any]) -> Terms:
+        """The terms of a call with these arguments."""
+        return self.terms if self._terms_of is None else self._terms_of(arguments)
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidInput for arguments that the function does not take, or lacks."""
+        try:
+            self._signature.bind(**arguments)
+        except TypeError as error:
+            raise InvalidInput(f"action {self.name}: {error}") from None
+
+    @property
+    def lacks_reconciler(self) -> bool:
+        """It is to be reconciled, and nothing says how."""
+        return self.terms.on_unknown is OnUnknown.RECONCILE and self.reconciler is None and self._terms_of is None
+
+
+def contradictions(terms: Terms) -> list[str]:
+    """What cannot be meant."""
+    mistakes = []
+    given: dict[str, object] = {"timeout": terms.timeout, "settle_after": terms.settle_after}
+    if terms.idempotency_window is not None:
+        given["idempotency_window"] = terms.idempotency_window
+    for name, seconds in given.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            return [f"{name} {seconds!r:.80} must be seconds or a timedelta"]
+    if not 0 < terms.timeout <= TIMEOUT_MAX_SECONDS:
+        mistakes.append(f"timeout {terms.timeout!r} must be more than 0 seconds, and at most a day")
+    if not 0 <= terms.settle_after <= TIMEOUT_MAX_SECONDS:
+        mistakes.append(f"settle_after {terms.settle_after!r} must be 0 seconds or more, and at most a day")
+    if terms.on_unknown is OnUnknown.RESEND and not terms.idempotent_provider:
+        mistakes.append(
+            "on_unknown=RESEND repeats it, unless the provider drops a second call with the same key: "
+            "say idempotent_provider=True if it does, or let a person decide"
+        )
+    window = terms.idempotency_window
+    if window is not None and not terms.idempotent_provider:
+        mistakes.append("an idempotency_window is how long an idempotent_provider remembers; this one is none")
+    if window is not None and not window > terms.timeout:
+        mistakes.append(f"idempotency_window {window!r} must be longer than the timeout of {terms.timeout:g} seconds")
+    return mistakes
+
+
+def _signature(whose: str, fn: F) -> inspect.Signature:
+    """The parameters beside the call. Raises ConfigInvalid."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigInvalid(f"{whose}: a generator is no action; nothing of it would run. Return instead")
+    declared = list(inspect.signature(fn).parameters.values())
+    if not declared or declared[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise ConfigInvalid(f"{whose}: its first parameter is the call, as in `async def send(call, *, to: str)`")
+    rest = declared[1:]
+    for parameter in rest:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise ConfigInvalid(f"{whose}: parameter {parameter.name} cannot be given by name")
+        if parameter.name == "key":
+            raise ConfigInvalid(f"{whose}: no parameter may be called key, which ctx.act takes itself")
+    return inspect.Signature(rest)
+
+
+def _takes_rest(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
