@@ -338,9 +338,20 @@ class App:
         """
         return await self._running.signal(task_id, event, payload, sent_by=sent_by)
 
-    async def answer(self, question_id: str, choice: str, *, note: str | None = None, answered_by: str) -> None:
-        """Answer a question, once. Raises NotFound; InvalidInput for what is no option; StateRefused: too late."""
-        await self._running.answer(question_id, choice, note=note, answered_by=answered_by)
+    async def answer(
+        self,
+        question_id: str,
+        choice: str,
+        *,
+        note: str | None = None,
+        reference: str | None = None,
+        answered_by: str,
+    ) -> None:
+        """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
+
+        Raises NotFound; InvalidInput for what is no option; StateRefused: too late.
+        """
+        await self._running.answer(question_id, choice, note=note, reference=reference, answered_by=answered_by)
 
     async def cancel_task(self, task_id: str) -> None:
         """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
@@ -372,6 +383,11 @@ class App:
         """Say which engine runs this app now; None when it no longer does."""
         if engine is not None and self._engine is not None:
             raise ConfigInvalid(f"app {self.name} is running already")
+        for action in self.actions.values():
+            if engine is not None and action.lacks_reconciler:
+                raise ConfigInvalid(
+                    f"action {action.name}: on_unknown=RECONCILE, and no @{action.name}.reconcile is declared"
+                )
         self._engine = engine
 
     @property

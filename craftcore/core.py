@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from craftcore.activities.ledger import Ledger
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.errors import NotFound
@@ -14,6 +15,8 @@ from craftcore.schedules.ticks import TickService
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.acts import Acts
+from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
 from craftcore.tasks.entering import Entering
 from craftcore.tasks.recording import Recording
@@ -45,12 +48,20 @@ class Core:
         self.schedules = ScheduleService(self.clock, self.triggers)
         self.ticks = TickService(self.triggers)
         waiting = Waiting(self.clock, self.triggers)
-        ending = Ending(self.triggers, waiting)
+        ledger = Ledger()
+        self.recording = Recording(self.clock, self.triggers)
+        self.acts = Acts(self.clock, ledger, self.recording)
+        self.deciding = Deciding(ledger, waiting)
+        ending = Ending(self.triggers, waiting, self.acts)
         self.tasks = TaskService(
-            self.clock, self.triggers, waiting, ending, payload_max_bytes=config.triggers.payload_max_bytes
+            self.clock,
+            self.triggers,
+            waiting,
+            ending,
+            self.deciding,
+            payload_max_bytes=config.triggers.payload_max_bytes,
         )
         self.entering = Entering(waiting)
-        self.recording = Recording(self.clock, self.triggers)
         self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks

@@ -105,10 +105,21 @@ class Producer:
         self._after_answer()
         return waited
 
-    def answer(self, question_id: str, choice: str, *, note: str | None = None, answered_by: str) -> None:
-        """Answer a question, once. Raises NotFound; InvalidInput for what is no option; StateRefused: too late."""
+    def answer(
+        self,
+        question_id: str,
+        choice: str,
+        *,
+        note: str | None = None,
+        reference: str | None = None,
+        answered_by: str,
+    ) -> None:
+        """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
+
+        Raises NotFound; InvalidInput for what is no option; StateRefused: too late.
+        """
         with self._core.transaction() as tx:
-            self._core.tasks.answer(tx, question_id, choice, note=note, answered_by=answered_by)
+            self._core.tasks.answer(tx, question_id, choice, note=note, reference=reference, answered_by=answered_by)
         self._after_answer()
 
     def cancel_task(self, task_id: str) -> None:

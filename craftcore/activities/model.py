@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class ActivityStatus(StrEnum):
@@ -61,3 +62,96 @@ class Terms:
     idempotency_window: float | None = None
     timeout: float = 60.0
     settle_after: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """The whole row.
+
+    in_doubt       a call may have had its effect; only a decision ends that, never a later call that had none
+    decision       what was decided of the doubt as it is now; None: nothing yet
+    may_retry      another call may help: of a FAILED one nothing happened, of an UNKNOWN one it was not refused
+    calls          how often the provider was called, or was about to be
+    first_call_at  a provider's window counts from here
+    """
+
+    seq: int
+    key: str
+    task_id: str
+    task_seq: int
+    turn: int
+    action: str
+    status: ActivityStatus
+    reason: str
+    policy: OnUnknown
+    args_hash: str
+    request_json: str | None
+    result_json: str | None
+    result_unstored: str | None
+    provider_ref: str | None
+    error_code: str | None
+    error_message: str | None
+    may_retry: bool
+    calls: int
+    in_doubt: bool
+    decision: Decision | None
+    execution_seq: int
+    epoch: int
+    first_call_at: float
+    last_call_at: float
+    created_at: float
+    updated_at: float
+    settled_at: float | None
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody knows whether it happened, and nobody has decided."""
+        return self.status is ActivityStatus.UNKNOWN and self.decision is None
+
+
+class NewIntent(NamedTuple):
+    """What is about to be done. `request_json` None: too large to be kept."""
+
+    key: str
+    task_id: str
+    task_seq: int
+    turn: int
+    action: str
+    policy: OnUnknown
+    args_hash: str
+    request_json: str | None
+    execution_seq: int
+    epoch: int
+
+
+class Begun(NamedTuple):
+    """The intent is on disk: call the provider. `calls` is the number of this call, and proves that it is this one."""
+
+    seq: int
+    calls: int
+    in_doubt: bool
+
+
+class CallEnd(NamedTuple):
+    """What a call came to. `may_retry`: another call may help."""
+
+    status: ActivityStatus
+    reason: str
+    result_json: str | None = None
+    result_unstored: str | None = None
+    provider_ref: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    may_retry: bool = False
+
+
+def ended(ending: CallEnd, *, in_doubt: bool) -> CallEnd:
+    """What a call comes to when an earlier one may have had its effect: that this one had none proves nothing of that.
+
+    INTENT -> DONE      it happened: at this call or, with a provider that drops a second one, before
+           -> FAILED    nothing happened, at any call
+           -> UNKNOWN   nobody knows
+    """
+    if ending.status is not ActivityStatus.FAILED or not in_doubt:
+        return ending
+    return ending._replace(status=ActivityStatus.UNKNOWN, reason=f"{ending.reason}, and an earlier call is in doubt")

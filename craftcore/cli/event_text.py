@@ -53,6 +53,17 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
             return f"{facts['workflow'] or 'no workflow named'}: {facts['id']}{there}"
         case EventType.DELIVERED:
             return f"to task {facts['task']}"
+        case EventType.ACTIVITY_INTENT:
+            again = "" if facts["attempt"] == 1 else f", call {facts['attempt']}"
+            return f"{facts['action']}{again}: {facts['key']}"
+        case EventType.ACTIVITY_DONE:
+            return f"{facts['action']} -> {facts['provider_ref'] or 'done'}"
+        case EventType.ACTIVITY_FAILED | EventType.ACTIVITY_UNKNOWN:
+            said = f": {facts['error']}" if facts.get("error") else ""
+            return f"{facts['action']}: {facts['reason']}{said}"
+        case EventType.ACTIVITY_RESOLVED:
+            reference = f" ({facts['reference']})" if facts["reference"] else ""
+            return f"{facts['action']}: {facts['decision']}{reference}, by {facts['by']}"
 
 
 def _entered(facts: dict[str, Any]) -> str:

@@ -82,6 +82,7 @@ async def running(
             core.tasks,
             core.entering,
             core.recording,
+            core.acts,
             core.turns,
             recorder,
             writer,
@@ -122,6 +123,7 @@ def _boot(
             boot = booting.boot(
                 tx,
                 core.claims,
+                core.acts,
                 core.resume_contract,
                 process,
                 sorted(app.workflows),
@@ -159,6 +161,7 @@ def _boot(
         poisoned=boot.reclaimed.poisoned,
         resumed=len(boot.resumed.resumed) + len(boot.resumed.reclaimed),
         stale=list(boot.resumed.stale),
+        in_doubt=boot.in_doubt,
         held=boot.held,
         safe_mode=boot.safe_mode,
     )
@@ -195,7 +198,7 @@ async def _end(core: Core, engine: Engine) -> None:
     """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed."""
     if engine.failure is None:
         with anyio.CancelScope(shield=True):
-            await engine.writer.commit(booting.end, core.claims, engine.epoch)
+            await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
 
 
 def _be_quiet() -> None:

@@ -8,6 +8,7 @@ from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
+from craftcore.tasks.acts import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claims import ClaimService, Reclaimed
 from craftcore.triggers.settlement import SHUT_DOWN
@@ -33,12 +34,13 @@ class Process:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
     """What the boot found and did. `held`: why nothing is claimed until a person releases it; `safe_mode`: why
-    scheduled and resumed work is not."""
+    scheduled and resumed work is not; `in_doubt`: how many irreversible actions were being called when it died."""
 
     epoch: int
     database_id: str
     reclaimed: Reclaimed
     resumed: Resumed
+    in_doubt: int
     clean: bool
     held: str | None
     safe_mode: str | None
@@ -47,6 +49,7 @@ class Boot:
 def boot(
     tx: Transaction,
     claims: ClaimService,
+    acts: Acts,
     contract: ResumeContract,
     process: Process,
     workflows: list[str],
@@ -87,6 +90,7 @@ def boot(
         and None not in (last["machine_boot_id"], process.machine_boot_id)
         and last["machine_boot_id"] != process.machine_boot_id
     )
+    in_doubt = acts.leave_behind(tx)  # before anything ends the tasks, which are asked about then
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)
     tx.run("DELETE FROM workflows")
@@ -96,14 +100,17 @@ def boot(
         database_id=database_id,
         reclaimed=reclaimed,
         resumed=resumed,
+        in_doubt=in_doubt,
         clean=last is None or last["ended_at"] is not None,
         held=fact(tx, "held"),
         safe_mode=fact(tx, "safe_mode"),
     )
 
 
-def end(tx: Transaction, claims: ClaimService, epoch: int) -> None:
-    """This epoch ends in order: its open records are closed, its claims handed back, and the row says so."""
+def end(tx: Transaction, claims: ClaimService, acts: Acts, epoch: int) -> None:
+    """This epoch ends in order: what it still calls is in doubt, its open records are closed, its claims handed back,
+    and the row says so."""
+    acts.leave_behind(tx)
     ExecutionStore().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
     ClockTrust().seen(tx)

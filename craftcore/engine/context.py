@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import structlog
 
+from craftcore.action import Action
+from craftcore.engine.acting import act
 from craftcore.engine.child import Child, start_child
 from craftcore.engine.emitting import emit_recorded
 from craftcore.engine.run import Run
@@ -234,6 +236,22 @@ class TaskContext(Generic[S]):
         Wait for it with `await child.result()`. Options and errors are those of App.emit, and StepConflict.
         """
         return await start_child(self._turn, workflow, payload, key, options)
+
+    async def act(self, action: Action | str, /, *, key: str | None = None, **arguments: Any) -> Any:
+        """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
+
+        An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
+        returns, and at a re-entry the result comes from there. It is known by its key, for the whole task; without one
+        by its turn and its place among the acts of the turn's own task. Nothing but the task's cancellation, a shutdown
+        or its time interrupts the call, no cancel scope of the workflow's own either.
+
+        When nobody knows whether it happened, the action's `on_unknown` says what then: the turn may be suspended until
+        a person has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider
+        refused); IdempotencyConflict when the key was used with other arguments; ActivityUnknown once a person gave it
+        up; KeyRequired; InvalidInput for arguments that it does not take or that are not JSON. A StorageError: the
+        intent could not be written, and nothing was called.
+        """
+        return await act(self._turn, action, key, arguments)
 
     # What suspends the turn
 

@@ -34,6 +34,7 @@ from craftcore.schedules.ticks import TickService
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
+from craftcore.tasks.acts import Acts
 from craftcore.tasks.entering import Entering
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.recording import Recording
@@ -65,6 +66,7 @@ class Engine:
         tasks: TaskService,
         entering: Entering,
         recording: Recording,
+        acts: Acts,
         turns: TurnService,
         recorder: Recorder,
         writer: Writer,
@@ -88,6 +90,10 @@ class Engine:
         doors = Doors(
             writer=writer,
             recording=recording,
+            acts=acts,
+            actions=app.actions,
+            flights={},
+            epoch=epoch,
             set_aside=set_aside,
             clock=clock,
             accept=self._accept,
@@ -188,9 +194,13 @@ class Engine:
         self._after_answer()
         return waited
 
-    async def answer(self, question_id: str, choice: str, *, note: str | None, answered_by: str) -> None:
+    async def answer(
+        self, question_id: str, choice: str, *, note: str | None, reference: str | None, answered_by: str
+    ) -> None:
         """Answer a question, once."""
-        await self.writer.commit(self._tasks.answer, question_id, choice, note=note, answered_by=answered_by)
+        await self.writer.commit(
+            self._tasks.answer, question_id, choice, note=note, reference=reference, answered_by=answered_by
+        )
         self._after_answer()
 
     async def cancel_task(self, task_id: str, reason: str = "cancelled") -> None:

@@ -23,11 +23,13 @@ class Run:
 
     entry  what its turn was entered with; None: it is of no task
     turn   the turn, while user code runs in it
+    calls  those of irreversible actions: nothing interrupts them but a person, a shutdown or their time
     move   what the turn comes to; None: nothing but its outcome
     """
 
     __slots__ = (
         "_scope",
+        "calls",
         "claim",
         "entry",
         "lane",
@@ -50,6 +52,7 @@ class Run:
         self.lane = claim.lane
         self.outcome: Outcome | None = None
         self.stopped_by: Why | None = None
+        self.calls: set[anyio.CancelScope] = set()
         self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
         self._scope: anyio.CancelScope | None = None
@@ -71,6 +74,9 @@ class Run:
             self.stopped_by = why
             if self._scope is not None:
                 self._scope.cancel()
+        if why != "parked":
+            for call in self.calls:
+                call.cancel()
         if why == "shutdown":
             for let_go in self.on_shutdown:
                 let_go()

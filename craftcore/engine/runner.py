@@ -14,6 +14,7 @@ import msgspec
 from craftcore.app import App
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.acting import flown
 from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.groups import decisive, is_only, said
 from craftcore.engine.isolation import in_own_context
@@ -22,7 +23,7 @@ from craftcore.engine.run import Run
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Doors, Suspend, Turn, continues, told
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
-from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, Retry, Snooze
+from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, NoEffect, Retry, Snooze
 from craftcore.tasks.model import Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.triggers.settlement import (
@@ -89,6 +90,7 @@ class Runner:
         finally:
             if run.turn is not None:
                 run.turn.is_over = True
+                await flown(run.turn)
 
     def _context(self, run: Run, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         entry, record = run.entry, run.record
@@ -96,7 +98,7 @@ class Runner:
         trigger = TriggerView.of(run.claim, entry.creator, record.created_at, self._overdue_after)
         text = entry.task.state_json
         state = None if text == "null" else from_json(text, workflow.state_type, "state")
-        run.turn = Turn(run, entry, self._doors)
+        run.turn = Turn(run, entry, self._doors, ends_at)
         return TaskContext(run, run.turn, trigger, state=state, deadline_at=ends_at)
 
     def _ends_at(self, run: Run, workflow: Workflow) -> float | None:
@@ -162,6 +164,13 @@ class Runner:
             case Fail():
                 code = bounded(error.code, CODE_LIMIT)
                 return Failed(code=code, message=message_of(error), retryable=False, details=_plain(error.details))
+            case NoEffect():
+                return Failed(
+                    code=ErrorCode.AGENT_UNAVAILABLE,
+                    message=message_of(error),
+                    retryable=True,
+                    retry_after=error.retry_after,
+                )
             case CraftcoreError():
                 retryable = error.code.retryable != "no"
                 details = _plain(error.details)

@@ -17,7 +17,7 @@ from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.groups import decisive, is_hopeless, said
 from craftcore.engine.threads import in_thread
-from craftcore.engine.turn import Turn
+from craftcore.engine.turn import Turn, in_step
 from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
@@ -109,7 +109,8 @@ async def run_step(
         attempt += 1
         began = time.monotonic()
         try:
-            result = await call()
+            with in_step():
+                result = await call()
             break
         except anyio.get_cancelled_exc_class():
             with suppress(InvalidInput):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
 import anyio
 
+from craftcore.action import Action
 from craftcore.clock import YEAR_10000, Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.insist import SetAside, insist
@@ -15,6 +19,7 @@ from craftcore.engine.run import Run
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.writer import Writer
+from craftcore.tasks.acts import Acts
 from craftcore.tasks.memo_store import NewEvent
 from craftcore.tasks.model import (
     CANCEL,
@@ -36,17 +41,40 @@ from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.typed import json_text
 
+_IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
+
+
+@contextmanager
+def in_step() -> Iterator[None]:
+    """The function of a step runs in this block."""
+    token = _IN_STEP.set(True)
+    try:
+        yield
+    finally:
+        _IN_STEP.reset(token)
+
 
 class Suspend(BaseException):
     """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
 
 
+class Flight(NamedTuple):
+    """An irreversible action on its way through the ledger. `over` is set when what it came to is on disk."""
+
+    args_hash: str
+    over: anyio.Event
+
+
 class Doors(NamedTuple):
     """What a turn reaches of the engine. `accept` refuses a spec the app could only fail; `due` tells the feeder when
-    to look."""
+    to look; `flights` are the irreversible actions that are being called, by key."""
 
     writer: Writer
     recording: Recording
+    acts: Acts
+    actions: Mapping[str, Action]
+    flights: dict[str, Flight]
+    epoch: int
     set_aside: SetAside
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
@@ -59,9 +87,13 @@ class Doors(NamedTuple):
 class Turn:
     """What stands behind `ctx` for one entry. Everything it completes is known by its identity within the turn."""
 
-    def __init__(self, run: Run, entry: Entry, doors: Doors) -> None:
+    def __init__(self, run: Run, entry: Entry, doors: Doors, ends_at: float | None) -> None:
         self.run = run
         self.doors = doors
+        self.ends_at = ends_at
+        """When this attempt is over at the latest; None: never."""
+        self.flights: set[Flight] = set()
+        """Irreversible actions that it has on their way."""
         self.memo = dict(entry.memo)
         self.wait: NewWait | None = None
         """What the turn is suspended for."""
@@ -72,7 +104,7 @@ class Turn:
         self._entry = entry
         self._own_task = anyio.get_current_task().id
         self._taken: set[str] = set()
-        self._counted = 0
+        self._counted: Counter[str] = Counter()
         self._unwinds = False
 
     @property
@@ -87,11 +119,9 @@ class Turn:
         Raises StepConflict for the second, InvalidInput for what is no name.
         """
         self.refuse_when_over()
-        for what, text in (("name", name), ("key", key)):
-            if not is_name(text) and (what == "name" or text is not None):
-                raise InvalidInput(
-                    f"{kind} {what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
-                )
+        check_name(f"{kind} name", name)
+        if key is not None:
+            check_name(f"{kind} key", key)
         identity = f"{kind}:{name}" if key is None else f"{kind}:{name}/{key}"
         if identity in self._taken:
             said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
@@ -101,8 +131,9 @@ class Turn:
 
     def count(self, kind: str, key: str | None) -> str:
         """The identity of something that needs no name: its key, else its place among those of the turn's own task.
+        Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
 
-        Raises KeyRequired in any other task: there is no order among several.
+        Raises KeyRequired in any other task: there is no order among several; and inside a step.
         """
         if key is not None:
             return self.take(kind, key, None)
@@ -111,8 +142,14 @@ class Turn:
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
             )
-        self._counted += 1
-        return f"{kind}#{self._counted}"
+        if _IN_STEP.get():
+            raise KeyRequired(
+                f"ctx.{kind} inside a step needs key=…: the step is not run again at a re-entry, and what follows it "
+                "would be counted differently"
+            )
+        counter = kind if kind == "act" else ""
+        self._counted[counter] += 1
+        return f"{kind}#{self._counted[counter]}"
 
     # Completing
 
@@ -156,11 +193,9 @@ class Turn:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
-        self.wait = over_budget(
-            self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}"
+        self.park(
+            over_budget(self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}")
         )
-        self.run.stop("parked")
-        raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
 
     # Waiting
 
@@ -187,6 +222,13 @@ class Turn:
         self._unwinds = True
         raise Suspend(wait.name)
 
+    def park(self, wait: NewWait) -> NoReturn:
+        """Unwind the turn from whichever of its tasks this is called. What unwinds it already counts."""
+        if self.wait is None:
+            self.wait = wait
+            self.run.stop("parked")
+        raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
+
     def later(self, seconds: float | timedelta) -> float:
         """The moment so many seconds from now. Raises InvalidInput for what is no such number."""
         now = self.doors.clock.now()
@@ -204,6 +246,12 @@ class Turn:
         if self._unwinds and anyio.get_current_task().id == self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
         raise Suspend(self.wait.name)
+
+
+def check_name(what: str, text: object) -> None:
+    """Raises InvalidInput for what is no name."""
+    if not is_name(text):
+        raise InvalidInput(f"{what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
 
 
 def over_budget(task: Task, used: str, name: str) -> NewWait:

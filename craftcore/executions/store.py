@@ -129,6 +129,14 @@ class ExecutionStore:
             seq=seq,
         )
 
+    def still_open(self, tx: Reader, seqs: Sequence[int]) -> set[int]:
+        """Those of these records that have no end yet."""
+        rows = tx.tuples(
+            "SELECT seq FROM executions WHERE seq IN (SELECT value FROM json_each(?1)) AND ended_at IS NULL",
+            (canonical(list(seqs)),),
+        )
+        return {seq for (seq,) in rows}
+
     def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
         """The number of the newest event of each of these records."""
         return dict(tx.tuples(LAST_EVENTS, (canonical(list(seqs)),)))

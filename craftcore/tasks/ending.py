@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from craftcore.errors import ErrorCode
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.acts import Acts
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
@@ -19,9 +20,10 @@ from craftcore.triggers.service import TriggerService
 class Ending:
     """Ends tasks. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, triggers: TriggerService, waiting: Waiting) -> None:
+    def __init__(self, triggers: TriggerService, waiting: Waiting, acts: Acts) -> None:
         self._triggers = triggers
         self._waiting = waiting
+        self._acts = acts
         self._tasks = TaskStore()
         self._waits = WaitStore()
         self._questions = QuestionStore()
@@ -43,8 +45,9 @@ class Ending:
         self.tidy(tx, [task])
 
     def tidy(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
-        """What these tasks leave when they have just ended: questions are withdrawn, waits end, messages nobody read
-        are emitted and routed anew, parents go on. When the earliest of the triggers made is due; None: there are none.
+        """What these tasks leave when they have just ended: questions are withdrawn, waits end, what is in doubt is
+        asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the triggers
+        made is due; None: there are none.
 
         `tasks` as they were while they lived.
         """
@@ -54,6 +57,7 @@ class Ending:
                 self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
         seqs = [task.seq for task in tasks]
         self._questions.withdraw_all(tx, seqs)
+        self._acts.ask_at_end(tx, seqs)
         for mail in self._mails.left_by(tx, seqs):
             if mail.trigger_id is None or not self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json):
                 self._mails.leave(tx, mail, "LEFT")

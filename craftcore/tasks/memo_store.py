@@ -9,7 +9,10 @@ from craftcore.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Transaction
 
 ADD = Many(
-    "INSERT INTO events (execution_seq, seq, type, at, payload_json, task_seq, turn, memo) VALUES {rows}", width=8
+    """
+    INSERT INTO events (execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq) VALUES {rows}
+    """,
+    width=9,
 )
 
 HELD = """
@@ -21,7 +24,8 @@ SELECT seq, lease_token
 
 
 class NewEvent(NamedTuple):
-    """An event of a running turn. `memo` None: nothing that a re-entry needs to find.
+    """An event of a running turn. `memo` None: nothing that a re-entry needs to find. `activity_seq`: of the activity
+    that it is about.
 
     `trigger_seq` and `lease_token` prove that the turn is still the one that holds its trigger.
     """
@@ -34,6 +38,7 @@ class NewEvent(NamedTuple):
     type: str
     payload_json: str
     memo: str | None
+    activity_seq: int | None = None
 
 
 class StreamRow(NamedTuple):
@@ -60,7 +65,17 @@ class MemoStore:
         tx.many(
             ADD,
             [
-                (new.execution_seq, number, new.type, tx.now, new.payload_json, new.task_seq, new.turn, new.memo)
+                (
+                    new.execution_seq,
+                    number,
+                    new.type,
+                    tx.now,
+                    new.payload_json,
+                    new.task_seq,
+                    new.turn,
+                    new.memo,
+                    new.activity_seq,
+                )
                 for number, new in numbered
             ],
         )

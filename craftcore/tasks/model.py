@@ -78,11 +78,15 @@ class QuestionKind(StrEnum):
     STALE = "stale"  # it was interrupted too long ago to go on unasked
     BUDGET = "budget"  # it works on and on, and nothing comes from outside
     STALLED = "stalled"  # its turn runs, and completes nothing
+    ACTIVITY = "activity"  # an irreversible action is in doubt
+    CONFLICT = "conflict"  # it failed: the key of an irreversible action was used for something else
 
 
 GO_ON = "continue"
 CANCEL = "cancel"
 WAIT_ON = "wait"
+TRY_AGAIN = "retry"
+LEAVE = "leave"
 """What can be answered to a question that is not the task's own."""
 
 
@@ -143,7 +147,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The whole row of a question, with the id and workflow of the task it is about."""
+    """The whole row of a question, with the id and workflow of the task it is about, and the key of the activity that
+    it is about, where it is about one."""
 
     seq: int
     id: str
@@ -151,6 +156,8 @@ class Question:
     task_id: str
     workflow: str
     wait_seq: int | None
+    activity_seq: int | None
+    activity_key: str | None
     kind: QuestionKind
     question: str
     options: tuple[str, ...] | None
@@ -187,6 +194,7 @@ class NewQuestion:
     options: tuple[str, ...] | None = None
     default_json: str = "null"
     by_message: bool = False
+    activity_seq: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

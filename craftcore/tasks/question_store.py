@@ -10,9 +10,10 @@ from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
 SELECT = """
-SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow
+SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow, activity_log.idem_key AS activity_key
   FROM questions
   JOIN tasks ON tasks.seq = questions.task_seq
+  LEFT JOIN activity_log ON activity_log.seq = questions.activity_seq
 """
 
 
@@ -28,18 +29,24 @@ class QuestionStore:
         asked: NewQuestion,
         expires_at: float | None,
     ) -> None:
-        """Open a question."""
+        """Open a question. The one that is open about an activity stays, and is from now on that of this wait."""
         tx.run(
             """
             INSERT INTO questions (
-                id, task_seq, wait_seq, kind, question, options_json, default_json, by_message, created_at, expires_at
+                id, task_seq, wait_seq, activity_seq, kind, question, options_json, default_json, by_message,
+                created_at, expires_at
             ) VALUES (
-                :id, :task_seq, :wait_seq, :kind, :question, :options, :default, :by_message, :now, :expires_at
+                :id, :task_seq, :wait_seq, :activity_seq, :kind, :question, :options, :default, :by_message,
+                :now, :expires_at
             )
+            ON CONFLICT (activity_seq) WHERE activity_seq IS NOT NULL AND status = 'OPEN' DO UPDATE
+               SET wait_seq   = excluded.wait_seq,
+                   expires_at = excluded.expires_at
             """,
             id=question_id,
             task_seq=task_seq,
             wait_seq=wait_seq,
+            activity_seq=asked.activity_seq,
             kind=asked.kind,
             question=asked.question,
             options=None if asked.options is None else canonical(list(asked.options)),
@@ -71,7 +78,7 @@ class QuestionStore:
         return changed == 1
 
     def close(self, tx: Transaction, task_seq: int, wait_seq: int, status: QuestionStatus) -> None:
-        """The wait of a question has ended without an answer."""
+        """The wait of a question has ended without an answer. One about an activity stays open."""
         tx.run(
             """
             UPDATE questions
@@ -79,6 +86,7 @@ class QuestionStore:
                    closed_at = :now
              WHERE task_seq = :task_seq
                AND wait_seq = :wait_seq
+               AND kind <> 'activity'
                AND status = 'OPEN'
             """,
             task_seq=task_seq,
@@ -88,20 +96,55 @@ class QuestionStore:
         )
 
     def withdraw_all(self, tx: Transaction, task_seqs: Sequence[int], kind: QuestionKind | None = None) -> None:
-        """Nobody needs an answer to what is open of these tasks (of this kind; None: of any)."""
+        """Nobody needs an answer to what is open of these tasks (of this kind; None: of any that is the task's own
+        matter; whether an irreversible action happened is not)."""
         tx.run(
             """
             UPDATE questions
                SET status    = 'WITHDRAWN',
                    closed_at = :now
              WHERE task_seq IN (SELECT value FROM json_each(:seqs))
-               AND (:kind IS NULL OR kind = :kind)
+               AND coalesce(kind = :kind, kind <> 'activity')
                AND status = 'OPEN'
             """,
             seqs=canonical(list(task_seqs)),
             kind=kind,
             now=tx.now,
         )
+
+    def detach(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
+        """What is asked about activities of these tasks is to be answered all the same, and no wait is resolved by it:
+        the tasks have ended."""
+        tx.run(
+            """
+            UPDATE questions
+               SET wait_seq   = NULL,
+                   expires_at = NULL
+             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
+               AND kind = 'activity'
+               AND status = 'OPEN'
+            """,
+            seqs=canonical(list(task_seqs)),
+        )
+
+    def withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
+        """Nobody needs to know any more what became of these activities."""
+        tx.run(
+            """
+            UPDATE questions
+               SET status    = 'WITHDRAWN',
+                   closed_at = :now
+             WHERE activity_seq IN (SELECT value FROM json_each(:seqs))
+               AND status = 'OPEN'
+            """,
+            seqs=canonical(list(activity_seqs)),
+            now=tx.now,
+        )
+
+    def about(self, tx: Reader, activity_seq: int) -> Question | None:
+        """The open question about an activity; None when nobody is asked."""
+        row = tx.one(SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq)
+        return question_of(row) if row else None
 
     def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
         """Whether somebody is asked something of this kind about a task."""

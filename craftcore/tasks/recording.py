@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from craftcore.clock import Clock
 from craftcore.errors import LeaseLost
@@ -56,6 +56,18 @@ class Recording:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def append_to_open(self, tx: Transaction, events: Sequence[tuple[int, int, int, str, str, int]]) -> None:
+        """Append events (record, task, turn, type, text, activity) to those of these records that are still open, while
+        nothing runs."""
+        is_open = self._records.still_open(tx, [seq for seq, *_ in events])
+        last = Counter(self._records.last_events(tx, sorted(is_open)))
+        numbered = []
+        for seq, task_seq, turn, type_, text, activity_seq in events:
+            if seq in is_open:
+                last[seq] += 1
+                numbered.append((last[seq], NewEvent(0, "", seq, task_seq, turn, type_, text, None, activity_seq)))
+        self._memos.add_all(tx, numbered)
 
     def emit_recorded(
         self, tx: Transaction, row: NewTrigger, event: Callable[[Emitted], NewEvent], child: NewTask | None

@@ -7,13 +7,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from craftcore.activities.model import Decision
 from craftcore.canonical import canonical
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
 from craftcore.tasks.model import (
     CANCEL,
+    TRY_AGAIN,
     Question,
     QuestionKind,
     QuestionStatus,
@@ -44,6 +47,7 @@ class TaskService:
         triggers: TriggerService,
         waiting: Waiting,
         ending: Ending,
+        deciding: Deciding,
         *,
         payload_max_bytes: int = 262_144,
     ) -> None:
@@ -51,6 +55,7 @@ class TaskService:
         self._triggers = triggers
         self._waiting = waiting
         self._ending = ending
+        self._deciding = deciding
         self._payload_max_bytes = payload_max_bytes
         self._tasks = TaskStore()
         self._waits = WaitStore()
@@ -93,9 +98,17 @@ class TaskService:
         return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
 
     def answer(
-        self, tx: Transaction, question_id: str, choice: str, *, note: str | None = None, answered_by: str
+        self,
+        tx: Transaction,
+        question_id: str,
+        choice: str,
+        *,
+        note: str | None = None,
+        reference: str | None = None,
+        answered_by: str,
     ) -> Question:
-        """Answer a question, once. The question as it stands then.
+        """Answer a question, once. The question as it stands then. `reference`: the provider's, of an irreversible
+        action that happened.
 
         Raises NotFound; InvalidInput for what is not one of its options; StateRefused when it was too late.
         """
@@ -109,9 +122,16 @@ class TaskService:
         if not choice:
             raise InvalidInput("the answer is empty")
         _check_texts(answer=choice, note=note, answered_by=answered_by)
-        answered = self._questions.answer(tx, question.seq, choice, note=note, answered_by=answered_by)
-        assert answered, question
-        self._go_by(tx, question, choice)
+        if question.activity_key is not None:
+            self._deciding.decide(
+                tx, question.activity_key, Decision(choice), decided_by=answered_by, reference=reference, note=note
+            )
+        elif reference is not None:
+            raise InvalidInput("a reference is for an irreversible action that happened")
+        else:
+            answered = self._questions.answer(tx, question.seq, choice, note=note, answered_by=answered_by)
+            assert answered, question
+            self._go_by(tx, question, choice)
         found = self._questions.get(tx, question_id)
         assert found is not None, question_id
         return found
@@ -119,7 +139,10 @@ class TaskService:
     def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
         """What an answer brings about."""
         task = self._tasks.by_seq(tx, question.task_seq)
-        if question.kind is not QuestionKind.ASK and choice == CANCEL:
+        if question.kind is QuestionKind.CONFLICT:
+            if choice == TRY_AGAIN:
+                self.retry(tx, task.id)
+        elif question.kind is not QuestionKind.ASK and choice == CANCEL:
             self.cancel(tx, task.id, f"cancelled: {question.kind}")
         elif question.wait_seq is not None:
             wait = self._waits.open_of(tx, task.seq)
@@ -153,7 +176,7 @@ class TaskService:
         try:
             self._triggers.requeue(tx, task.trigger_id or "nothing: it waited without a trigger")
         except NotFound:  # else `requeued` was told
-            self._tasks.revive(tx, task.seq, self.resume(tx, task))
+            self._revive(tx, task, self.resume(tx, task))
         return self.get(tx, task_id)
 
     def resume(self, tx: Transaction, task: Task) -> str:
@@ -194,7 +217,7 @@ class TaskService:
         trigger = self._triggers.get(tx, trigger_id)
         task = self._tasks.get(tx, trigger.task_id or trigger.id)
         if task is not None and task.trigger_id == trigger_id:
-            self._tasks.revive(tx, task.seq, trigger_id)
+            self._revive(tx, task, trigger_id)
 
     def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
         """This trigger has created a task, which goes by what it was then: another payload would not be its own."""
@@ -203,6 +226,10 @@ class TaskService:
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:
         """Fail the tasks that nothing can be done with, so that the others go on; what was wrong with each."""
         return set_aside_corrupt_tasks(tx, self._triggers, self._ending)
+
+    def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
+        self._tasks.revive(tx, task.seq, trigger_id)
+        self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)
 
     def _live(self, tx: Transaction, task_id: str) -> Task:
         if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):

@@ -79,6 +79,21 @@ class TaskStore:
         tx.many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
         return tasks
 
+    def failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
+        """Those of these tasks that have FAILED with this code."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM tasks
+             WHERE seq IN (SELECT value FROM json_each(:seqs))
+               AND +status = 'FAILED'
+               AND error_code = :code
+            """,
+            seqs=canonical(list(seqs)),
+            code=code,
+        )
+        return [task_of(row) for row in rows]
+
     def get(self, tx: Reader, task_id: str) -> Task | None:
         """The whole row; None when there is none."""
         row = tx.one("SELECT * FROM tasks WHERE id = :id", id=task_id)

@@ -11,6 +11,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from craftcore.activities.store import ActivityStore
 from craftcore.canonical import canonical
 from craftcore.clock import Clock
 from craftcore.storage.transaction import Transaction
@@ -60,13 +61,14 @@ class Waiting:
         self._waits = WaitStore()
         self._questions = QuestionStore()
         self._mails = MailStore()
+        self._activities = ActivityStore()
 
     def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> Begun:
         """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
         wait = self._waits.open(tx, self._clock.new_id(), task.seq, turn, new)
         if new.question is not None:
             self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
-        if self._came_before(tx, task, wait):
+        if self._came_before(tx, task, wait, new.question.activity_seq if new.question else None):
             trigger_id = self._emit(tx, task, wait, tx.now)
             return Begun(TaskStatus.RUNNING, "what it waited for had come", trigger_id, tx.now, True)
         ends = [moment for moment in (wait.due_at, task.deadline_at) if moment is not None]
@@ -133,8 +135,11 @@ class Waiting:
         """Its mailbox takes no more."""
         return self._mails.unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
 
-    def _came_before(self, tx: Transaction, task: Task, wait: Wait) -> bool:
+    def _came_before(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:
         """Resolve a wait by what is there already."""
+        if activity_seq is not None and not self._activities.by_seq(tx, activity_seq).is_open:
+            self._questions.withdraw_about(tx, [activity_seq])  # somebody decided while the turn was on its way here
+            return self._waits.resolve(tx, wait.seq, ResolvedBy.ANSWER, "null")
         match wait.kind:
             case WaitKind.CHILD:
                 child = self._tasks.get(tx, wait.event or "")

@@ -92,7 +92,7 @@ def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
     def a_life(tx):
         process = boot.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="1")
         return boot.boot(
-            tx, core.claims, core.resume_contract, process, ["greet"], new_database_id="d", last_seen=None
+            tx, core.claims, core.acts, core.resume_contract, process, ["greet"], new_database_id="d", last_seen=None
         ).epoch
 
     epoch = core.do(a_life)

@@ -67,9 +67,11 @@ def triggers(core: VirtualCore, schedule_id: str = "job") -> list[dict[str, Any]
 def start_daemon(core: VirtualCore, boot_id: str = "b") -> booting.Boot:
     """What a daemon does first."""
     process = booting.Process(boot_id=boot_id, machine_boot_id=None, pid=1, host="h", version="0")
-    return core.do(booting.boot, core.claims, core.resume_contract, process, [], new_database_id="d", last_seen=None)
+    return core.do(
+        booting.boot, core.claims, core.acts, core.resume_contract, process, [], new_database_id="d", last_seen=None
+    )
 
 
 def stop_daemon(core: VirtualCore, epoch: int) -> None:
     """What a daemon does last, unless it dies."""
-    core.do(booting.end, core.claims, epoch)
+    core.do(booting.end, core.claims, core.acts, epoch)

@@ -111,7 +111,14 @@ class Year:
         process = booting.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="0")
         with self.core.transaction() as tx:
             boot = booting.boot(
-                tx, self.core.claims, self.core.resume_contract, process, [], new_database_id="d", last_seen=None
+                tx,
+                self.core.claims,
+                self.core.acts,
+                self.core.resume_contract,
+                process,
+                [],
+                new_database_id="d",
+                last_seen=None,
             )
             code = [one for id, one in sorted(self.declared.items()) if id not in self.by_hand]
             for put in self.core.schedules.declare(tx, Origin.CODE, [one.spec for one in code]):
@@ -124,7 +131,7 @@ class Year:
     def _end(self) -> None:
         """In order, or not at all; and for how long."""
         if self.chance.random() < 0.5:
-            self.core.do(booting.end, self.core.claims, self._epoch)
+            self.core.do(booting.end, self.core.claims, self.core.acts, self._epoch)
         else:
             self.core.do(self._claim_and_start, 2)
             self.deaths += 1

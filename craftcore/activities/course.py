@@ -1,0 +1,82 @@
+"""What to do about an activity of which nobody knows whether it happened. Decides only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.activities.model import Activity, Decision, OnUnknown, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """Call again with the same key: the provider drops what it has had."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResendLater:
+    """The same, at the next attempt: this one has just seen it fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Ask the provider, not before this moment."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask a person. `why` tells what else was tried."""
+
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assume:
+    """Take it as done."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A person gave it up."""
+
+
+Course = Resend | ResendLater | Reconcile | Ask | Assume | GivenUp
+
+
+def course_of(activity: Activity, terms: Terms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
+    """The course for an UNKNOWN activity. `is_fresh`: it has become so in this attempt.
+
+    What its policy may do holds only as long as it is the policy under which it was called: code that has changed
+    since may have called it in another way.
+    """
+    if activity.decision is Decision.GIVE_UP:
+        return GivenUp()
+    if activity.policy is not terms.on_unknown:
+        return Ask(f"its policy was {activity.policy} when it was called, and is {terms.on_unknown} now")
+    match terms.on_unknown:
+        case OnUnknown.ASK:
+            return Ask()
+        case OnUnknown.ASSUME_DONE:
+            return Assume()
+        case OnUnknown.RECONCILE:
+            if not can_reconcile:
+                return Ask("nothing declares how to ask the provider")
+            waits = min(activity.last_call_at + terms.settle_after - now, terms.settle_after)  # a clock may go back
+            return Reconcile(at=now + max(0.0, waits))
+        case OnUnknown.RESEND:
+            return _resend(activity, terms, is_fresh, now)
+
+
+def _resend(activity: Activity, terms: Terms, is_fresh: bool, now: float) -> Course:
+    if not terms.idempotent_provider:
+        return Ask("its provider does not drop a second call")
+    if not activity.may_retry:
+        return Ask("a second call with the same key was refused, which tells nothing of the first")
+    window = terms.idempotency_window
+    if window is not None:
+        # The provider counts from when it got the key, and this call may be on its way for as long as the timeout.
+        age = now - activity.first_call_at
+        if not 0 <= age <= window - terms.timeout:
+            return Ask(f"its first call was {age:.0f} s ago, and the provider remembers a key for {window:g} s")
+    return ResendLater() if is_fresh else Resend()

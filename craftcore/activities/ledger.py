@@ -1,0 +1,99 @@
+"""The rules of the ledger: an intent before, an end after, and what to say of one that has no end.
+
+begin    INTENT is on disk before the provider is called; what is on record already is told instead
+settle   DONE, FAILED or UNKNOWN, once, by who holds the intent
+decide   a person or a policy ends a doubt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
+from craftcore.activities.store import ActivityStore
+from craftcore.errors import IdempotencyConflict, StateRefused
+from craftcore.storage.transaction import Transaction
+
+LEFT_BEHIND = CallEnd(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
+
+
+class Ledger:
+    """Begin, settle, decide. Each method is a rule over a transaction it is given."""
+
+    def __init__(self) -> None:
+        self._store = ActivityStore()
+
+    def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun | Activity | Exception]:
+        """Write the intents of what was never begun, or may be called again; an answer each.
+
+        The activity as it stands where it must not be called: DONE, refused for good, or in doubt. IdempotencyConflict,
+        and nothing written, where the key is that of another action or of other arguments.
+        """
+        known = self._store.known(tx, [intent.key for intent in intents])
+        fresh = [intent for intent in intents if intent.key not in known]
+        begun = dict(zip((intent.key for intent in fresh), self._store.insert_all(tx, fresh), strict=True))
+        return [begun.get(intent.key) or self._again(tx, known[intent.key], intent) for intent in intents]
+
+    def _again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity | Exception:
+        if (before.action, before.args_hash) != (intent.action, intent.args_hash):
+            return conflict(intent.key, before.action, intent.action)
+        if before.status is ActivityStatus.INTENT:  # of this very process, and nobody attends to it any more
+            self._store.settle_all(tx, [(Begun(before.seq, before.calls, before.in_doubt), LEFT_BEHIND)])
+            return self._store.by_seq(tx, before.seq)
+        may_be_called = (before.status is ActivityStatus.FAILED and before.may_retry) or (
+            before.status is ActivityStatus.UNKNOWN and before.decision is Decision.RESEND
+        )
+        return self.call_again(tx, before, intent) if may_be_called else before
+
+    def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity:
+        """Write the intent of another call of an activity as it was seen; how it stands, where it changed meanwhile."""
+        return self._store.begin_again(tx, before, intent) or self._store.by_seq(tx, before.seq)
+
+    def settle_all(self, tx: Transaction, endings: Sequence[tuple[Begun, CallEnd]]) -> set[int]:
+        """Write what calls came to; the seqs of those that were still to be settled by them."""
+        return self._store.settle_all(tx, endings)
+
+    def leave_behind(self, tx: Transaction) -> list[Activity]:
+        """Nothing runs: every intent without an end is in doubt. Those, as they were."""
+        left = self._store.intents(tx)
+        self._store.settle_all(tx, [(Begun(one.seq, one.calls, one.in_doubt), LEFT_BEHIND) for one in left])
+        return left
+
+    def decide(
+        self,
+        tx: Transaction,
+        activity: Activity,
+        decision: Decision,
+        *,
+        decided_by: str,
+        reference: str | None = None,
+        note: str | None = None,
+    ) -> Activity:
+        """End a doubt: it happened, it may be called again, or it is given up. The activity as it stands then.
+
+        One that the provider refused may be called again, too. Raises StateRefused for any other.
+        """
+        if not self._store.decide(tx, activity, decision, reference=reference, note=note, decided_by=decided_by):
+            raise StateRefused(f"{activity.key} {stands(activity)}; nothing was written")
+        return self._store.by_seq(tx, activity.seq)
+
+
+def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
+    """The refusal of a key that was used for something else."""
+    what = "with other arguments" if before == now else f"for {before}"
+    return IdempotencyConflict(
+        f"{now} was not called: its key {key} was used before {what}. Make arguments that change at each entry of the "
+        "turn in a ctx.step, or give the act a key=… of its own",
+        key=key,
+    )
+
+
+def stands(activity: Activity) -> str:
+    """`is DONE: the provider answered`"""
+    match activity.status:
+        case ActivityStatus.INTENT:
+            return "is being called; a daemon that starts finds out when its process has died"
+        case ActivityStatus.FAILED:
+            return f"is FAILED, so nothing happened: {activity.reason}. It can only be sent again"
+        case _:
+            return f"is {activity.status}: {activity.reason}"

@@ -1,0 +1,320 @@
+"""The only SQL of the ledger. Every move names the state it leaves, and writes nothing in any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
+from craftcore.canonical import canonical
+from craftcore.storage.transaction import Many, Reader, Row, Transaction
+
+INSERT = Many(
+    """
+    INSERT INTO activity_log (
+        seq, idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
+        first_call_at, last_call_at, created_at, updated_at, status, reason
+    ) VALUES {rows}
+    """,
+    width=17,
+)
+
+SETTLE = Many(
+    """
+    WITH ending (seq, calls, status, reason, result, unstored, ref, code, message, may_retry, now) AS (VALUES {rows})
+    UPDATE activity_log
+       SET status          = ending.status,
+           reason          = ending.reason,
+           result_json     = ending.result,
+           result_unstored = ending.unstored,
+           provider_ref    = coalesce(ending.ref, provider_ref),
+           error_code      = ending.code,
+           error_message   = ending.message,
+           may_retry       = ending.may_retry,
+           in_doubt        = ending.status = 'UNKNOWN',
+           updated_at      = ending.now,
+           settled_at      = CASE WHEN ending.status = 'UNKNOWN' OR ending.may_retry THEN NULL ELSE ending.now END
+      FROM ending
+     WHERE activity_log.seq = ending.seq
+       AND activity_log.calls = ending.calls
+       AND activity_log.status = 'INTENT'
+    RETURNING activity_log.seq
+    """,
+    width=11,
+)
+
+KNOWN = """
+SELECT *
+  FROM activity_log
+ WHERE idem_key IN (SELECT value FROM json_each(:keys))
+"""
+
+
+class ActivityStore:
+    """Rows of `activity_log` and `activity_decisions`. Holds nothing."""
+
+    # What the main path does
+
+    def known(self, tx: Reader, keys: Sequence[str]) -> dict[str, Activity]:
+        """Those of these keys that were used before."""
+        return {row["idem_key"]: activity_of(row) for row in tx.all(KNOWN, keys=canonical(list(keys)))}
+
+    def insert_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun]:
+        """Write new intents."""
+        first = int(tx.value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
+        now = tx.now
+        tx.many(
+            INSERT,
+            [
+                (
+                    seq,
+                    new.key,
+                    new.task_id,
+                    new.task_seq,
+                    new.turn,
+                    new.action,
+                    new.policy,
+                    new.args_hash,
+                    new.request_json,
+                    new.execution_seq,
+                    new.epoch,
+                    now,
+                    now,
+                    now,
+                    now,
+                    "INTENT",
+                    "about to be called",
+                )
+                for seq, new in enumerate(intents, first)
+            ],
+        )
+        return [Begun(seq, 1, False) for seq, _ in enumerate(intents, first)]
+
+    def begin_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | None:
+        """Write the intent of another call, of one that FAILED or is UNKNOWN as it was seen. None when it is not any
+        more, and nothing was written."""
+        row = tx.one(
+            """
+            UPDATE activity_log
+               SET status        = 'INTENT',
+                   reason        = 'about to be called again',
+                   policy        = :policy,
+                   result_json   = NULL,
+                   error_code    = NULL,
+                   error_message = NULL,
+                   may_retry     = 0,
+                   calls         = calls + 1,
+                   in_doubt      = CASE WHEN decision = 'resend' THEN 0 ELSE in_doubt END,
+                   decision      = NULL,
+                   execution_seq = :execution_seq,
+                   epoch         = :epoch,
+                   last_call_at  = :now,
+                   updated_at    = :now,
+                   settled_at    = NULL
+             WHERE seq = :seq
+               AND calls = :calls
+               AND status = :status
+               AND status IN ('FAILED', 'UNKNOWN')
+               AND decision IS :decision
+            RETURNING seq, calls, in_doubt
+            """,
+            policy=intent.policy,
+            execution_seq=intent.execution_seq,
+            epoch=intent.epoch,
+            now=tx.now,
+            seq=before.seq,
+            calls=before.calls,
+            status=before.status,
+            decision=before.decision,
+        )
+        return None if row is None else Begun(row["seq"], row["calls"], bool(row["in_doubt"]))
+
+    def settle_all(self, tx: Transaction, endings: Sequence[tuple[Begun, CallEnd]]) -> set[int]:
+        """Write what calls came to; the seqs of those that still were that call's intent."""
+        rows = [
+            (
+                begun.seq,
+                begun.calls,
+                end.status,
+                end.reason,
+                end.result_json,
+                end.result_unstored,
+                end.provider_ref,
+                end.error_code,
+                end.error_message,
+                int(end.may_retry),
+                tx.now,
+            )
+            for begun, end in endings
+        ]
+        return {seq for (seq,) in tx.many(SETTLE, rows)}
+
+    # What a boot does
+
+    def intents(self, tx: Reader) -> list[Activity]:
+        """Every intent that has no end. While nothing runs, those are of processes that died."""
+        return [activity_of(row) for row in tx.all("SELECT * FROM activity_log WHERE status = 'INTENT' ORDER BY seq")]
+
+    # What a decision does
+
+    def decide(
+        self,
+        tx: Transaction,
+        activity: Activity,
+        decision: Decision,
+        *,
+        reference: str | None,
+        note: str | None,
+        decided_by: str,
+    ) -> bool:
+        """Settle the doubt of an UNKNOWN one, or let a FAILED one be called again. False when it is neither any more,
+        and nothing was written."""
+        changed = tx.run(
+            """
+            UPDATE activity_log
+               SET status       = CASE WHEN :decision = 'happened' THEN 'DONE' ELSE status END,
+                   reason       = :reason,
+                   decision     = CASE WHEN status = 'FAILED' THEN NULL ELSE :decision END,
+                   may_retry    = CASE WHEN status = 'FAILED' THEN 1 ELSE may_retry END,
+                   in_doubt     = CASE WHEN :decision = 'happened' THEN 0 ELSE in_doubt END,
+                   provider_ref = coalesce(:reference, provider_ref),
+                   result_json  = CASE WHEN :decision = 'happened' THEN :result ELSE result_json END,
+                   updated_at   = :now,
+                   settled_at   = CASE WHEN :decision = 'resend' THEN NULL ELSE :now END
+             WHERE seq = :seq
+               AND calls = :calls
+               AND (status = 'UNKNOWN' OR (status = 'FAILED' AND :decision = 'resend'))
+            """,
+            decision=decision,
+            reason=f"{decision}: decided by {decided_by}",
+            reference=reference,
+            result=None if reference is None else canonical(reference),
+            now=tx.now,
+            seq=activity.seq,
+            calls=activity.calls,
+        )
+        if changed:
+            self.note_decision(tx, activity, decision, decided_by, reference=reference, note=note)
+        return changed == 1
+
+    def note_decision(
+        self,
+        tx: Transaction,
+        activity: Activity,
+        decision: Decision,
+        decided_by: str,
+        *,
+        reference: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Say who decided what."""
+        tx.run(
+            """
+            INSERT INTO activity_decisions (activity_seq, decision, reference, note, decided_by, decided_at)
+            VALUES (:seq, :decision, :reference, :note, :by, :now)
+            """,
+            seq=activity.seq,
+            decision=decision,
+            reference=reference,
+            note=note,
+            by=decided_by,
+            now=tx.now,
+        )
+
+    # What people and the ends of tasks ask
+
+    def get(self, tx: Reader, key: str) -> Activity | None:
+        """The activity of this key; None when there is none."""
+        row = tx.one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
+        return activity_of(row) if row else None
+
+    def by_seq(self, tx: Reader, seq: int) -> Activity:
+        """The activity of this seq, which there is."""
+        row = tx.one("SELECT * FROM activity_log WHERE seq = :seq", seq=seq)
+        assert row is not None, seq
+        return activity_of(row)
+
+    def undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
+        """What is in doubt of these tasks, and nobody has decided."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM activity_log
+             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
+               AND status = 'UNKNOWN'
+               AND decision IS NULL
+             ORDER BY seq
+            """,
+            seqs=canonical(list(task_seqs)),
+        )
+        return [activity_of(row) for row in rows]
+
+    def newest(self, tx: Reader, limit: int, status: ActivityStatus | None, task_id: str | None) -> list[Activity]:
+        """The newest activities, newest first; of one status, of one task; None: of any."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM activity_log
+             WHERE (:status IS NULL OR status = :status)
+               AND (:task_id IS NULL OR (idem_key >= :low AND idem_key < :high AND task_id = :task_id))
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            status=status,
+            task_id=task_id,
+            low=f"activity:{task_id}:",
+            high=f"activity:{task_id};",
+            limit=limit,
+        )
+        return [activity_of(row) for row in rows]
+
+    def keys_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT idem_key FROM activity_log WHERE idem_key >= :prefix AND idem_key < :end ORDER BY idem_key LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["idem_key"] for row in rows]
+
+    def decisions(self, tx: Reader, seq: int) -> list[Row]:
+        """What was decided of an activity, the first first."""
+        return tx.all(
+            """
+            SELECT decision, reference, note, decided_by, decided_at
+              FROM activity_decisions
+             WHERE activity_seq = :seq
+             ORDER BY activity_decisions.seq
+            """,
+            seq=seq,
+        )
+
+    def history(self, tx: Reader, seq: int) -> list[Row]:
+        """The events of an activity, over all its records, the first first."""
+        return tx.all(
+            """
+            SELECT executions.id AS execution_id, events.type, events.at, events.payload_json
+              FROM events
+              JOIN executions ON executions.seq = events.execution_seq
+             WHERE activity_seq = :seq
+               AND activity_seq IS NOT NULL
+             ORDER BY events.execution_seq, events.seq
+            """,
+            seq=seq,
+        )
+
+
+def activity_of(row: Row) -> Activity:
+    """The model of a full row. Raises ValueError for one that a foreign hand wrote."""
+    known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}
+    return Activity(
+        **{
+            **known,
+            "key": row["idem_key"],
+            "status": ActivityStatus(row["status"]),
+            "policy": OnUnknown(row["policy"]),
+            "decision": None if row["decision"] is None else Decision(row["decision"]),
+            "may_retry": bool(row["may_retry"]),
+            "in_doubt": bool(row["in_doubt"]),
+        }
+    )

@@ -1,0 +1,300 @@
+"""An irreversible action of a turn, on its way through the ledger: INTENT on disk, the provider called, DONE on disk.
+
+What happened once is not called again; of what nobody knows, `course.py` says what is done.
+
+    begin    the intent; or what is on record already
+    call     `calling.py`: the provider, and what its answer means
+    settle   what it came to, also when the turn is cancelled meanwhile
+    resolve  of what is in doubt: call again, ask the provider, ask a person, take it as done
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NoReturn
+
+import anyio
+import anyio.lowlevel
+
+from craftcore.action import Action, Call
+from craftcore.activities.course import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
+from craftcore.activities.ledger import conflict
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, Terms, ended
+from craftcore.canonical import canonical
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.calling import NOT_CALLED, Answer, call_provider, deadline_of, reconciled, unstored
+from craftcore.engine.insist import insist
+from craftcore.engine.steps import is_async, run_step
+from craftcore.engine.turn import Flight, Turn, check_name
+from craftcore.engine.words import shown
+from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Retry, StateRefused
+from craftcore.executions.model import EventType
+from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
+from craftcore.tasks.model import NewWait, WaitKind
+from craftcore.typed import from_json, json_text, return_type
+
+_NUMBERED = re.compile(r"\d+\.\d+")
+
+REQUEST_MAX = 65_536
+"""Characters of the arguments that the ledger keeps for people."""
+
+
+async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapping[str, Any]) -> Any:
+    """Do something to the world, once: what the action returned, also when it was at an earlier entry."""
+    action = _declared(turn, action)
+    action.check(arguments)
+    terms = action.terms_for(arguments)
+    place = _place(turn, key)
+    activity_key = f"activity:{turn.task.id}:{place}"
+    if not terms.irreversible:
+        return await _act_plainly(turn, action, activity_key, place, terms, arguments)
+    text = json_text(dict(arguments), f"the arguments of {action.name}")
+    one = _Act(turn, action, terms, activity_key, place, arguments, text)
+    if one.memo not in turn.memo:
+        turn.spend()
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    return await one.run()
+
+
+def _declared(turn: Turn, action: Action | str) -> Action:
+    if isinstance(action, Action):
+        return action
+    declared = turn.doors.actions.get(action)
+    if declared is None:
+        raise InvalidInput(
+            f"no action is named {shown(action)}; declared are {', '.join(turn.doors.actions) or 'none'}"
+        )
+    return declared
+
+
+def _place(turn: Turn, key: str | None) -> str:
+    """What tells one act of a task from another: the key given, for the whole task; else turn and number."""
+    if key is None:
+        return f"{turn.task.turn}.{turn.count('act', None).removeprefix('act#')}"
+    turn.refuse_when_over()
+    check_name("act key", key)
+    if _NUMBERED.fullmatch(key):
+        raise InvalidInput(f"act key {shown(key)} could be taken for a number of ours: put a letter into it")
+    return key
+
+
+async def _act_plainly(
+    turn: Turn, action: Action, activity_key: str, place: str, terms: Terms, arguments: Mapping[str, Any]
+) -> Any:
+    """One that can be done twice is a step: it is not in the ledger."""
+    fn = action.fn
+    call = Call(key=activity_key, attempt=1, deadline=deadline_of(turn, terms.timeout))
+
+    async def run_async(given: Mapping[str, Any]) -> Any:
+        with anyio.fail_after(terms.timeout):
+            return await fn(call, **given)
+
+    def run_plain(given: Mapping[str, Any]) -> Any:
+        return fn(call, **given)
+
+    run = run_async if is_async(fn) else run_plain
+    run.__annotations__["return"] = return_type(fn)
+    return await run_step(turn, action.name, run, (dict(arguments),), key=place, retry=None, on_change="error")
+
+
+class _Act:
+    """One irreversible act of one entry of a turn."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        action: Action,
+        terms: Terms,
+        key: str,
+        place: str,
+        arguments: Mapping[str, Any],
+        text: str,
+    ) -> None:
+        self._turn = turn
+        self._action = action
+        self._terms = terms
+        self._key = key
+        self._place = place
+        self.memo = f"act:{place}"
+        """What the event of its first intent is known by."""
+        self._arguments = arguments
+        self._hash = sha256(text.encode()).hexdigest()
+        self._intent = NewIntent(
+            key,
+            turn.task.id,
+            turn.task.seq,
+            turn.task.turn,
+            action.name,
+            terms.on_unknown,
+            self._hash,
+            text if len(text) <= REQUEST_MAX else None,
+            turn.run.record.seq,
+            turn.doors.epoch,
+        )
+        self._type = return_type(action.fn)
+
+    async def run(self) -> Any:
+        """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
+        found = await self._fly(None)
+        while isinstance(found, Activity):
+            match found.status:
+                case ActivityStatus.DONE:
+                    return self._result(found)
+                case ActivityStatus.FAILED:
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, found.error_message or found.reason)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            found = await self._resolve(found)
+        return found.value
+
+    # Begin, call, settle
+
+    async def _fly(self, again: Activity | None) -> Answer | Activity:
+        """Call the provider, unless the ledger says otherwise; nothing but a person, a shutdown or its time interrupts
+        that. Somebody else's call under the same key is waited for first."""
+        flights = self._turn.doors.flights
+        while (other := flights.get(self._key)) is not None:
+            if other.args_hash != self._hash:
+                raise conflict(self._key, self._action.name, self._action.name)
+            await other.over.wait()
+        flight = flights[self._key] = Flight(self._hash, anyio.Event())
+        self._turn.flights.add(flight)
+        try:
+            with anyio.CancelScope(shield=True):
+                begun = await self._begin(again)
+                found = begun if isinstance(begun, Activity) else await self._called(begun)
+            return found
+        finally:
+            self._turn.flights.discard(flight)
+            del flights[self._key]
+            flight.over.set()
+
+    async def _begin(self, again: Activity | None) -> Begun | Activity:
+        """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
+        doors = self._turn.doors
+        event = self._turn.event(EventType.ACTIVITY_INTENT, "", self.memo)
+        found: Begun | Activity = await doors.writer.commit_each(
+            doors.acts.begin_all, NewAct(self._intent, event, again)
+        )
+        if isinstance(found, Begun):
+            self._turn.completed(self.memo, "")
+        return found
+
+    async def _called(self, begun: Begun) -> Answer | Activity:
+        turn, action = self._turn, self._action
+        if turn.run.stopped_by in ("cancelled", "shutdown"):  # while the intent was on its way to disk
+            answer = NOT_CALLED
+        else:
+            reach(CutPoint.INTENT_COMMITTED)
+            call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
+            answer = await call_provider(turn, action, self._terms, call, self._arguments, self._type)
+            reach(CutPoint.PROVIDER_ANSWERED)
+        end = ended(answer.end, in_doubt=begun.in_doubt)
+        await self._settle(begun, end)
+        reach(CutPoint.ACTIVITY_SETTLED)
+        if answer.interrupts is not None:
+            raise answer.interrupts
+        if end.status is ActivityStatus.UNKNOWN:
+            return await self._look()
+        if answer.error is not None:
+            raise answer.error
+        return answer
+
+    async def _settle(self, begun: Begun, end: CallEnd) -> None:
+        told = {
+            "action": self._action.name,
+            "attempt": begun.calls,
+            "error": end.error_message,
+            "key": self._key,
+            "provider_ref": end.provider_ref,
+            "reason": end.reason,
+        }
+        event = self._turn.event(EVENTS[end.status], canonical(told), None)._replace(activity_seq=begun.seq)
+        doors = self._turn.doors
+        work = doors.acts.settle_all
+        await insist(doors.writer, doors.set_aside, work, ActEnd(begun, end, event), each=True, in_any_case=True)
+        self._turn.completed(None, "")
+
+    async def _look(self) -> Activity:
+        """The activity as it stands."""
+        found: Activity = await self._turn.doors.writer.commit(self._turn.doors.acts.get, self._key)
+        return found
+
+    # In doubt
+
+    async def _resolve(self, activity: Activity) -> Answer | Activity:
+        """One step nearer to knowing. Raises Retry, ActivityUnknown, or Suspend."""
+        turn, clock = self._turn, self._turn.doors.clock
+        course = course_of(
+            activity,
+            self._terms,
+            can_reconcile=self._action.reconciler is not None,
+            is_fresh=activity.execution_seq == turn.run.record.seq,
+            now=clock.now(),
+        )
+        match course:
+            case Resend():
+                return await self._fly(activity)
+            case ResendLater():
+                raise Retry(
+                    f"{self._action.name}: {activity.reason} ({activity.error_message}); "
+                    "it is called again with the same key"
+                )
+            case Assume():
+                return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
+            case GivenUp():
+                raise ActivityUnknown(f"{self._action.name} was given up: {activity.reason}", key=self._key)
+            case Reconcile(at=at):
+                if at > clock.now():
+                    turn.park(NewWait(name=self._wait_name("settle", activity), kind=WaitKind.TIMER, due_at=at))
+                return await self._reconcile(activity)
+            case Ask(why=why):
+                self._ask(activity, why)
+
+    async def _reconcile(self, activity: Activity) -> Activity:
+        """Ask the provider; when it does not know, a person."""
+        call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
+        finding = await reconciled(self._turn, self._action, self._terms, call, self._arguments)
+        if isinstance(finding, str):
+            self._ask(activity, finding)
+        return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+
+    async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
+        told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
+        event = self._turn.event(EventType.ACTIVITY_RESOLVED, canonical({**told, "reference": reference}), None)
+        doors = self._turn.doors
+        event = event._replace(activity_seq=activity.seq)
+        try:
+            found: Activity = await doors.writer.commit(
+                doors.acts.decide, activity, decision, decided_by, reference, event
+            )
+        except StateRefused:  # somebody else has decided
+            return await self._look()
+        return found
+
+    def _ask(self, activity: Activity, why: str | None) -> NoReturn:
+        asked = question_about(activity, why)
+        name = self._wait_name("activity", activity)
+        self._turn.park(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+
+    def _wait_name(self, kind: str, activity: Activity) -> str:
+        name = f"{kind}:{self._place}~{activity.calls}"
+        while self._turn.over(name) is not None:  # it was waited for, and is in doubt as before
+            name += "+"
+        return name
+
+    def _result(self, activity: Activity) -> Any:
+        """What a DONE one returned, or the reference that somebody gave for it."""
+        where = f"the result of {self._action.name}"
+        if activity.result_unstored is not None:
+            return unstored(activity.result_unstored)
+        is_told = activity.decision is Decision.HAPPENED
+        return from_json(activity.result_json or "null", Any if is_told else self._type, where)
+
+
+async def flown(turn: Turn) -> None:
+    """Wait until no irreversible action of this turn is on its way: its record is settled after the last of them."""
+    while turn.flights:
+        with anyio.CancelScope(shield=True):
+            await next(iter(turn.flights)).over.wait()

@@ -1,0 +1,168 @@
+"""The border to a provider: whatever an action does, its end says whether something happened.
+
+returned             DONE
+NoEffect             FAILED   nothing happened, that is certain; another call may help
+Fail                 FAILED   nothing happened, and another call would be told the same
+anything else        UNKNOWN  a timeout, a cancellation, a lost connection, any other error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import anyio
+
+from craftcore.action import Action, Call
+from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
+from craftcore.engine.steps import is_async
+from craftcore.engine.threads import in_thread
+from craftcore.engine.turn import Turn
+from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
+from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
+from craftcore.tasks.outcomes import Done
+from craftcore.typed import as_stored
+
+REFERENCE_MAX = 998
+"""Characters of a provider's reference that are kept: those of a line of mail."""
+
+RECONCILE_TRIES = 3
+RECONCILE_WAIT_SECONDS = 1.0
+"""How often a provider that cannot be asked is asked again, and after how long; twice as long each time."""
+
+
+class Answer(NamedTuple):
+    """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile."""
+
+    end: CallEnd
+    value: Any = None
+    error: Exception | None = None
+    interrupts: BaseException | None = None
+
+
+class Finding(NamedTuple):
+    """What a provider knew when it was asked."""
+
+    decision: Decision
+    reference: str | None
+
+
+NOT_CALLED = Answer(
+    CallEnd(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
+    error=NoEffect("cancelled before it was called"),
+)
+
+
+async def call_provider(
+    turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any], type_: Any
+) -> Answer:
+    """Call it, for no longer than its terms and its attempt allow, and say what that came to."""
+    run, fn = turn.run, partial(action.fn, call, **arguments)
+    returned: list[Any] = []
+    left = call.deadline.timestamp() - turn.doors.clock.now()
+    try:
+        with anyio.CancelScope(deadline=anyio.current_time() + left) as scope:
+            run.calls.add(scope)
+            try:
+                if is_async(fn):
+                    returned.append(await fn())
+                else:
+                    await in_thread(run, lambda: returned.append(fn()), turn.doors.threads)
+            finally:
+                run.calls.discard(scope)
+    except NoEffect as error:
+        text = message_of(error)
+        code = ErrorCode.AGENT_UNAVAILABLE
+        return Answer(
+            CallEnd(ActivityStatus.FAILED, "nothing happened", error_code=code, error_message=text, may_retry=True),
+            error=error,
+        )
+    except Fail as error:
+        text = message_of(error)
+        return Answer(
+            CallEnd(ActivityStatus.FAILED, "the provider refused", error_code=error.code, error_message=text),
+            error=error,
+        )
+    except Exception as error:
+        return Answer(_unknown("it failed after it was called", f"{type(error).__name__}: {message_of(error)}"))
+    except BaseException as error:
+        if not returned:
+            return Answer(_unknown("it was interrupted", shown(error)), interrupts=error)
+        return _done(turn, action, returned[0], type_)._replace(interrupts=error)
+    if returned:
+        return _done(turn, action, returned[0], type_)
+    if run.stopped_by in ("cancelled", "shutdown"):
+        return Answer(_unknown("it was cancelled while it was called", run.stopped_by))
+    return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
+
+
+def deadline_of(turn: Turn, timeout: float) -> datetime:
+    """When a call that begins now is cancelled: by its own time, or by that of the attempt."""
+    at = turn.doors.clock.now() + timeout
+    return datetime.fromtimestamp(at if turn.ends_at is None else min(at, turn.ends_at), UTC)
+
+
+async def reconciled(
+    turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]
+) -> Finding | str:
+    """What the provider says became of the calls so far; why it does not know, when a person has to be asked."""
+    assert action.reconciler is not None, action.name
+    fn = partial(action.reconciler, call, **arguments)
+    wait = RECONCILE_WAIT_SECONDS
+    for tries_left in reversed(range(RECONCILE_TRIES)):
+        try:
+            with anyio.fail_after(terms.timeout):
+                return _finding(await (fn() if is_async(fn) else in_thread(turn.run, fn, turn.doors.threads)))
+        except Exception as error:
+            said = f"{type(error).__name__}: {message_of(error)}"
+            if not tries_left:
+                return bounded(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
+        await anyio.sleep(wait)
+        wait *= 2
+    raise AssertionError("unreachable")
+
+
+def _finding(answer: Any) -> Finding | str:
+    if isinstance(answer, Done):
+        reference = answer.result
+        if reference is None or isinstance(reference, str):
+            return Finding(Decision.HAPPENED, bounded(reference, REFERENCE_MAX) if reference else None)
+        return f"reconcile returned Done({shown(reference)}), and a reference is text"
+    if isinstance(answer, NoEffect) or answer is NoEffect:
+        return Finding(Decision.RESEND, None)
+    return "the provider does not know" if answer is None else f"reconcile returned {shown(answer)}"
+
+
+def unstored(why: str) -> dict[str, str]:
+    """What stands for a result that could not be kept, the first time as at a re-entry."""
+    return {"result_unstored": why}
+
+
+def _done(turn: Turn, action: Action, value: Any, type_: Any) -> Answer:
+    """It happened, whatever its result is."""
+    end = CallEnd(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
+    try:
+        text, value = as_stored(value, type_, f"the result of {action.name}")
+        turn.require_small(text, f"the result of {action.name}")
+    except InvalidInput as error:
+        why = bounded(error.message, MESSAGE_LIMIT)
+        return Answer(end._replace(result_unstored=why), unstored(why))
+    return Answer(end._replace(result_json=text), value)
+
+
+def _unknown(reason: str, message: str) -> CallEnd:
+    return CallEnd(
+        ActivityStatus.UNKNOWN,
+        reason,
+        error_code=ErrorCode.ACTIVITY_UNKNOWN,
+        error_message=bounded(message, MESSAGE_LIMIT),
+        may_retry=True,
+    )
+
+
+def _reference_in(value: Any) -> str | None:
+    """The provider's reference: what was returned, if it is text, or what a mapping says."""
+    given = value.get("provider_ref") if isinstance(value, Mapping) else value
+    return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None

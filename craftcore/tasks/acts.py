@@ -1,0 +1,179 @@
+"""Irreversible actions of turns that run: the ledger's row and the event of the record, in one commit.
+
+Also what is asked about them: when their task ends, and when somebody answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from craftcore.activities.ledger import Ledger
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
+from craftcore.activities.store import ActivityStore
+from craftcore.canonical import canonical
+from craftcore.clock import Clock
+from craftcore.errors import ErrorCode, LeaseLost
+from craftcore.executions.model import EventType
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.memo_store import MemoStore, NewEvent
+from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.recording import Recording
+from craftcore.tasks.store import TaskStore
+
+REQUEST_SHOWN = 600
+"""Characters of the arguments that a question shows."""
+
+EVENTS = {
+    ActivityStatus.DONE: EventType.ACTIVITY_DONE,
+    ActivityStatus.FAILED: EventType.ACTIVITY_FAILED,
+    ActivityStatus.UNKNOWN: EventType.ACTIVITY_UNKNOWN,
+}
+
+
+class NewAct(NamedTuple):
+    """An intent of a running turn. `event`: what the record says of it. `again`: the activity as it was seen, when its
+    policy has it called again."""
+
+    intent: NewIntent
+    event: NewEvent
+    again: Activity | None = None
+
+
+class ActEnd(NamedTuple):
+    """What a call of a running turn came to, and what the record says of it."""
+
+    begun: Begun
+    ending: CallEnd
+    event: NewEvent
+
+
+class Acts:
+    """Begin and settle acts, and ask about them. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, clock: Clock, ledger: Ledger, recording: Recording) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._recording = recording
+        self._memos = MemoStore()
+        self._store = ActivityStore()
+        self._tasks = TaskStore()
+        self._questions = QuestionStore()
+
+    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[Begun | Activity | Exception]:
+        """Write intents, or tell what is on record; an answer each. LeaseLost, and nothing written, for a turn that
+        does not hold its trigger any more; IdempotencyConflict."""
+        held = self._memos.held(tx, [(act.event.trigger_seq, act.event.lease_token) for act in acts])
+        mine = [act for act in acts if (act.event.trigger_seq, act.event.lease_token) in held]
+        answers = dict(
+            zip(
+                (act.intent.key for act in mine if act.again is None),
+                self._ledger.begin_all(tx, [act.intent for act in mine if act.again is None]),
+                strict=True,
+            )
+        )
+        for act in mine:
+            if act.again is not None:
+                answers[act.intent.key] = self._ledger.call_again(tx, act.again, act.intent)
+                if isinstance(answers[act.intent.key], Begun):
+                    self._store.note_decision(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
+        begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], Begun)]
+        if again := [answer.seq for _, answer in begun if answer.calls > 1]:
+            self._questions.withdraw_about(tx, again)
+        self._recording.record_all(tx, [told(act, answer) for act, answer in begun])
+        lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
+        return [answers.get(act.intent.key, lost) for act in acts]
+
+    def settle_all(self, tx: Transaction, ends: list[ActEnd]) -> list[bool | Exception]:
+        """Write what calls came to; an answer each: whether the activity was still to be settled by this call. It is
+        written also when the turn has lost its lease: it happened."""
+        settled = self._ledger.settle_all(tx, [(end.begun, end.ending) for end in ends])
+        self._recording.record_all(tx, [end.event for end in ends if end.begun.seq in settled])
+        return [end.begun.seq in settled for end in ends]
+
+    def get(self, tx: Transaction, key: str) -> Activity:
+        """The activity of this key as it stands; it was begun."""
+        found = self._store.get(tx, key)
+        assert found is not None, key
+        return found
+
+    def decide(
+        self,
+        tx: Transaction,
+        activity: Activity,
+        decision: Decision,
+        decided_by: str,
+        reference: str | None,
+        event: NewEvent,
+    ) -> Activity:
+        """A policy ended a doubt. The activity as it stands then. Raises StateRefused when somebody else did before."""
+        decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference)
+        self._questions.withdraw_about(tx, [activity.seq])
+        self._recording.record_all(tx, [event])
+        return decided
+
+    def leave_behind(self, tx: Transaction) -> int:
+        """Nothing runs: what was being called is in doubt, and the records that are still open say so. How many."""
+        left = self._ledger.leave_behind(tx)
+        self._recording.append_to_open(
+            tx,
+            [
+                (one.execution_seq, one.task_seq, one.turn, EventType.ACTIVITY_UNKNOWN, _ending_text(one), one.seq)
+                for one in left
+            ],
+        )
+        self.ask_at_end(tx, sorted({one.task_seq for one in left}))
+        return len(left)
+
+    # Questions
+
+    def ask_at_end(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
+        """Ask about what is in doubt of those of these tasks that have ended, because none of their turns will come to
+        it again; and about those that would have sent something else under a key."""
+        in_doubt = self._store.undecided(tx, task_seqs)
+        for activity in in_doubt:
+            if not self._tasks.by_seq(tx, activity.task_seq).status.is_live:
+                asked = question_about(activity, None)
+                self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
+        for task in self._tasks.failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
+            asked = NewQuestion(
+                kind=QuestionKind.CONFLICT,
+                question=f"Task {task.id} ({task.workflow}) has failed: {task.error_message}. Try its turn again, or "
+                "leave it?",
+                options=(TRY_AGAIN, LEAVE),
+            )
+            self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
+
+
+def told(act: NewAct, begun: Begun) -> NewEvent:
+    """The event of an intent. Only the first call of an activity is found by its memo."""
+    text = canonical({"action": act.intent.action, "attempt": begun.calls, "key": act.intent.key})
+    return act.event._replace(
+        payload_json=text, memo=act.event.memo if begun.calls == 1 else None, activity_seq=begun.seq
+    )
+
+
+def question_about(activity: Activity, why: str | None) -> NewQuestion:
+    """What a person is asked about an activity in doubt."""
+    called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    said = f" ({activity.error_message})" if activity.error_message else ""
+    request = activity.request_json or "(too large to be kept)"
+    if len(request) > REQUEST_SHOWN:
+        request = request[:REQUEST_SHOWN] + "…"
+    return NewQuestion(
+        kind=QuestionKind.ACTIVITY,
+        question=f"Did {activity.action} happen? It was called at {called}, and {activity.reason}{said}. "
+        + (f"Asked, because {why}. " if why else "")
+        + f"With {request}\n"
+        "happened: it is done. resend: it did not happen, send it. give up: leave it, and let the task fail.",
+        options=tuple(Decision),
+        activity_seq=activity.seq,
+    )
+
+
+def _ending_text(activity: Activity) -> str:
+    return canonical(
+        {"action": activity.action, "attempt": activity.calls, "key": activity.key, "reason": "the process ended"}
+    )

@@ -1,0 +1,97 @@
+"""An irreversible action is done once, whatever becomes of its turn; of what nobody knows, somebody is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
+from tests.engine.lab import Lab, lab
+from tests.engine.turns import begin, failure, result, run
+
+pytestmark = pytest.mark.anyio
+
+
+class Provider:
+    """What a provider saw: the calls, in order."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.calls: list[tuple[str, int, Any]] = []
+        self.answers = list(answers)
+
+    async def __call__(self, call: Call, *, to: Any = None) -> Any:
+        self.calls.append((call.key, call.attempt, to))
+        answer = self.answers.pop(0) if self.answers else f"ref-{len(self.calls)}"
+        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+            raise answer
+        return answer
+
+
+def ledger(it: Lab) -> list[dict[str, Any]]:
+    return it.rows("SELECT * FROM activity_log ORDER BY seq")
+
+
+async def test_an_act_that_is_done_is_not_called_again_when_its_turn_is_tried_again(tmp_path):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        got = [await ctx.act(send, to="ada"), await ctx.act(send, to="ada")]
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return got
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+
+        assert result(row) == ["ref-1", "ref-2"]
+        keys = [f"activity:{row['id']}:1.1", f"activity:{row['id']}:1.2"]
+        assert provider.calls == [(keys[0], 1, "ada"), (keys[1], 1, "ada")]
+        assert [(one["idem_key"], one["status"], one["provider_ref"]) for one in ledger(it)] == [
+            (keys[0], "DONE", "ref-1"),
+            (keys[1], "DONE", "ref-2"),
+        ]
+
+
+async def test_nothing_happened_is_tried_again_and_a_refusal_is_not(tmp_path):
+    app, provider = App(), Provider(NoEffect("refused"), "ok", Fail("CARD", "declined"))
+    pay = app.action("pay", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return [await ctx.act(pay), await ctx.act(pay)]
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn)) == ("CARD", "declined")
+        assert [one["status"] for one in ledger(it)] == ["DONE", "FAILED"]
+        assert [attempt for _, attempt, _ in provider.calls] == [1, 2, 1]
+
+
+async def test_what_nobody_knows_is_put_to_a_person_and_their_word_is_the_result(tmp_path):
+    app, provider = App(), Provider(ValueError("who knows"))
+    pay = app.action("pay", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay, to=7)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.waiting(task)
+        [question] = await app.questions()
+        assert question.options == ("happened", "resend", "give up")
+        await app.answer(question.id, "happened", reference="pay-1", answered_by="ada")
+
+        assert result(await it.ended(task)) == "pay-1"
+        assert len(provider.calls) == 1
+
+
+async def test_a_provider_that_drops_a_second_call_is_called_again(tmp_path):
+    app, provider = App(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-2"
+        assert {key for key, _, _ in provider.calls} == {ledger(it)[0]["idem_key"]}
