@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,12 @@ structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.
 def config(concurrency: int = 100) -> Config:
     """The defaults, with as many places as there are emitters."""
     return replace(Config(), daemon=replace(Config().daemon, concurrency=concurrency))
+
+
+def anew(path: Path) -> Path:
+    """The same path, and nothing in its directory."""
+    shutil.rmtree(path.parent, ignore_errors=True)
+    return path
 
 
 @asynccontextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 from benchmarks import raw
-from benchmarks.engine import config
+from benchmarks.engine import anew, config
 from craftcore import App, Continue, TaskContext
 from craftcore.engine.engine import Engine
 
@@ -26,11 +25,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for number in range(ROUNDS):
             path = Path(name) / f"round-{number}" / "bench.db"
-            single = raw.single_commits(raw.fresh(_anew(path)), 2_000)
-            alone, commits = asyncio.run(rate(_anew(path), "steps", tasks=1, each=1_000))
-            hundred, shared = asyncio.run(rate(_anew(path), "steps", tasks=100, each=STEPS))
-            turns, turn_commits = asyncio.run(rate(_anew(path), "turns", tasks=1, each=500))
-            many_turns, _ = asyncio.run(rate(_anew(path), "turns", tasks=100, each=TURNS))
+            single = raw.single_commits(raw.fresh(anew(path)), 2_000)
+            alone, commits = asyncio.run(rate(anew(path), "steps", tasks=1, each=1_000))
+            hundred, shared = asyncio.run(rate(anew(path), "steps", tasks=100, each=STEPS))
+            turns, turn_commits = asyncio.run(rate(anew(path), "turns", tasks=1, each=500))
+            many_turns, _ = asyncio.run(rate(anew(path), "turns", tasks=100, each=TURNS))
             for key, value in (
                 ("raw single commits /s", single),
                 ("steps /s, 1 task", alone),
@@ -91,11 +90,6 @@ def an_app() -> App:
 async def _all_done(engine: Engine, triggers: int) -> None:
     while engine.counts["DONE"] < triggers:
         await engine.settled()
-
-
-def _anew(path: Path) -> Path:
-    shutil.rmtree(path.parent, ignore_errors=True)
-    return path
 
 
 if __name__ == "__main__":

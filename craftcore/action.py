@@ -66,6 +66,10 @@ class Action:
         self.reconciler: F | None = None
         self._terms_of = terms_of
         self._signature = _signature(f"action {name}", fn)
+        named = [one for one in self._signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        self._names = frozenset(one.name for one in named)
+        self._required = frozenset(one.name for one in named if one.default is one.empty)
+        self._takes_rest = _takes_rest(self._signature)
         if mistakes := [*contradictions(terms)]:
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
 
@@ -97,10 +101,12 @@ class Action:
 
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidInput for arguments that the function does not take, or lacks."""
-        try:
-            self._signature.bind(**arguments)
-        except TypeError as error:
-            raise InvalidInput(f"action {self.name}: {error}") from None
+        given = arguments.keys()
+        if missing := self._required - given:
+            raise InvalidInput(f"action {self.name} needs {', '.join(sorted(missing))}")
+        if not self._takes_rest and (strange := given - self._names):
+            takes = ", ".join(self._signature.parameters) or "no arguments"
+            raise InvalidInput(f"action {self.name} takes {takes}; it was given {', '.join(sorted(strange))}")
 
     @property
     def lacks_reconciler(self) -> bool:

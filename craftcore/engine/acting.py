@@ -52,8 +52,9 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
         return await _act_plainly(turn, action, activity_key, place, terms, arguments)
     text = json_text(dict(arguments), f"the arguments of {action.name}")
     one = _Act(turn, action, terms, activity_key, place, arguments, text)
-    if one.memo not in turn.memo:
+    if place not in turn.acts:
         turn.spend()
+        turn.acts.add(place)
     await anyio.lowlevel.checkpoint_if_cancelled()
     return await one.run()
 
@@ -117,8 +118,6 @@ class _Act:
         self._terms = terms
         self._key = key
         self._place = place
-        self.memo = f"act:{place}"
-        """What the event of its first intent is known by."""
         self._arguments = arguments
         self._hash = sha256(text.encode()).hexdigest()
         self._intent = NewIntent(
@@ -157,8 +156,8 @@ class _Act:
         while (other := flights.get(self._key)) is not None:
             if other.args_hash != self._hash:
                 raise conflict(self._key, self._action.name, self._action.name)
-            await other.over.wait()
-        flight = flights[self._key] = Flight(self._hash, anyio.Event())
+            await other.over()
+        flight = flights[self._key] = Flight(self._hash)
         self._turn.flights.add(flight)
         try:
             with anyio.CancelScope(shield=True):
@@ -168,17 +167,15 @@ class _Act:
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
-            flight.over.set()
+            flight.land()
 
     async def _begin(self, again: Activity | None) -> Begun | Activity:
         """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
         doors = self._turn.doors
-        event = self._turn.event(EventType.ACTIVITY_INTENT, "", self.memo)
+        event = self._turn.event(EventType.ACTIVITY_INTENT, "", None)
         found: Begun | Activity = await doors.writer.commit_each(
             doors.acts.begin_all, NewAct(self._intent, event, again)
         )
-        if isinstance(found, Begun):
-            self._turn.completed(self.memo, "")
         return found
 
     async def _called(self, begun: Begun) -> Answer | Activity:
@@ -202,15 +199,15 @@ class _Act:
         return answer
 
     async def _settle(self, begun: Begun, end: CallEnd) -> None:
-        told = {
-            "action": self._action.name,
-            "attempt": begun.calls,
-            "error": end.error_message,
-            "key": self._key,
-            "provider_ref": end.provider_ref,
-            "reason": end.reason,
-        }
-        event = self._turn.event(EVENTS[end.status], canonical(told), None)._replace(activity_seq=begun.seq)
+        # By hand: names need no escaping, and this is written for every act.
+        error, reference = (
+            "null" if text is None else canonical(text) for text in (end.error_message, end.provider_ref)
+        )
+        told = (
+            f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
+            f'"provider_ref":{reference},"reason":"{end.reason}"}}'
+        )
+        event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
         doors = self._turn.doors
         work = doors.acts.settle_all
         await insist(doors.writer, doors.set_aside, work, ActEnd(begun, end, event), each=True, in_any_case=True)
@@ -262,9 +259,9 @@ class _Act:
 
     async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
         told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
-        event = self._turn.event(EventType.ACTIVITY_RESOLVED, canonical({**told, "reference": reference}), None)
+        text = canonical({**told, "reference": reference})
+        event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
         doors = self._turn.doors
-        event = event._replace(activity_seq=activity.seq)
         try:
             found: Activity = await doors.writer.commit(
                 doors.acts.decide, activity, decision, decided_by, reference, event
@@ -297,4 +294,4 @@ async def flown(turn: Turn) -> None:
     """Wait until no irreversible action of this turn is on its way: its record is settled after the last of them."""
     while turn.flights:
         with anyio.CancelScope(shield=True):
-            await next(iter(turn.flights)).over.wait()
+            await next(iter(turn.flights)).over()

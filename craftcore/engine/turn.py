@@ -58,11 +58,23 @@ class Suspend(BaseException):
     """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
 
 
-class Flight(NamedTuple):
-    """An irreversible action on its way through the ledger. `over` is set when what it came to is on disk."""
+class Flight:
+    """An irreversible action on its way through the ledger, known by what it is called with."""
 
-    args_hash: str
-    over: anyio.Event
+    __slots__ = ("_over", "args_hash")
+
+    def __init__(self, args_hash: str) -> None:
+        self.args_hash = args_hash
+        self._over: anyio.Event | None = None
+
+    async def over(self) -> None:
+        """Wait until what it came to is on disk."""
+        self._over = self._over or anyio.Event()  # hardly any is waited for
+        await self._over.wait()
+
+    def land(self) -> None:
+        if self._over is not None:
+            self._over.set()
 
 
 class Doors(NamedTuple):
@@ -94,6 +106,8 @@ class Turn:
         """When this attempt is over at the latest; None: never."""
         self.flights: set[Flight] = set()
         """Irreversible actions that it has on their way."""
+        self.acts: set[str] = set()
+        """Those that this entry has come to."""
         self.memo = dict(entry.memo)
         self.wait: NewWait | None = None
         """What the turn is suspended for."""
@@ -161,11 +175,21 @@ class Turn:
         await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True, in_any_case=True)
         self.completed(memo, payload_json)
 
-    def event(self, type_: EventType, payload_json: str, memo: str | None) -> NewEvent:
+    def event(
+        self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None
+    ) -> NewEvent:
         """An event of this turn, to be written by the commit that brings it about."""
         claim, record = self.run.claim, self.run.record
         return NewEvent(
-            claim.seq, claim.lease_token, record.seq, self.task.seq, self.task.turn, type_, payload_json, memo
+            claim.seq,
+            claim.lease_token,
+            record.seq,
+            self.task.seq,
+            self.task.turn,
+            type_,
+            payload_json,
+            memo,
+            activity_seq,
         )
 
     def require_small(self, text: str, what: str) -> None:
@@ -187,7 +211,7 @@ class Turn:
     def spent(self) -> int:
         """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
         renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
-        return max(0, len(self.memo) - renewals * self.doors.settings.max_steps)
+        return max(0, len(self.memo) + len(self.acts) - renewals * self.doors.settings.max_steps)
 
     def spend(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""

@@ -148,11 +148,9 @@ class Acts:
 
 
 def told(act: NewAct, begun: Begun) -> NewEvent:
-    """The event of an intent. Only the first call of an activity is found by its memo."""
-    text = canonical({"action": act.intent.action, "attempt": begun.calls, "key": act.intent.key})
-    return act.event._replace(
-        payload_json=text, memo=act.event.memo if begun.calls == 1 else None, activity_seq=begun.seq
-    )
+    """The event of an intent. Names need no escaping."""
+    text = f'{{"action":"{act.intent.action}","attempt":{begun.calls},"key":"{act.intent.key}"}}'
+    return act.event._replace(payload_json=text, activity_seq=begun.seq)
 
 
 def question_about(activity: Activity, why: str | None) -> NewQuestion:
