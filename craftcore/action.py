@@ -11,6 +11,7 @@ from typing import Any
 
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.typed import is_async, return_type
 
 F = Callable[..., Any]
 
@@ -64,6 +65,8 @@ class Action:
         self.fn = fn
         self.terms = terms
         self.reconciler: F | None = None
+        self.is_async = is_async(fn)
+        self.result_type = return_type(fn)
         self._terms_of = terms_of
         self._signature = _signature(f"action {name}", fn)
         named = [one for one in self._signature.parameters.values() if one.kind is not one.VAR_KEYWORD]

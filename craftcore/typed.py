@@ -92,6 +92,13 @@ def return_type(fn: Callable[..., Any]) -> Any:
         return _return_type.__wrapped__(fn)
 
 
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
 def require_readable(kind: Any) -> None:
     """Raise TypeError for a type that neither msgspec nor `convert` can make from JSON, however deep it lies."""
     try:

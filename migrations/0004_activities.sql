@@ -68,8 +68,6 @@ CREATE INDEX activity_decisions_of ON activity_decisions (activity_seq, seq);
 -- An event of an activity says of which, so that its history is a view of the stream.
 ALTER TABLE events ADD COLUMN activity_seq INTEGER;
 
-CREATE INDEX events_activity ON events (activity_seq) WHERE activity_seq IS NOT NULL;
-
 -- Two kinds of question more, and which activity one is about. A CHECK cannot be changed in place.
 CREATE TABLE questions_4 (
     seq          INTEGER PRIMARY KEY,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
 
@@ -26,14 +27,14 @@ from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import NOT_CALLED, Answer, call_provider, deadline_of, reconciled, unstored
 from craftcore.engine.insist import insist
-from craftcore.engine.steps import is_async, run_step
+from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Flight, Turn, check_name
 from craftcore.engine.words import shown
 from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Retry, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, WaitKind
-from craftcore.typed import from_json, json_text, return_type
+from craftcore.typed import from_json, json_text
 
 _NUMBERED = re.compile(r"\d+\.\d+")
 
@@ -55,7 +56,6 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
     if place not in turn.acts:
         turn.spend()
         turn.acts.add(place)
-    await anyio.lowlevel.checkpoint_if_cancelled()
     return await one.run()
 
 
@@ -95,8 +95,8 @@ async def _act_plainly(
     def run_plain(given: Mapping[str, Any]) -> Any:
         return fn(call, **given)
 
-    run = run_async if is_async(fn) else run_plain
-    run.__annotations__["return"] = return_type(fn)
+    run = run_async if action.is_async else run_plain
+    run.__annotations__["return"] = action.result_type
     return await run_step(turn, action.name, run, (dict(arguments),), key=place, retry=None, on_change="error")
 
 
@@ -132,7 +132,6 @@ class _Act:
             turn.run.record.seq,
             turn.doors.epoch,
         )
-        self._type = return_type(action.fn)
 
     async def run(self) -> Any:
         """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
@@ -160,10 +159,8 @@ class _Act:
         flight = flights[self._key] = Flight(self._hash)
         self._turn.flights.add(flight)
         try:
-            with anyio.CancelScope(shield=True):
-                begun = await self._begin(again)
-                found = begun if isinstance(begun, Activity) else await self._called(begun)
-            return found
+            begun = await self._begin(again)
+            return begun if isinstance(begun, Activity) else await self._called(begun)
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
@@ -172,20 +169,25 @@ class _Act:
     async def _begin(self, again: Activity | None) -> Begun | Activity:
         """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
         doors = self._turn.doors
-        event = self._turn.event(EventType.ACTIVITY_INTENT, "", None)
-        found: Begun | Activity = await doors.writer.commit_each(
-            doors.acts.begin_all, NewAct(self._intent, event, again)
-        )
+        intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
+        try:
+            found: Begun | Activity = await doors.writer.commit_each(doors.acts.begin_all, intended)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
+                with anyio.CancelScope(shield=True):
+                    if (begun := await doors.writer.commit(doors.acts.intent_of, self._intent)) is not None:
+                        await self._settle(begun, NOT_CALLED.end)
+            raise
         return found
 
     async def _called(self, begun: Begun) -> Answer | Activity:
-        turn, action = self._turn, self._action
-        if turn.run.stopped_by in ("cancelled", "shutdown"):  # while the intent was on its way to disk
+        turn = self._turn
+        if turn.run.stopped_by in ("cancelled", "shutdown"):  # in a scope that shields it from that
             answer = NOT_CALLED
         else:
             reach(CutPoint.INTENT_COMMITTED)
             call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
-            answer = await call_provider(turn, action, self._terms, call, self._arguments, self._type)
+            answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
             reach(CutPoint.PROVIDER_ANSWERED)
         end = ended(answer.end, in_doubt=begun.in_doubt)
         await self._settle(begun, end)
@@ -199,18 +201,26 @@ class _Act:
         return answer
 
     async def _settle(self, begun: Begun, end: CallEnd) -> None:
+        """Write what the call came to, whatever becomes of the turn meanwhile."""
         # By hand: names need no escaping, and this is written for every act.
-        error, reference = (
-            "null" if text is None else canonical(text) for text in (end.error_message, end.provider_ref)
-        )
+        error = "null" if end.error_message is None else canonical(end.error_message)
+        reference = "null" if end.provider_ref is None else canonical(end.provider_ref)
         told = (
             f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
         event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
         doors = self._turn.doors
-        work = doors.acts.settle_all
-        await insist(doors.writer, doors.set_aside, work, ActEnd(begun, end, event), each=True, in_any_case=True)
+        settle = partial(
+            insist, doors.writer, doors.set_aside, doors.acts.settle_all, ActEnd(begun, end, event), each=True
+        )
+        try:
+            await settle(in_any_case=True)
+        except BaseException as cancelled:
+            if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
+                with anyio.CancelScope(shield=True):
+                    await settle()
+            raise
         self._turn.completed(None, "")
 
     async def _look(self) -> Activity:
@@ -287,7 +297,7 @@ class _Act:
         if activity.result_unstored is not None:
             return unstored(activity.result_unstored)
         is_told = activity.decision is Decision.HAPPENED
-        return from_json(activity.result_json or "null", Any if is_told else self._type, where)
+        return from_json(activity.result_json or "null", Any if is_told else self._action.result_type, where)
 
 
 async def flown(turn: Turn) -> None:

@@ -17,13 +17,12 @@ import anyio
 
 from craftcore.action import Action, Call
 from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
-from craftcore.engine.steps import is_async
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
 from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
 from craftcore.tasks.outcomes import Done
-from craftcore.typed import as_stored
+from craftcore.typed import as_stored, is_async
 
 REFERENCE_MAX = 998
 """Characters of a provider's reference that are kept: those of a line of mail."""
@@ -55,20 +54,23 @@ NOT_CALLED = Answer(
 )
 
 
-async def call_provider(
-    turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any], type_: Any
-) -> Answer:
-    """Call it, for no longer than its terms and its attempt allow, and say what that came to."""
-    run, fn = turn.run, partial(action.fn, call, **arguments)
+async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]) -> Answer:
+    """Call it, for no longer than its terms and its attempt allow, and say what that came to.
+
+    Nothing else interrupts it but a person who cancels its task, and a shutdown: not the scopes of the workflow, whose
+    end would only leave one thing more that nobody knows.
+    """
+    run = turn.run
     returned: list[Any] = []
     left = call.deadline.timestamp() - turn.doors.clock.now()
     try:
-        with anyio.CancelScope(deadline=anyio.current_time() + left) as scope:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope:
             run.calls.add(scope)
             try:
-                if is_async(fn):
-                    returned.append(await fn())
+                if action.is_async:
+                    returned.append(await action.fn(call, **arguments))
                 else:
+                    fn = partial(action.fn, call, **arguments)
                     await in_thread(run, lambda: returned.append(fn()), turn.doors.threads)
             finally:
                 run.calls.discard(scope)
@@ -90,9 +92,9 @@ async def call_provider(
     except BaseException as error:
         if not returned:
             return Answer(_unknown("it was interrupted", shown(error)), interrupts=error)
-        return _done(turn, action, returned[0], type_)._replace(interrupts=error)
+        return _done(turn, action, returned[0])._replace(interrupts=error)
     if returned:
-        return _done(turn, action, returned[0], type_)
+        return _done(turn, action, returned[0])
     if run.stopped_by in ("cancelled", "shutdown"):
         return Answer(_unknown("it was cancelled while it was called", run.stopped_by))
     return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
@@ -140,11 +142,11 @@ def unstored(why: str) -> dict[str, str]:
     return {"result_unstored": why}
 
 
-def _done(turn: Turn, action: Action, value: Any, type_: Any) -> Answer:
+def _done(turn: Turn, action: Action, value: Any) -> Answer:
     """It happened, whatever its result is."""
     end = CallEnd(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
     try:
-        text, value = as_stored(value, type_, f"the result of {action.name}")
+        text, value = as_stored(value, action.result_type, f"the result of {action.name}")
         turn.require_small(text, f"the result of {action.name}")
     except InvalidInput as error:
         why = bounded(error.message, MESSAGE_LIMIT)
@@ -164,5 +166,5 @@ def _unknown(reason: str, message: str) -> CallEnd:
 
 def _reference_in(value: Any) -> str | None:
     """The provider's reference: what was returned, if it is text, or what a mapping says."""
-    given = value.get("provider_ref") if isinstance(value, Mapping) else value
+    given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
     return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None

@@ -98,6 +98,7 @@ class Engine:
             clock=clock,
             accept=self._accept,
             due=lambda due_at: self.feeder.due(due_at),
+            loop=current_loop(),
             threads=anyio.CapacityLimiter(STEP_THREADS),
             settings=config.tasks,
             bounded=recorder.bounded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import anyio
@@ -34,8 +35,8 @@ class Progress:
                 turn = run.turn
                 if turn is None or turn.is_over:
                     continue
-                if anyio.current_time() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
-                    turn.asked_at = anyio.current_time()
+                if time.monotonic() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
+                    turn.asked_at = time.monotonic()
                     await self._ask(run)
 
     async def _ask(self, run: Run) -> None:

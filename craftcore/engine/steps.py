@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.typed import as_stored, from_json, json_text, return_type
+from craftcore.typed import as_stored, from_json, is_async, json_text, return_type
 
 OnChange = Literal["error", "rerun"]
 
@@ -167,13 +166,6 @@ def _calling(
         return result
 
     return partial(in_thread, turn.run, call_and_tell, turn.doors.threads)
-
-
-def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def _wait_before_next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.run import Run
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
+from craftcore.storage.waiters import Loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.memo_store import NewEvent
@@ -91,6 +93,7 @@ class Doors(NamedTuple):
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
     due: Callable[[float], None]
+    loop: Loop
     threads: anyio.CapacityLimiter
     settings: TaskSettings
     bounded: Callable[[str], str]
@@ -112,11 +115,11 @@ class Turn:
         self.wait: NewWait | None = None
         """What the turn is suspended for."""
         self.is_over = False
-        self.progress_at = anyio.current_time()
+        self.progress_at = time.monotonic()
         self.asked_at = 0.0
-        """When a person was asked whether it is stalled, by the loop's time; 0.0: never."""
+        """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
         self._entry = entry
-        self._own_task = anyio.get_current_task().id
+        self._own_task = doors.loop.task()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
         self._unwinds = False
@@ -152,7 +155,7 @@ class Turn:
         if key is not None:
             return self.take(kind, key, None)
         self.refuse_when_over()
-        if anyio.get_current_task().id != self._own_task:
+        if self.doors.loop.task() is not self._own_task:
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
             )
@@ -203,7 +206,7 @@ class Turn:
 
     def completed(self, memo: str | None, payload_json: str) -> None:
         """It is on disk."""
-        self.progress_at = anyio.current_time()
+        self.progress_at = time.monotonic()
         if memo is not None:
             self.memo[memo] = payload_json
 
@@ -238,7 +241,7 @@ class Turn:
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
         """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
         self.refuse_when_over()
-        if anyio.get_current_task().id != self._own_task:
+        if self.doors.loop.task() is not self._own_task:
             raise InvalidInput(
                 f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
             )
@@ -267,7 +270,7 @@ class Turn:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
         if self.wait is None:
             return
-        if self._unwinds and anyio.get_current_task().id == self._own_task:
+        if self._unwinds and self.doors.loop.task() is self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
         raise Suspend(self.wait.name)
 

@@ -82,9 +82,16 @@ class Acts:
         begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], Begun)]
         if again := [answer.seq for _, answer in begun if answer.calls > 1]:
             self._questions.withdraw_about(tx, again)
-        self._recording.record_all(tx, [told(act, answer) for act, answer in begun])
+        self._recording.append_all(tx, [told(act, answer) for act, answer in begun])
         lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
         return [answers.get(act.intent.key, lost) for act in acts]
+
+    def intent_of(self, tx: Transaction, intent: NewIntent) -> Begun | None:
+        """The intent that was written by this attempt and has no end yet; None when there is none."""
+        found = self._store.get(tx, intent.key)
+        if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
+            return None
+        return Begun(found.seq, found.calls, found.in_doubt)
 
     def settle_all(self, tx: Transaction, ends: list[ActEnd]) -> list[bool | Exception]:
         """Write what calls came to; an answer each: whether the activity was still to be settled by this call. It is

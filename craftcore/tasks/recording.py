@@ -37,18 +37,25 @@ class Recording:
         written, for a turn that does not hold its trigger any more."""
         held = self._memos.held(tx, [(event.trigger_seq, event.lease_token) for event in events])
         kept = [event for event in events if (event.trigger_seq, event.lease_token) in held]
-        last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in kept})))
-        numbered: list[tuple[int, NewEvent]] = []
-        answers: list[int | Exception] = []
+        numbers = iter(self.append_all(tx, kept))
+        return [
+            next(numbers)
+            if (event.trigger_seq, event.lease_token) in held
+            else LeaseLost(f"the turn of record {event.execution_seq} is over; nothing was written")
+            for event in events
+        ]
+
+    def append_all(self, tx: Transaction, events: list[NewEvent]) -> list[int]:
+        """The same for turns that are known to hold their triggers, or records known to be open."""
+        if not events:
+            return []
+        last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in events})))
+        numbers = []
         for event in events:
-            if (event.trigger_seq, event.lease_token) not in held:
-                answers.append(LeaseLost(f"the turn of record {event.execution_seq} is over; nothing was written"))
-                continue
             last[event.execution_seq] += 1
-            numbered.append((last[event.execution_seq], event))
-            answers.append(last[event.execution_seq])
-        self._memos.add_all(tx, numbered)
-        return answers
+            numbers.append(last[event.execution_seq])
+        self._memos.add_all(tx, list(zip(numbers, events, strict=True)))
+        return numbers
 
     def record(self, tx: Transaction, event: NewEvent) -> int:
         """`record_all` for one. Raises LeaseLost."""
@@ -61,13 +68,14 @@ class Recording:
         """Append events (record, task, turn, type, text, activity) to those of these records that are still open, while
         nothing runs."""
         is_open = self._records.still_open(tx, [seq for seq, *_ in events])
-        last = Counter(self._records.last_events(tx, sorted(is_open)))
-        numbered = []
-        for seq, task_seq, turn, type_, text, activity_seq in events:
-            if seq in is_open:
-                last[seq] += 1
-                numbered.append((last[seq], NewEvent(0, "", seq, task_seq, turn, type_, text, None, activity_seq)))
-        self._memos.add_all(tx, numbered)
+        self.append_all(
+            tx,
+            [
+                NewEvent(0, "", seq, task_seq, turn, type_, text, None, activity_seq)
+                for seq, task_seq, turn, type_, text, activity_seq in events
+                if seq in is_open
+            ],
+        )
 
     def emit_recorded(
         self, tx: Transaction, row: NewTrigger, event: Callable[[Emitted], NewEvent], child: NewTask | None
