@@ -143,7 +143,10 @@ class _Act:
                 case ActivityStatus.FAILED:
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, found.error_message or found.reason)
             await anyio.lowlevel.checkpoint_if_cancelled()
-            found = await self._resolve(found)
+            if found.decision is Decision.RESEND:  # decided a moment ago: it did not happen
+                found = await self._fly(None)
+            else:
+                found = await self._resolve(found)
         return found.value
 
     # Begin, call, settle
