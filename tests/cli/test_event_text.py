@@ -63,6 +63,31 @@ EXAMPLES = [
     ("EMITTED", {"workflow": None, "id": "x", "created": False}, "no workflow named: x, which was there already"),
     ("CHILD_STARTED", {"workflow": "nap", "id": "x", "created": True}, "nap: x"),
     ("DELIVERED", {"task": "x"}, "to task x"),
+    ("ACTIVITY_INTENT", {"action": "pay", "attempt": 1, "key": "activity:x:1.1"}, "pay: activity:x:1.1"),
+    ("ACTIVITY_INTENT", {"action": "pay", "attempt": 2, "key": "activity:x:1.1"}, "pay, call 2: activity:x:1.1"),
+    ("ACTIVITY_DONE", {"action": "pay", "provider_ref": "pay-7", "reason": "the provider answered"}, "pay -> pay-7"),
+    ("ACTIVITY_DONE", {"action": "pay", "provider_ref": None, "reason": "the provider answered"}, "pay -> done"),
+    (
+        "ACTIVITY_FAILED",
+        {"action": "pay", "error": "declined", "reason": "the provider refused"},
+        "pay: the provider refused: declined",
+    ),
+    (
+        "ACTIVITY_UNKNOWN",
+        {"action": "pay", "error": "within 60 s", "reason": "it did not answer in time"},
+        "pay: it did not answer in time: within 60 s",
+    ),
+    ("ACTIVITY_UNKNOWN", {"action": "pay", "reason": "the process ended"}, "pay: the process ended"),
+    (
+        "ACTIVITY_RESOLVED",
+        {"action": "pay", "by": "reconcile", "decision": "happened", "reference": "pay-7"},
+        "pay: happened (pay-7), by reconcile",
+    ),
+    (
+        "ACTIVITY_RESOLVED",
+        {"action": "pay", "by": "policy assume_done", "decision": "happened", "reference": None},
+        "pay: happened, by policy assume_done",
+    ),
 ]
 
 

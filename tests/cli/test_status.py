@@ -99,7 +99,7 @@ def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
     assert "epoch     1, started" in cli("status").out
     assert "died" in cli("status").out
 
-    core.do(boot.end, core.claims, epoch)
+    core.do(boot.end, core.claims, core.acts, epoch)
     assert "ended in order" in cli("status").out
 
 
