@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import IdempotencyConflict, StateRefused
+from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Transaction
 
 LEFT_BEHIND = CallEnd(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
@@ -26,13 +27,26 @@ class Ledger:
     def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun | Activity | Exception]:
         """Write the intents of what was never begun, or may be called again; an answer each.
 
-        The activity as it stands where it must not be called: DONE, refused for good, or in doubt. IdempotencyConflict,
-        and nothing written, where the key is that of another action or of other arguments.
+        The activity as it stands where it must not be called: DONE, refused for good, or in doubt, which in a restored
+        database is also what has no row. IdempotencyConflict, and nothing written, where the key is that of another
+        action or of other arguments.
         """
         known = self._store.known(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
+        for intent in self._of_restored_tasks(tx, fresh):
+            known[intent.key] = self._store.insert_in_doubt(tx, intent, "the database was restored: it may be done")
+            fresh.remove(intent)
         begun = dict(zip((intent.key for intent in fresh), self._store.insert_all(tx, fresh), strict=True))
         return [begun.get(intent.key) or self._again(tx, known[intent.key], intent) for intent in intents]
+
+    def _of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
+        """Those of tasks that were there when the database was restored: the file they ran on before may have known
+        more of them."""
+        restored_at = fact(tx, "restored_at")
+        if restored_at is None or not intents:
+            return []
+        seqs = self._store.tasks_since_before(tx, {intent.task_seq for intent in intents}, float(restored_at))
+        return [intent for intent in intents if intent.task_seq in seqs]
 
     def _again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity | Exception:
         if (before.action, before.args_hash) != (intent.action, intent.args_hash):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
@@ -84,6 +84,44 @@ class ActivityStore:
             ],
         )
         return [Begun(seq, 1, False) for seq, _ in enumerate(intents, first)]
+
+    def insert_in_doubt(self, tx: Transaction, intent: NewIntent, reason: str) -> Activity:
+        """Write one that may have been called before there was a row of it: not earlier than its task began."""
+        row = tx.one(
+            """
+            INSERT INTO activity_log (
+                idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
+                first_call_at, last_call_at, created_at, updated_at, status, reason, in_doubt, may_retry
+            )
+            SELECT :key, :task_id, :task_seq, :turn, :action, :policy, :args_hash, :request, 0, :epoch,
+                   min(created_at, :now), :now, :now, :now, 'UNKNOWN', :reason, 1, 1
+              FROM tasks
+             WHERE seq = :task_seq
+            RETURNING *
+            """,
+            **{
+                name: value for name, value in intent._asdict().items() if name not in ("request_json", "execution_seq")
+            },
+            request=intent.request_json,
+            now=tx.now,
+            reason=reason,
+        )
+        assert row is not None, intent
+        return activity_of(row)
+
+    def tasks_since_before(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
+        """Those of these tasks that, or whose triggers, were there at that moment."""
+        rows = tx.tuples(
+            """
+            SELECT tasks.seq
+              FROM tasks
+              LEFT JOIN triggers ON triggers.id = tasks.id
+             WHERE tasks.seq IN (SELECT value FROM json_each(?1))
+               AND min(tasks.created_at, coalesce(triggers.created_at, tasks.created_at)) <= ?2
+            """,
+            (canonical(sorted(task_seqs)), moment),
+        )
+        return {seq for (seq,) in rows}
 
     def begin_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | None:
         """Write the intent of another call, of one that FAILED or is UNKNOWN as it was seen. None when it is not any

@@ -69,6 +69,7 @@ def boot(
     if last_seen is not None and last_seen[0] == database_id and last_seen[1] >= epoch:
         epoch = last_seen[1] + 1
         remember(tx, "held", f"the database is older than its lock file (epoch {last_seen[1]}): it was restored")
+        remember(tx, "restored_at", repr(tx.now))
     tx.run(
         """
         INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)

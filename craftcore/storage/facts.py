@@ -2,6 +2,8 @@
 
 database_id       made with the first epoch
 held              why the engine claims nothing until a person releases it
+restored_at       when it was found the last time that this file is older than what ran on it: what was there by then
+                  may have been done already
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
 restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 
-from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
+from craftcore import App, Call, Fail, NoEffect, OnUnknown, Producer, TaskContext
+from craftcore.engine import boot as booting
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import begin, failure, result, run
 
@@ -95,3 +97,36 @@ async def test_a_provider_that_drops_a_second_call_is_called_again(tmp_path):
     async with lab(app, tmp_path) as it:
         assert result(await run(it, turn)) == "ref-2"
         assert {key for key, _, _ in provider.calls} == {ledger(it)[0]["idem_key"]}
+
+
+async def test_in_a_database_that_was_put_back_what_has_no_row_is_asked_about_and_not_sent_again(tmp_path):
+    """The copy was made before the task began; the file that was lost knew that it had sent."""
+    path, aside = tmp_path / "agent.db", tmp_path / "aside.db"
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    @app.workflow("letter")
+    async def letter(ctx: TaskContext) -> Any:
+        return await ctx.act(send, to="ada")
+
+    async with lab(app, tmp_path) as it:  # the file is known to its lock from now on
+        await it.idle()
+    with Producer(path) as producer:
+        task = producer.emit("letter").id
+    shutil.copy(path, aside)
+    async with lab(app, tmp_path) as it:
+        assert result(await it.ended(task)) == "ref-1"
+
+    shutil.copy(aside, path)
+    async with lab(app, tmp_path) as it:
+        await it.engine.writer.commit(booting.release)
+        it.engine.ring(schedules=False)
+        await it.waiting(task)
+        [question] = await app.questions()
+        assert "restored" in question.question
+        later = (await app.emit("letter")).id
+        assert result(await it.ended(later)) == "ref-2"
+        await app.answer(question.id, "happened", answered_by="ada")
+        await it.ended(task)
+
+    assert len(provider.calls) == 2
