@@ -168,7 +168,8 @@ WITHDRAW = """
 UPDATE questions
    SET status       = 'WITHDRAWN',
        id           = :id,
-       kind         = CASE WHEN kind IN ('ask', 'stale', 'budget', 'stalled') THEN kind ELSE 'ask' END,
+       activity_seq = NULL,
+       kind         = CASE WHEN kind IN ('ask', 'stale', 'budget', 'stalled', 'conflict') THEN kind ELSE 'ask' END,
        question     = :question,
        options_json = NULL,
        default_json = 'null',
@@ -281,7 +282,7 @@ class CorruptTaskStore:
 
 
 ONE_QUESTION = """
-SELECT questions.*, '' AS task_id, '' AS workflow
+SELECT questions.*, '' AS task_id, '' AS workflow, NULL AS activity_key
   FROM questions
  WHERE seq = :seq
 """
