@@ -220,9 +220,8 @@ class Turn:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
-        self.park(
-            over_budget(self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{len(self.memo)}")
-        )
+        done = len(self.memo) + len(self.acts)
+        self.park(over_budget(self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{done}"))
 
     # Waiting
 
