@@ -192,8 +192,7 @@ class _Act:
             call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
             answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
             reach(CutPoint.PROVIDER_ANSWERED)
-        end = ended(answer.end, in_doubt=begun.in_doubt)
-        await self._settle(begun, end)
+        end = await self._settle(begun, answer.end)
         reach(CutPoint.ACTIVITY_SETTLED)
         if answer.interrupts is not None:
             raise answer.interrupts
@@ -203,8 +202,10 @@ class _Act:
             raise answer.error
         return answer
 
-    async def _settle(self, begun: Begun, end: CallEnd) -> None:
-        """Write what the call came to, whatever becomes of the turn meanwhile."""
+    async def _settle(self, begun: Begun, end: CallEnd) -> CallEnd:
+        """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before
+        it."""
+        end = ended(end, in_doubt=begun.in_doubt)
         # By hand: names need no escaping, and this is written for every act.
         error = "null" if end.error_message is None else canonical(end.error_message)
         reference = "null" if end.provider_ref is None else canonical(end.provider_ref)
@@ -225,6 +226,7 @@ class _Act:
                     await settle()
             raise
         self._turn.completed(None, "")
+        return end
 
     async def _look(self) -> Activity:
         """The activity as it stands."""
