@@ -44,6 +44,21 @@ SELECT *
  WHERE idem_key IN (SELECT value FROM json_each(:keys))
 """
 
+_NEWEST = """
+SELECT *
+  FROM activity_log
+ WHERE {those}
+   AND coalesce(status = :status, 1)
+   AND coalesce(action = :action, 1)
+   AND coalesce(task_id = :task_id, 1)
+ ORDER BY seq DESC
+ LIMIT :limit
+"""
+NEWEST = _NEWEST.format(those="1")
+NEWEST_OPEN = _NEWEST.format(those="status IN ('INTENT', 'UNKNOWN') AND status = :status")
+NEWEST_OF_TASK = _NEWEST.format(those="idem_key >= :low AND idem_key < :high")
+"""Each by the index that has the fewest rows to look at."""
+
 
 class ActivityStore:
     """Rows of `activity_log` and `activity_decisions`. Holds nothing."""
@@ -282,24 +297,40 @@ class ActivityStore:
         )
         return [activity_of(row) for row in rows]
 
-    def newest(self, tx: Reader, limit: int, status: ActivityStatus | None, task_id: str | None) -> list[Activity]:
-        """The newest activities, newest first; of one status, of one task; None: of any."""
+    def newest(
+        self,
+        tx: Reader,
+        limit: int,
+        *,
+        status: ActivityStatus | None = None,
+        task_id: str | None = None,
+        action: str | None = None,
+    ) -> list[Activity]:
+        """The newest activities, newest first; of one status, task, action; None: of any."""
+        is_open = status in (ActivityStatus.INTENT, ActivityStatus.UNKNOWN)
         rows = tx.all(
-            """
-            SELECT *
-              FROM activity_log
-             WHERE (:status IS NULL OR status = :status)
-               AND (:task_id IS NULL OR (idem_key >= :low AND idem_key < :high AND task_id = :task_id))
-             ORDER BY seq DESC
-             LIMIT :limit
-            """,
+            NEWEST_OF_TASK if task_id is not None else NEWEST_OPEN if is_open else NEWEST,
             status=status,
             task_id=task_id,
-            low=f"activity:{task_id}:",
-            high=f"activity:{task_id};",
+            action=action,
+            **({} if task_id is None else {"low": f"activity:{task_id}:", "high": f"activity:{task_id};"}),
             limit=limit,
         )
         return [activity_of(row) for row in rows]
+
+    def in_doubt(self, tx: Reader) -> tuple[int, Activity | None]:
+        """How many are in doubt and nobody has decided, and the one that has been so for longest."""
+        row = tx.one(
+            """
+            SELECT count(*) AS count,
+                   min(seq) AS oldest
+              FROM activity_log
+             WHERE status = 'UNKNOWN'
+               AND decision IS NULL
+            """
+        )
+        assert row is not None
+        return row["count"], self.by_seq(tx, row["oldest"]) if row["count"] else None
 
     def keys_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""

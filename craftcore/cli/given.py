@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
+from craftcore.activities.model import Activity
+from craftcore.activities.store import ActivityStore
 from craftcore.cli.kinship import task_of
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.service import NOTE_MAX
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.store import TriggerStore
 
 REASON_MAX = 500
+
+KEY_BEGINS = "activity:"
+KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
+"""As much of an activity's key as holds the longest id and the longest key of its own."""
 
 
 def the_one(found: Sequence[str], given: str, nobody: str) -> str:
@@ -53,6 +61,18 @@ def the_question(reader: Reader, given: str) -> Question:
     return question
 
 
+def the_activity(reader: Reader, given: str) -> Activity:
+    """The activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
+    store = ActivityStore()
+    typed = given.removesuffix("…")  # as a table shows a key that is too long for it
+    key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
+    found = store.keys_like(reader, key) if typed and KEY.fullmatch(key) else []
+    whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: craftcore activity list")
+    activity = store.get(reader, whole)
+    assert activity is not None, given
+    return activity
+
+
 def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
     """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
     if value is None:
@@ -66,6 +86,12 @@ def refuse_bad_reason(reason: str) -> None:
     """Raise InvalidInput for what nobody could read, or store."""
     if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
         raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
+
+
+def refuse_bad_note(note: str) -> None:
+    """Raise InvalidInput for what nobody could read, or store."""
+    if not note.strip() or len(note) > NOTE_MAX or any("\ud800" <= char <= "\udfff" for char in note):
+        raise InvalidInput(f"the note must be 1 to {NOTE_MAX:,} characters of text")
 
 
 def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:

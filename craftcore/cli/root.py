@@ -19,6 +19,7 @@ COMMANDS = {
     "dead": "dead:dead",
     "task": "task:task",
     "inbox": "inbox:inbox",
+    "activity": "activity:activity",
     "schedule": "schedule:schedule",
     "db": "db:db",
     "demo": "demo:demo",

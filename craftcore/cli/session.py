@@ -67,6 +67,11 @@ class Session:
             core.close()
         ring(core.database.path, EVERYTHING)
 
+    def suggest(self, *words: str) -> None:
+        """Print a command to paste, which goes to the database that this one went to."""
+        where = ("--db", self.db) if self.db is not None else ()
+        self.out.command("craftcore", *where, *words)
+
     def say_without_daemon(self, core: Core) -> None:
         """Say what is in the way of what was just asked for, where nobody is there to do it."""
         from craftcore.daemon.lock import read_note

@@ -1,0 +1,148 @@
+"""`craftcore activity`: what irreversible actions came to, and a person's word where nobody knows."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.activity_hands import resolve
+from craftcore.cli.activity_text import (
+    FLAGS,
+    LIST_COLUMNS,
+    cells,
+    decisions_for,
+    standing,
+    told_activity,
+    told_event,
+    told_task_of,
+)
+from craftcore.cli.event_text import event_text
+from craftcore.cli.given import allowed, the_activity, the_task
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.log_lines import shortened
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+
+EVENT_COLUMNS = ("time", "type", "record", "what")
+DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
+TEXT_MAX = 1_000
+
+
+@click.group(cls=Noun)
+def activity() -> None:
+    """Irreversible actions: list, show, resolve what is in doubt."""
+
+
+activity.add_command(resolve)
+
+
+@activity.command("list")
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(ActivityStatus)}.")
+@click.option("--task", "task_id", metavar="ID", help="Only of this task.")
+@click.option("--action", metavar="NAME", help="Only of this action.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> None:
+    """The newest irreversible actions, newest first."""
+    chosen = allowed("status", status, list(ActivityStatus))
+    with session.core().reading() as reader:
+        found = ActivityStore().newest(
+            reader,
+            limit,
+            status=None if chosen is None else ActivityStatus(chosen),
+            task_id=None if task_id is None else the_task(reader, task_id).id,
+            action=action,
+        )
+    if session.json:
+        session.out.document([told_activity(one) for one in found])
+    else:
+        session.out.table(LIST_COLUMNS, [cells(one) for one in found])
+
+
+@activity.command("show")
+@click.argument("key", metavar="KEY")
+@click.pass_obj
+def show(session: Session, /, key: str) -> None:
+    """All about one: what was sent, what came of it, who decided what, and what to do about it."""
+    core = session.core()
+    _, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        found = the_activity(reader, key)
+        task = TaskStore().by_seq(reader, found.task_seq)
+        question = QuestionStore().about(reader, found.seq)
+        told = {**told_activity(found), **_around(reader, found, task)}
+    told["question_id"] = None if question is None else question.id
+    if session.json:
+        session.out.document(told)
+    else:
+        _print(session, found, task, told, standing(found, task, question, daemon_runs=daemon_runs))
+
+
+def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
+    """What belongs to an activity, beside its row."""
+    store = ActivityStore()
+    return {
+        "task": told_task_of(task),
+        "arguments": json_or_text(found.request_json),
+        "result": json_or_text(found.result_json),
+        "decisions": [with_iso(row) for row in store.decisions(reader, found.seq)],
+        "events": [told_event(event) for event in store.history(reader, found.seq)],
+    }
+
+
+def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], means: str | None) -> None:
+    out = session.out
+    out.line(f"{found.key} is {found.status}: {found.reason}", style="bold")
+    if means is not None:
+        out.line(f"  {means}")
+    out.line()
+    again = f", the last at {clock_time(found.last_call_at)}" if found.calls > 1 else ""
+    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(told["arguments"])
+    out.facts(
+        {
+            "action": found.action,
+            "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
+            "arguments": arguments,
+            "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
+            "policy": found.policy,
+            "reference": found.provider_ref,
+            "result": None if found.result_json is None else _value(told["result"]),
+            "unstored": found.result_unstored,
+            "error": None if found.error_code is None else f"{found.error_code}: {found.error_message}",
+            "settled": None if found.settled_at is None else clock_time(found.settled_at),
+        }
+    )
+    if told["decisions"]:
+        names = ("decided_by", "decision", "reference", "note")
+        out.line()
+        out.table(
+            DECISION_COLUMNS,
+            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in told["decisions"]],
+        )
+    if told["events"]:
+        out.line()
+        out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
+    if open_to := decisions_for(found):
+        out.line()
+        to = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
+        out.line(f"{to}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
+        for decision in open_to:
+            session.suggest("activity", "resolve", found.key, FLAGS[decision])
+
+
+def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
+
+
+def _value(value: Any) -> str:
+    return shortened(json.dumps(value, ensure_ascii=False), TEXT_MAX)

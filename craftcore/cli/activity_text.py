@@ -1,0 +1,130 @@
+"""An activity as it is told: its JSON document, its row in a table, how it stands, and what a decision brings about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.activities.model import Activity, ActivityStatus, Decision
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import json_or_text, with_iso
+from craftcore.storage.transaction import Row
+from craftcore.tasks.model import Question, Task, TaskStatus
+
+DOCUMENT = (
+    *("key", "task_id", "turn", "action", "status", "reason", "policy", "provider_ref", "decision", "in_doubt"),
+    *("may_retry", "calls", "args_hash", "result_unstored", "error_code", "error_message", "first_call_at"),
+    *("last_call_at", "created_at", "updated_at", "settled_at"),
+)
+"""The keys of an activity's JSON document, in this order; moments also as ISO."""
+
+LIST_COLUMNS = ("key", "called", "action", "status", "reference", "reason")
+
+FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.GIVE_UP: "--give-up"}
+"""What `activity resolve` calls each decision."""
+
+
+def told_activity(activity: Activity) -> dict[str, Any]:
+    """The row for programs, without its arguments and its result."""
+    return with_iso({name: getattr(activity, name) for name in DOCUMENT})
+
+
+def told_event(event: Row) -> dict[str, Any]:
+    """An event of an activity's history."""
+    known = {name: value for name, value in event.items() if name != "payload_json"}
+    return with_iso({**known, "payload": json_or_text(event["payload_json"])})
+
+
+def told_task_of(task: Task) -> dict[str, Any]:
+    """What an activity's document says of its task."""
+    return {"id": task.id, "workflow": task.workflow, "status": task.status, "turn": task.turn}
+
+
+def cells(activity: Activity) -> tuple[object, ...]:
+    """Its row under LIST_COLUMNS."""
+    said = f": {activity.error_message}" if activity.error_message else ""
+    return (
+        activity.key,
+        clock_time(activity.last_call_at),
+        activity.action,
+        activity.status,
+        activity.provider_ref,
+        activity.reason + said,
+    )
+
+
+def standing(activity: Activity, task: Task, question: Question | None, *, daemon_runs: bool) -> str | None:
+    """What its status means for who wants to know whether it happened; None where the status says it all."""
+    match activity.status:
+        case ActivityStatus.DONE:
+            return None
+        case ActivityStatus.INTENT if daemon_runs:
+            return "it is being called now"
+        case ActivityStatus.INTENT:
+            return "its process has died: a daemon that starts puts it in doubt, as its policy says"
+        case ActivityStatus.FAILED if activity.may_retry:
+            return f"nothing happened, that is certain; it is called again {_when(task)}"
+        case ActivityStatus.FAILED:
+            return "nothing happened, that is certain: the provider refused, and it is not called again"
+        case _ if activity.decision is Decision.RESEND:
+            return f"decided: it is called again {_when(task)}"
+        case _ if activity.decision is Decision.GIVE_UP:
+            return "given up: nobody knows whether it happened"
+        case _ if question is not None:
+            return f"nobody knows whether it happened; a person is asked with question {question.id}"
+        case _:
+            return f"nobody knows whether it happened; policy {activity.policy} is applied {_when(task)}"
+
+
+def decisions_for(activity: Activity) -> tuple[Decision, ...]:
+    """What a person may decide of it as it stands."""
+    match activity.status:
+        case ActivityStatus.UNKNOWN:
+            return tuple(Decision)
+        case ActivityStatus.FAILED if not activity.may_retry:
+            return (Decision.RESEND,)
+        case _:
+            return ()
+
+
+def brought_about(activity: Activity, decision: Decision, task: Task) -> str:
+    """What a decision comes to, after it was taken."""
+    what = f"{activity.action} ({activity.key})"
+    match decision:
+        case Decision.HAPPENED:
+            reference = f", reference {activity.provider_ref}" if activity.provider_ref else ""
+            return f"{what} happened{reference}: it is not called again; {_then(task, 'goes on with that')}"
+        case Decision.GIVE_UP:
+            return f"{what} is given up: nobody knows whether it happened; {_then(task, 'fails when it comes to it')}"
+        case Decision.RESEND if task.status in (TaskStatus.DONE, TaskStatus.CANCELLED):
+            return f"{what} may be called again, but nothing does: task {task.id} is {task.status}"
+        case Decision.RESEND:
+            return f"{what} is called again with the same key, {_when(task)}"
+
+
+def comes_to_it_again(decision: Decision, task: Task) -> tuple[str, ...]:
+    """The command that lets a task that has failed come to its act again, where that is of use."""
+    return ("task", "retry", task.id) if task.status is TaskStatus.FAILED and decision is not Decision.GIVE_UP else ()
+
+
+def asked_first(activity: Activity, decision: Decision) -> str:
+    """What a person at a terminal is asked to confirm: `This will …. Go on?`"""
+    what = f"{activity.action} ({activity.key})"
+    match decision:
+        case Decision.HAPPENED:
+            return f"record that {what} happened, so that it is never called again"
+        case Decision.RESEND:
+            return f"let {what} be called again with the same key: twice, if it did happen and the provider forgot"
+        case Decision.GIVE_UP:
+            return f"give up {what}: its task fails with that when it comes to it"
+
+
+def _when(task: Task) -> str:
+    if task.status.is_live:
+        return f"when task {task.id} comes to it"
+    if task.status is TaskStatus.FAILED:
+        return f"once task {task.id}, which is FAILED, is retried and comes to it"
+    return f"never: task {task.id} is {task.status}"
+
+
+def _then(task: Task, does: str) -> str:
+    return f"task {task.id} {does}" if task.status.is_live else f"task {task.id} is {task.status}"
