@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,14 @@ MESSAGE_ID_DOMAIN = "craftcore.invalid"
 """Nobody's domain (RFC 2606): an identifier is all that it has to be."""
 
 TIMEOUT_MAX_SECONDS = 86_400.0
+
+IRREVERSIBLE_WORDS = {
+    *("email", "mail", "message", "sms", "send", "post", "publish"),
+    *("pay", "payment", "charge", "refund", "transfer"),
+}
+"""What an action that cannot be taken back is called."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +63,18 @@ def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
 class Action:
     """An action that was declared with `@app.action`. Call it with `ctx.act(action, …)`, from a workflow.
 
-    `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells.
+    `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells. `is_marked`: its
+    author said whether it is irreversible.
     """
 
     def __init__(
-        self, name: str, fn: F, terms: Terms, *, terms_of: Callable[[Mapping[str, Any]], Terms] | None = None
+        self,
+        name: str,
+        fn: F,
+        terms: Terms,
+        *,
+        terms_of: Callable[[Mapping[str, Any]], Terms] | None = None,
+        is_marked: bool = True,
     ) -> None:
         """Raises ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
         self.name = name
@@ -68,6 +84,7 @@ class Action:
         self.is_async = is_async(fn)
         self.result_type = return_type(fn)
         self._terms_of = terms_of
+        self._is_marked = is_marked
         self._signature = _signature(f"action {name}", fn)
         named = [one for one in self._signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         self._names = frozenset(one.name for one in named)
@@ -115,6 +132,17 @@ class Action:
     def lacks_reconciler(self) -> bool:
         """It is to be reconciled, and nothing says how."""
         return self.terms.on_unknown is OnUnknown.RECONCILE and self.reconciler is None and self._terms_of is None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """By its name it cannot be taken back, and its author has not said whether it can."""
+        return not self._is_marked and sounds_irreversible(self.name)
+
+
+def sounds_irreversible(name: str) -> bool:
+    """Whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return not IRREVERSIBLE_WORDS.isdisjoint(words | {word.removesuffix("s") for word in words})
 
 
 def contradictions(terms: Terms) -> list[str]:

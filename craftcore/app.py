@@ -142,7 +142,7 @@ class App:
         self,
         name: str,
         *,
-        irreversible: bool = False,
+        irreversible: bool | None = None,
         on_unknown: OnUnknown | str | None = None,
         idempotent_provider: bool = False,
         idempotency_window: float | timedelta | None = None,
@@ -151,11 +151,12 @@ class App:
     ) -> Callable[[F], Action]:
         """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
 
-        An irreversible one (email, payment, post, message) goes through the ledger: its intent is on disk before it is
-        called, its result after, and what happened once is not done again. It ends by returning the provider's
-        reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is certain), or
-        by `raise Fail` (the provider refused, and nothing happened). After anything else nobody knows, and
-        `on_unknown` says what then: ASK unless given.
+        With `irreversible=True` (email, payment, post, message) it goes through the ledger: its intent is on disk
+        before it is called, its result after, and what happened once is not done again. It ends by returning the
+        provider's reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is
+        certain), or by `raise Fail` (the provider refused, and nothing happened). After anything else nobody knows, and
+        `on_unknown` says what then: ASK unless given. Otherwise it is a step, and may be done again after a crash; a
+        start warns of one whose name says that this would do harm, unless it has `irreversible=False`.
 
         `idempotent_provider`: it does one thing once for each `call.key`, for `idempotency_window` seconds (None: for
         ever). `timeout` is for one call, in seconds. `settle_after`: how many seconds after a call a "no" of
@@ -183,14 +184,14 @@ class App:
                 ) from None
             limit = _plain_seconds(timeout)
             terms = Terms(
-                irreversible=irreversible,
+                irreversible=bool(irreversible),
                 on_unknown=policy,
                 idempotent_provider=idempotent_provider,
                 idempotency_window=None if idempotency_window is None else _plain_seconds(idempotency_window),
                 timeout=limit,
                 settle_after=limit if settle_after is None else _plain_seconds(settle_after),
             )
-            return self.declare_action(Action(name, fn, terms))
+            return self.declare_action(Action(name, fn, terms, is_marked=irreversible is not None))
 
         return declare
 
@@ -383,12 +384,20 @@ class App:
         """Say which engine runs this app now; None when it no longer does."""
         if engine is not None and self._engine is not None:
             raise ConfigInvalid(f"app {self.name} is running already")
-        for action in self.actions.values():
-            if engine is not None and action.lacks_reconciler:
-                raise ConfigInvalid(
-                    f"action {action.name}: on_unknown=RECONCILE, and no @{action.name}.reconcile is declared"
-                )
         self._engine = engine
+
+    def check_actions(self) -> list[str]:
+        """The actions that by their names cannot be taken back, and do not say whether they can.
+
+        Raises ConfigInvalid for those that are to be reconciled, and nothing says how.
+        """
+        if lacking := [action.name for action in self.actions.values() if action.lacks_reconciler]:
+            raise ConfigInvalid(
+                "\n".join(
+                    f"action {name}: on_unknown=RECONCILE, and no reconcile of it is declared" for name in lacking
+                )
+            )
+        return [action.name for action in self.actions.values() if action.is_doubtful]
 
     @property
     def _running(self) -> Engine:

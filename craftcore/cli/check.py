@@ -26,7 +26,8 @@ def check(session: Session, /, app: str | None) -> int:
     """Find what would keep the daemon from running.
 
     Looks at the settings, the app, the schedules they declare, the database and its permissions, and lists every
-    problem. Exit 78 when it is in what is declared, else 1.
+    problem. Exit 78 when it is in what is declared, else 1. What is only worth a second look is a warning, and no
+    problem.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -41,14 +42,18 @@ def check(session: Session, /, app: str | None) -> int:
         if area == "schedules" and any(error is not None for _, _, error in results):
             continue  # they are declared in what cannot be read
         results.append((area, *_tried(run)))
+    warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
-        session.out.document({"ok": all(error is None for _, _, error in results), "checks": told})
+        ok = all(error is None for _, _, error in results)
+        session.out.document({"ok": ok, "checks": told, "warnings": warnings})
     else:
         for area, text, error in results:
             for line in text.splitlines():
                 mark = "ok  " if error is None else "FAIL"
                 session.out.line(f"{mark}  {area}: {line}", style="good" if error is None else "bad")
+        for line in warnings:
+            session.out.line(f"warn  {line}", style="warn")
     errors = [error for _, _, error in results if error is not None]
     if any(isinstance(error, ConfigInvalid) for error in errors):
         return ConfigInvalid.exit_code
@@ -75,8 +80,20 @@ def _app(named: str | None) -> str:
         return "none given; there is command.run"
     from craftcore.daemon.app_import import import_app
 
-    workflows = import_app(named).workflows
-    return f"{named} declares {', '.join(workflows) or 'no workflow'}"
+    app = import_app(named)
+    app.check_actions()
+    actions = f", and the actions {', '.join(app.actions)}" if app.actions else ""
+    return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"
+
+
+def _warnings(named: str | None) -> list[str]:
+    """What an app that can be run should have said."""
+    if named is None:
+        return []
+    from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.declarations import MARK_IT
+
+    return [f"action {name}: {MARK_IT}" for name in import_app(named).check_actions()]
 
 
 def _schedules(session: Session, named: str | None) -> str:

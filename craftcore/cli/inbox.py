@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from craftcore.activities.model import Decision
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.activity_hands import say_decided
 from craftcore.cli.caller import caller
 from craftcore.cli.given import the_question
 from craftcore.cli.moments import from_now
@@ -52,9 +55,10 @@ def list_(session: Session, /, limit: int) -> None:
 @inbox.command("answer")
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")
+@click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
 @click.option("--note", metavar="TEXT", help="Why; it stands beside the answer.")
 @click.pass_obj
-def answer(session: Session, /, question_id: str, choice: str, note: str | None) -> None:
+def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
     """Answer a question, once.
 
     CHOICE is one of its options, or any text where it has none. Who answered stands in the row. Exit 1 when somebody
@@ -63,13 +67,17 @@ def answer(session: Session, /, question_id: str, choice: str, note: str | None)
     core = session.core()
     with session.changing(core) as tx:
         whole = the_question(tx, question_id).id
-        answered = core.tasks.answer(tx, whole, choice, note=note, answered_by=caller())
+        answered = core.tasks.answer(tx, whole, choice, note=note, reference=reference, answered_by=caller())
         task = core.tasks.get(tx, answered.task_id)
+        about = None if answered.activity_key is None else ActivityStore().get(tx, answered.activity_key)
     if session.json:
         session.out.document(told_question(answered))
         return
-    becomes = "goes on" if task.status.is_live else f"is {task.status}"
-    session.out.line(f'answered with "{shortened(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
+    if about is not None:
+        say_decided(session, about, Decision(choice), task)
+    else:
+        becomes = "goes on" if task.status.is_live else f"is {task.status}"
+        session.out.line(f'answered with "{shortened(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
         session.say_without_daemon(core)
 
@@ -79,13 +87,16 @@ def _print(session: Session, question: Question, task: Task, now: float) -> None
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
     out.line(f"{asks} {task.id} of {task.workflow} asked {from_now(question.created_at, now)}:", style="bold")
     out.quote(question.question)
-    out.line(f"  {until_answered(question, task, now)}. To answer:")
+    takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
+    out.line(f"  {until_answered(question, task, now)}. To answer{takes}:")
     options = question.options or ("TEXT",)
     if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
         for option in options:
             out.quote(option)
         options = ("CHOICE",)
-    where = ("--db", session.db) if session.db is not None else ()
     for option in options:
         escape = ("--",) if option.startswith("-") else ()
-        out.command("craftcore", *where, "inbox", "answer", question.id, *escape, option)
+        session.suggest("inbox", "answer", question.id, *escape, option)
+    if question.activity_key is not None:
+        out.line("  All that is known of it:")
+        session.suggest("activity", "show", question.activity_key)

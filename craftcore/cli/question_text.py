@@ -11,8 +11,8 @@ from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
 
 SAID_MAX = 200
 DOCUMENT = (
-    *("id", "task_id", "workflow", "kind", "question", "options", "default", "by_message", "status", "answer", "note"),
-    *("answered_by", "created_at", "expires_at", "closed_at"),
+    *("id", "task_id", "workflow", "kind", "activity_key", "question", "options", "default", "by_message", "status"),
+    *("answer", "note", "answered_by", "created_at", "expires_at", "closed_at"),
 )
 """The keys of a question's JSON document, in this order; moments also as ISO."""
 
@@ -25,13 +25,18 @@ def told_question(question: Question) -> dict[str, Any]:
 
 def said(question: Question) -> str:
     """`question 0192… "Send it?"`, cut to what fits into a sentence."""
-    return f'question {question.id} "{shortened(question.question, SAID_MAX)}"'
+    text = question.question
+    if question.kind is QuestionKind.ACTIVITY:
+        text = text.partition("\n")[0]  # the lines after it tell what each option means
+    return f'question {question.id} "{shortened(text, SAID_MAX)}"'
 
 
 def until_answered(question: Question, task: Task, now: float) -> str:
     """`until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
     if question.kind is QuestionKind.STALLED:
         return "its turn runs on meanwhile"
+    if not task.status.is_live:
+        return f"for as long as it takes; its task is {task.status} meanwhile"
     end, deadline = question.expires_at, task.deadline_at
     if deadline is not None and (end is None or deadline < end):
         return f"until the task's deadline at {clock_time(deadline)}, {from_now(deadline, now)}; then the task fails"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import Command
@@ -43,6 +44,7 @@ def status(session: Session) -> None:
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
     say_tasks(out, found)
+    say_in_doubt(out, found)
     say_schedules(out, found)
     if (alarm := schedules_alarm(found)) is not None and alarm != found["verdict"]:
         out.line(alarm, style="bad")
@@ -61,6 +63,7 @@ def read_status(session: Session) -> dict[str, Any]:
         held = fact(reader, "held")
         scheduled = read_schedules(reader, now)
         tasks = read_tasks(reader, epoch["epoch"])
+        in_doubt = read_in_doubt(reader)
     note, running = read_note(core.database.path)
     daemon: dict[str, Any] = {"running": running}
     if running and note is not None:
@@ -77,6 +80,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "held": held,
             **scheduled,
             **tasks,
+            **in_doubt,
             "counts": counts,
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,

@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
+from craftcore.activities.store import ActivityStore
 from craftcore.cli import task_hands
+from craftcore.cli.activity_text import told_activity
 from craftcore.cli.event_text import event_text
 from craftcore.cli.given import allowed, the_task
 from craftcore.cli.moments import clock_time, span
@@ -32,10 +34,11 @@ from craftcore.tasks.waiting import MAILBOX_MAX
 
 EVENT_COLUMNS = ("time", "turn", "type", "what")
 QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
+ACTIVITY_COLUMNS = ("irreversible", "called", "action", "status", "reference", "what")
 MAIL_COLUMNS = ("unread mail", "event", "message", "from", "payload")
 ATTEMPT_COLUMNS = ("turn", "attempt", "began", "status", "took", "error", "record")
 CHILD_COLUMNS = ("child", "workflow", "status", "reason")
-ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN = 10, 20, 20, 100
+ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN = 10, 20, 20, 100, 20
 TEXT_MAX = 1_000
 
 
@@ -109,11 +112,13 @@ def _around(reader: Reader, task: Task) -> dict[str, Any]:
     questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
     mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
     children = TaskStore().children(reader, task, CHILDREN_SHOWN)
+    activities = ActivityStore().newest(reader, ACTIVITIES_SHOWN, task_id=task.id)[::-1]
     return {
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),
         "wait": told_wait(WaitStore().open_of(reader, task.seq)),
         "questions": [told_question(question) for question in questions],
+        "activities": [told_activity(activity) for activity in activities],
         "unread": MailStore().unread(reader, task.seq, MAILBOX_MAX),
         "unread_mail": [told_mail(mail) for mail in mails],
         "attempts": ExecutionStore().count_of_task(reader, task.id),
@@ -145,6 +150,7 @@ def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
         }
     )
     _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]])
+    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]])
     _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]])
     _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]])
     names = ("id", "workflow", "status", "reason")
@@ -160,6 +166,11 @@ def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]]
 def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:
     asked = clock_time(told["created_at"])
     return told["id"], asked, told["status"], told["answer"], told["answered_by"], told["question"]
+
+
+def _activity_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    called = clock_time(told["last_call_at"])
+    return told["key"], called, told["action"], told["status"], told["provider_ref"], told["reason"]
 
 
 def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
-from craftcore.cli.why_task import asked_about, is_now, waits, went_on
+from craftcore.cli.why_task import asked_about, stands, waits, went_on
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
@@ -51,7 +51,7 @@ def task_reasons(reader: Reader, task: Task, now: float, *, daemon_runs: bool, p
         trigger = TriggerStore().get(reader, task.trigger_id)
         if trigger is not None and not trigger.status.is_settled:
             return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=priority_weight)
-    found = waits(reader, task, now) or [is_now(task)]
+    found = stands(reader, task, now)
     return [*found, _no_daemon()] if task.status.is_live and not daemon_runs else found
 
 

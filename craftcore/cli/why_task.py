@@ -7,7 +7,15 @@ from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.question_text import how_to_answer, said, until_answered
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.model import CONTINUED, MESSAGE, QuestionStatus, Task, TaskStatus, Wait, WaitKind
+from craftcore.tasks.model import (
+    CONTINUED,
+    MESSAGE,
+    QuestionStatus,
+    Task,
+    TaskStatus,
+    Wait,
+    WaitKind,
+)
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
@@ -18,9 +26,13 @@ WAIT = "SELECT kind, name, event, due_at FROM waits WHERE task_seq = :task AND s
 QUESTION = (
     "SELECT id, kind, question, options_json, expires_at FROM questions WHERE task_seq = :task AND status = 'OPEN'"
 )
+IN_DOUBT = "SELECT status, reason, policy, decision FROM activity_log WHERE idem_key = :key"
 MAIL = "SELECT event, status, created_at FROM mailbox WHERE task_seq = :task AND trigger_id = :trigger"
 NEXT = """SELECT id, status, reason FROM triggers
  WHERE dedup_key = :key AND dedup_key IS NOT NULL AND dedup_scope = 'ever'"""
+
+SETTLE = "settle:"
+"""How the wait begins after which a provider is asked what became of a call."""
 
 
 def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
@@ -32,6 +44,8 @@ def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
     match wait.kind:
         case WaitKind.TIMER:
             does = f"waits before its turn {task.turn}" if wait.name == CONTINUED else "sleeps"
+            if wait.name.startswith(SETTLE):
+                does = "asks a provider what became of an irreversible action, but not"
             return [Reason(code="timer", text=f"task {task.id} {does}{_end(task, wait, now)}", query=query)]
         case WaitKind.EVENT:
             return [Reason(code="event", text=_event(task, wait, now), query=query)]
@@ -42,16 +56,24 @@ def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
 
 
 def asked_about(reader: Reader, task: Task, now: float) -> list[Reason]:
-    """What a person was asked about a task that runs on meanwhile."""
+    """What a person was asked about a task that does not wait for the answer: it runs on, or has ended."""
     questions = [one for one in QuestionStore().of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
     return [
         Reason(
-            code="stalled",
+            code=one.kind,
             text=f"a person was asked {from_now(one.created_at, now)}: {said(one)} {how_to_answer(one)}",
             query=shown(QUESTION, task=task.seq),
         )
         for one in questions
         if one.wait_seq is None
+    ]
+
+
+def stands(reader: Reader, task: Task, now: float) -> list[Reason]:
+    """What a task waits for; else where it is now, and what is still asked about it when it has ended."""
+    return waits(reader, task, now) or [
+        is_now(task),
+        *([] if task.status.is_live else asked_about(reader, task, now)),
     ]
 
 
@@ -65,7 +87,7 @@ def went_on(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Re
         told = f" ({after['reason']})" if after["reason"] else ""
         text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{told}"
         found.append(Reason(code="went on", text=text, query=shown(NEXT, key=key)))
-    return [*found, *(waits(reader, task, now) or [is_now(task)])]
+    return [*found, *stands(reader, task, now)]
 
 
 def is_now(task: Task) -> Reason:
@@ -115,6 +137,9 @@ def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
     question = QuestionStore().of_wait(reader, task.seq, wait.seq)
     assert question is not None, wait
     text = f"task {task.id} waits for an answer to {said(question)} {until_answered(question, task, now)}."
+    if (key := question.activity_key) is not None:
+        text = f"{text} {how_to_answer(question)}. See: craftcore activity show {key}"
+        return [Reason(code=question.kind, text=text, query=shown(IN_DOUBT, key=key))]
     query = shown(QUESTION, task=task.seq)
     return [Reason(code="question", text=f"{text} {how_to_answer(question)}", query=query)]
 

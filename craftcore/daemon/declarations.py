@@ -1,4 +1,4 @@
-"""The schedules that code and configuration file declare, checked against each other and against the app."""
+"""What code and configuration file declare, checked against each other and against the app."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put, ScheduleService
 
 log = structlog.get_logger(__name__)
+
+MARK_IT = "after a crash it may be done again: say irreversible=True, or irreversible=False where that does no harm"
+"""What is said of an action that by its name cannot be taken back."""
 
 
 def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:

@@ -19,7 +19,7 @@ from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.daemon.declarations import declarations, say_declared
+from craftcore.daemon.declarations import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
@@ -58,6 +58,8 @@ async def running(
         response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
     )
     declared = declarations(app, config, core.schedules)
+    for name in app.check_actions():
+        log.warning("action.not_irreversible", action=name, advice=MARK_IT)
     process = booting.Process(
         boot_id=core.clock.new_id(),
         machine_boot_id=_machine_boot_id(),

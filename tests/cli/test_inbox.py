@@ -80,6 +80,7 @@ def test_the_document_has_moments_twice_and_the_default_as_a_value(cli, ask, clo
         "task_id": task_id,
         "workflow": "ask",
         "kind": "ask",
+        "activity_key": None,
         "question": "Send it?",
         "options": ["send", "hold"],
         "default": "hold",

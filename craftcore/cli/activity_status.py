@@ -1,0 +1,27 @@
+"""What `craftcore status` says of irreversible actions: how many are in doubt, and which for longest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.activity_text import told_activity
+from craftcore.cli.moments import from_now
+from craftcore.cli.output import Output
+from craftcore.storage.transaction import Reader
+
+
+def read_in_doubt(reader: Reader) -> dict[str, Any]:
+    """The key `in_doubt` of the document: those that nobody has decided."""
+    count, oldest = ActivityStore().in_doubt(reader)
+    return {"in_doubt": {"count": count, "oldest": None if oldest is None else told_activity(oldest)}}
+
+
+def say_in_doubt(out: Output, found: dict[str, Any]) -> None:
+    """The line of `status` about them; none where nothing is in doubt."""
+    count, oldest = found["in_doubt"]["count"], found["in_doubt"]["oldest"]
+    if oldest is None:
+        return
+    since = f"the oldest {oldest['action']}, called {from_now(oldest['first_call_at'], found['now'])}"
+    see = f"(see: craftcore activity show {oldest['key']})"
+    out.line(f"in doubt  {count:,} irreversible, undecided; {since} {see}", style="warn")
