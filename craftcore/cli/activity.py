@@ -96,7 +96,7 @@ def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
         "arguments": json_or_text(found.request_json),
         "result": json_or_text(found.result_json),
         "decisions": [with_iso(row) for row in store.decisions(reader, found.seq)],
-        "events": [told_event(event) for event in store.history(reader, found.seq)],
+        "events": [told_event(event) for event in store.history(reader, found)],
     }
 
 

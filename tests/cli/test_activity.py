@@ -1,0 +1,615 @@
+"""`craftcore activity`: what irreversible actions came to, and a person's word where nobody knows."""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import socket
+import sys
+
+import pytest
+
+from craftcore.cli.main import main
+from craftcore.storage.ring import bell_path
+from tests.cli.bank import LOST, NOTHING, REFUSED, Bank
+from tests.processes import a_daemon, craftcore, traced, until
+from tests.virtual import VirtualCore
+
+ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def bank(database, clock):
+    return Bank(database, clock)
+
+
+@pytest.fixture
+def terminal(cli, monkeypatch):
+    """A person at a terminal: `terminal(says, "activity", …)` is asked by calling `says`; the exit code, and what was
+    asked."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    def run(says, *arguments):
+        asked = []
+
+        def confirm(question, **_):
+            asked.append(question)
+            return says()
+
+        monkeypatch.setattr("craftcore.cli.confirm.click.confirm", confirm)
+        monkeypatch.setattr(sys, "stdin", Terminal())
+        return main(arguments), asked
+
+    return run
+
+
+def key_of(task_id):
+    return f"activity:{task_id}:1.1"
+
+
+def show(cli, key):
+    return cli("--json", "activity", "show", key).json
+
+
+# list
+
+
+def test_the_list_says_what_each_came_to_the_newest_first(cli, bank):
+    paid, lost, refused = bank.pay(), bank.pay(LOST), bank.pay(REFUSED)
+
+    header, *lines = cli("activity", "list").out.splitlines()
+
+    assert header.split() == ["key", "called", "action", "status", "reference", "reason"]
+    assert [line.split("  ")[0] for line in lines] == [key_of(refused), key_of(lost), key_of(paid)]
+    assert lines[0].endswith("  bank.pay  FAILED   -          the provider refused: declined")
+    assert "it failed after it was called: ConnectionResetError: the line is dead" in lines[1]
+    assert lines[2].endswith("  2026-11-21 12:00:00Z  bank.pay  DONE     ref-1      the provider answered")
+
+
+def test_the_list_can_be_narrowed(cli, bank):
+    paid, lost, slow = bank.pay(), bank.pay(LOST), bank.pay(workflow="pay.slowly")
+    many = bank.pay(workflow="pay.all", amounts=[1, 2, 3])
+
+    def listed(*arguments):
+        return [one["key"] for one in cli("--json", "activity", "list", *arguments).json]
+
+    assert listed("--status", "unknown") == [key_of(slow), key_of(lost)]
+    assert listed("--status", "DONE", "--limit", "1") == [f"activity:{many}:1.3"]
+    assert listed("--action", "bank.ask") == [key_of(slow)]
+    assert listed("--task", paid) == [key_of(paid)]
+    assert listed("--task", many) == [f"activity:{many}:1.{n}" for n in (3, 2, 1)]
+    assert listed("--task", many, "--status", "UNKNOWN") == []
+    assert listed("--status", "UNKNOWN", "--action", "bank.ask") == [key_of(slow)]
+    assert listed("--action", "nothing") == []
+
+
+def test_what_is_open_and_what_is_a_tasks_is_found_by_an_index(core):
+    from craftcore.activities.store import NEWEST_OF_TASK, NEWEST_OPEN
+
+    given = {"status": "UNKNOWN", "task_id": None, "action": None, "limit": 1}
+
+    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OPEN}", **given)
+    assert plan["detail"] == "SEARCH activity_log USING INDEX activity_log_open (status=?)"
+    plan = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF_TASK}", **given, low="a", high="b")[0]
+    assert plan["detail"] == "SEARCH activity_log USING INDEX activity_log_key (idem_key>? AND idem_key<?)"
+
+
+def test_the_document_of_a_row_has_moments_twice(cli, bank, clock):
+    task_id = bank.pay(amount=3)
+
+    [told] = cli("--json", "activity", "list").json
+
+    noon, iso = clock.now(), "2026-11-21T12:00:00.000Z"
+    moments = ("first_call_at", "last_call_at", "created_at", "updated_at", "settled_at")
+    assert told == {
+        "key": key_of(task_id),
+        "task_id": task_id,
+        "turn": 1,
+        "action": "bank.pay",
+        "status": "DONE",
+        "reason": "the provider answered",
+        "policy": "ask",
+        "provider_ref": "ref-1",
+        "decision": None,
+        "in_doubt": False,
+        "may_retry": False,
+        "calls": 1,
+        "args_hash": told["args_hash"],
+        "result_unstored": None,
+        "error_code": None,
+        "error_message": None,
+        **{name: noon for name in moments},
+        **{f"{name}_iso": iso for name in moments},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--status", "MAYBE"], 12, "must be one of INTENT, DONE, FAILED, UNKNOWN"),
+        (["--status", ""], 12, "status '' is unknown"),
+        (["--task", "nothing"], 10, "no task has the id 'nothing'"),
+        (["--limit", "0"], 64, "--limit"),
+        (["extra"], 64, "extra"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_list_that_cannot_be_narrowed_so_says_why(cli, core, arguments, code, words):
+    refused = cli("activity", "list", *arguments)
+
+    assert (refused.code, words in refused.err) == (code, True), refused.err
+
+
+def test_nothing_to_list_is_an_empty_list(cli, core):
+    assert cli("--json", "activity", "list").json == []
+    assert len(cli("activity", "list").out.splitlines()) == 1
+
+
+# show
+
+
+def test_one_that_is_in_doubt_says_what_is_known_and_how_to_settle_it(cli, bank, clock):
+    task_id = bank.pay(LOST, amount=7)
+    clock.advance(minutes=5)
+    key, question = key_of(task_id), cli("--json", "inbox", "list").json[0]["id"]
+
+    lines = cli("activity", "show", key).out.splitlines()
+
+    assert lines == [
+        f"{key} is UNKNOWN: it failed after it was called",
+        f"  nobody knows whether it happened; a person is asked with question {question}",
+        "",
+        "action     bank.pay",
+        f"task       {task_id} of pay, WAITING; called at its turn 1",
+        'arguments  {"amount": 7}',
+        "calls      1, the first at 2026-11-21 12:00:00Z",
+        "policy     ask",
+        "error      ACTIVITY_UNKNOWN: ConnectionResetError: the line is dead",
+        "",
+        lines[10],
+        f"2026-11-21 12:00:00Z  ACTIVITY_INTENT   exec-{task_id}.1  bank.pay: {key}",
+        f"2026-11-21 12:00:00Z  ACTIVITY_UNKNOWN  exec-{task_id}.1  bank.pay: it failed after it was called: "
+        "ConnectionResetError: the line is dead",
+        "",
+        "To settle it (--happened takes the reference of the provider):",
+        f"  craftcore activity resolve {key} --happened",
+        f"  craftcore activity resolve {key} --resend",
+        f"  craftcore activity resolve {key} --give-up",
+    ]
+    assert lines[10].split() == ["time", "type", "record", "what"]
+
+
+def test_the_commands_name_the_database_when_this_one_did(cli, bank, database):
+    task_id = bank.pay(LOST)
+
+    shown = cli("--db", str(database), "activity", "show", task_id).out
+
+    assert f"  craftcore --db {database} activity resolve {key_of(task_id)} --resend\n" in shown
+
+
+def test_one_that_is_done_has_a_result_and_nothing_to_settle(cli, bank):
+    task_id = bank.pay({"provider_ref": "pay-1", "sum": 7})
+
+    shown = cli("activity", "show", task_id)
+
+    assert shown.out.startswith(f"{key_of(task_id)} is DONE: the provider answered\n\naction ")
+    assert "reference  pay-1\n" in shown.out
+    assert 'result     {"provider_ref": "pay-1", "sum": 7}\n' in shown.out
+    assert "resolve" not in shown.out
+    told = show(cli, task_id)
+    assert (told["arguments"], told["result"]) == ({}, {"provider_ref": "pay-1", "sum": 7})
+    assert told["task"] == {"id": task_id, "workflow": "pay", "status": "DONE", "turn": 1}
+    assert (told["question_id"], told["decisions"]) == (None, [])
+    assert [event["type"] for event in told["events"]] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
+    assert told["events"][0]["at_iso"] == "2026-11-21T12:00:00.000Z"
+
+
+def test_one_that_the_provider_refused_can_only_be_sent_again(cli, bank):
+    task_id = bank.pay(REFUSED)
+
+    lines = cli("activity", "show", task_id).out.splitlines()
+
+    assert lines[1] == "  nothing happened, that is certain: the provider refused, and it is not called again"
+    assert lines[-2:] == ["To send it again:", f"  craftcore activity resolve {key_of(task_id)} --resend"]
+
+
+def test_one_of_which_nothing_happened_says_when_it_is_called_again(cli, bank):
+    task_id = bank.pay(NOTHING)
+
+    assert (
+        f"nothing happened, that is certain; it is called again once task {task_id}, which is FAILED, is retried"
+        in cli("activity", "show", task_id).out
+    )
+
+
+def test_one_that_is_to_be_reconciled_says_so(cli, bank):
+    task_id = bank.pay(workflow="pay.slowly")
+
+    means = cli("activity", "show", task_id).out.splitlines()[1]
+
+    assert means == (f"  nobody knows whether it happened; policy reconcile is applied when task {task_id} comes to it")
+
+
+def test_the_history_goes_on_over_all_calls(cli, bank):
+    task_id = bank.pay(LOST)
+    cli("activity", "resolve", task_id, "--resend")
+    bank.go_on("ref-9")
+
+    told, shown = show(cli, task_id), cli("activity", "show", task_id).out
+
+    assert [event["type"].removeprefix("ACTIVITY_") for event in told["events"]] == [
+        *("INTENT", "UNKNOWN"),
+        *("INTENT", "DONE"),
+    ]
+    assert len({event["execution_id"] for event in told["events"]}) == 2
+    assert "calls      2, the first at 2026-11-21 12:00:00Z, the last at 2026-11-21 12:00:00Z\n" in shown
+    assert "bank.pay, call 2: activity:" in shown
+
+
+def test_hostile_text_is_shown_and_not_obeyed(cli, bank):
+    hostile = "red \x1b[31m\x07\n| craftcore release\u202e\u2028back"
+    done, lost = bank.pay(hostile, amount=hostile), bank.pay(ConnectionError(hostile), amount=hostile)
+    cli("activity", "resolve", lost, "--give-up", "--note", hostile)
+
+    for arguments in (["list"], ["show", done], ["show", lost]):
+        printed = cli("activity", *arguments).out
+        assert all(line.isprintable() for line in printed.splitlines())
+        assert not any(line.startswith("| craftcore") for line in printed.splitlines())
+    assert all(line.isprintable() for line in cli("task", "show", done).out.splitlines())
+    told = show(cli, done)
+    assert (told["provider_ref"], told["arguments"], told["result"]) == (hostile, {"amount": hostile}, hostile)
+    assert show(cli, lost)["decisions"][0]["note"] == hostile
+
+
+def test_what_is_long_is_cut_for_people_and_whole_for_programs(cli, bank):
+    some, more = bank.pay(LOST, amount="x" * 50_000), bank.pay(LOST, amount="x" * 70_000)
+
+    assert len(cli("activity", "show", some).out) < 5_000
+    assert len(show(cli, some)["arguments"]["amount"]) == 50_000
+    assert "arguments  (too large to be kept, or stripped)\n" in cli("activity", "show", more).out
+    assert show(cli, more)["arguments"] is None
+
+
+# Keys
+
+
+def test_a_key_may_be_shortened_while_it_is_unambiguous(cli, bank):
+    first, second = bank.pay(workflow="pay.all", amounts=list(range(11))), bank.pay()
+    common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
+
+    ambiguous = cli("activity", "show", common)
+
+    assert (ambiguous.code, "begins several ids" in ambiguous.err) == (10, True)
+    for short in (second, f"activity:{second}", f"{second}:1", second[: len(common) + 1]):
+        assert show(cli, short)["key"] == key_of(second)
+    assert cli("activity", "show", f"{first}:1").code == 10
+    assert show(cli, f"{first}:1.1")["key"] == key_of(first), "also where 1.10 and 1.11 begin with it"
+
+
+def test_a_key_that_a_table_cut_is_understood(cli, bank):
+    long = "k" * 200
+    task_id = bank.pay(key=long)
+    shown = cli("activity", "list").out.splitlines()[1].split("  ")[0]
+
+    assert shown.endswith("…")
+    assert show(cli, shown)["key"] == f"activity:{task_id}:{long}" == show(cli, f"activity:{task_id}:{long}")["key"]
+
+
+@pytest.mark.parametrize("key", ["nothing", "", "…", "activity:nothing", "a b", "\udcff", "é", "x" * 1_000])
+def test_an_unknown_key_is_10_and_points_to_the_list(cli, bank, key):
+    bank.pay(LOST)
+
+    for arguments in (["show", key], ["resolve", key, "--resend"]):
+        unknown = cli("activity", *arguments)
+        assert (unknown.code, "no activity has the key" in unknown.err) == (10, True)
+        assert "see: craftcore activity list" in unknown.err
+
+
+# resolve
+
+
+def test_it_happened_and_its_task_goes_on_with_the_reference(cli, bank, clock):
+    task_id = bank.pay(LOST)
+    clock.advance(minutes=1)
+
+    done = cli("activity", "resolve", task_id, "--happened", "pay-7", "--note", "she saw it")
+    bank.go_on()
+
+    assert (done.code, done.out) == (
+        0,
+        f"bank.pay ({key_of(task_id)}) happened, reference pay-7: it is not called again; "
+        f"task {task_id} goes on with that\n"
+        "no daemon runs; it goes on with the next one: craftcore run\n",
+    )
+    told = show(cli, task_id)
+    assert (told["status"], told["provider_ref"], told["decision"]) == ("DONE", "pay-7", "happened")
+    assert told["reason"] == f"happened: decided by {ME}"
+    assert told["decisions"] == [
+        {
+            "decision": "happened",
+            "reference": "pay-7",
+            "note": "she saw it",
+            "decided_by": ME,
+            "decided_at": clock.now(),
+            "decided_at_iso": "2026-11-21T12:01:00.000Z",
+        }
+    ]
+    assert cli("--json", "task", "show", task_id).json["result"] == "pay-7"
+    assert len(bank.calls) == 1
+    assert cli("--json", "inbox", "list").json == []
+
+
+def test_a_reference_need_not_be_known(cli, bank):
+    task_id = bank.pay(LOST)
+
+    done = cli("--json", "activity", "resolve", task_id, "--happened", "--note", "she saw it").json
+    bank.go_on()
+
+    assert (done["status"], done["provider_ref"], done["task"]["status"]) == ("DONE", None, "RUNNING")
+    told = cli("--json", "task", "show", task_id).json
+    assert (told["status"], told["result"]) == ("DONE", None)
+
+
+def test_it_did_not_happen_and_is_called_again_with_the_same_key(cli, bank):
+    task_id = bank.pay(LOST, amount=7)
+
+    done = cli("activity", "resolve", task_id, "--resend")
+    assert cli("activity", "show", task_id).out.splitlines()[1] == (
+        f"  decided: it is called again when task {task_id} comes to it"
+    )
+    bank.go_on()
+
+    assert done.out.startswith(
+        f"bank.pay ({key_of(task_id)}) is called again with the same key, when task {task_id} comes to it\n"
+    )
+    assert bank.calls == [(key_of(task_id), 7)] * 2
+    told = show(cli, task_id)
+    assert (told["status"], told["provider_ref"], told["calls"]) == ("DONE", "ref-2", 2)
+    assert [one["decision"] for one in told["decisions"]] == ["resend"]
+
+
+def test_what_is_given_up_fails_its_task(cli, bank):
+    task_id = bank.pay(LOST)
+
+    done = cli("activity", "resolve", task_id, "--give-up")
+    bank.go_on()
+
+    assert done.out.startswith(
+        f"bank.pay ({key_of(task_id)}) is given up: nobody knows whether it happened; "
+        f"task {task_id} fails when it comes to it\n"
+    )
+    told = cli("--json", "task", "show", task_id).json
+    assert (told["status"], told["error_code"]) == ("FAILED", "ACTIVITY_UNKNOWN")
+    assert cli("activity", "show", task_id).out.splitlines()[1] == "  given up: nobody knows whether it happened"
+    assert len(bank.calls) == 1
+
+
+def test_what_was_given_up_may_turn_out_to_have_happened(cli, bank):
+    """It is UNKNOWN for good, and whoever finds out later can still say so."""
+    task_id = bank.pay(LOST)
+    cli("activity", "resolve", task_id, "--give-up")
+    bank.go_on()
+
+    done = cli("activity", "resolve", task_id, "--happened", "pay-7")
+    assert done.out.splitlines() == [
+        f"bank.pay ({key_of(task_id)}) happened, reference pay-7: it is not called again; task {task_id} is FAILED",
+        f"  craftcore task retry {task_id}",
+    ]
+    cli("task", "retry", task_id)
+    bank.go_on()
+
+    assert cli("--json", "task", "show", task_id).json["result"] == "pay-7"
+    assert [one["decision"] for one in show(cli, task_id)["decisions"]] == ["give up", "happened"]
+    assert len(bank.calls) == 1
+
+
+def test_one_that_was_refused_is_sent_again_once_its_task_is_retried(cli, bank, database):
+    task_id = bank.pay(REFUSED)
+
+    done = cli("--db", str(database), "activity", "resolve", task_id, "--resend")
+    assert done.out.splitlines() == [
+        f"bank.pay ({key_of(task_id)}) is called again with the same key, once task {task_id}, which is FAILED, "
+        "is retried and comes to it",
+        f"  craftcore --db {database} task retry {task_id}",
+    ]
+    cli("task", "retry", task_id)
+    bank.go_on()
+
+    assert cli("--json", "task", "show", task_id).json["result"] == "ref-2"
+
+
+def test_a_task_that_was_cancelled_sends_nothing_any_more_and_the_answer_says_so(cli, bank):
+    task_id = bank.pay(LOST)
+    cli("task", "cancel", task_id)
+
+    done = cli("activity", "resolve", task_id, "--resend")
+    bank.go_on()
+
+    assert done.out == (
+        f"bank.pay ({key_of(task_id)}) may be called again, but nothing does: task {task_id} is CANCELLED\n"
+    )
+    assert len(bank.calls) == 1
+
+
+def test_the_inbox_and_resolve_are_two_doors_to_the_same_question(cli, bank):
+    task_id = bank.pay(LOST)
+    [question] = cli("--json", "inbox", "list").json
+    cli("activity", "resolve", task_id, "--happened", "pay-7", "--note", "seen")
+
+    late = cli("inbox", "answer", question["id"], "resend")
+
+    assert (late.code, f'was answered by {ME} with "happened"' in late.err) == (1, True)
+    [asked] = cli("--json", "task", "show", task_id).json["questions"]
+    assert (asked["status"], asked["answer"], asked["note"], asked["answered_by"]) == (
+        *("ANSWERED", "happened", "seen"),
+        ME,
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "decision", "words"),
+    [
+        (["ok"], "--happened", "is DONE: the provider answered; nothing was written"),
+        (["ok"], "--resend", "is DONE: the provider answered; nothing was written"),
+        (["ok"], "--give-up", "is DONE"),
+        ([REFUSED], "--happened", "is FAILED, so nothing happened: the provider refused. It can only be sent again"),
+        ([REFUSED], "--give-up", "is FAILED, so nothing happened"),
+    ],
+)
+def test_what_is_not_in_doubt_cannot_be_decided_so(cli, bank, answers, decision, words):
+    task_id = bank.pay(*answers)
+    before = show(cli, task_id)
+
+    refused = cli("activity", "resolve", task_id, decision)
+
+    assert (refused.code, words in refused.err) == (1, True), refused.err
+    assert show(cli, task_id) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give one of --happened, --resend and --give-up"),
+        (["--resend", "--give-up"], "give one of"),
+        (["--happened", "x", "--resend"], "give one of"),
+        (["--happened", ""], "a reference is 1 to 998 printable characters"),
+        (["--happened", "x" * 999], "a reference is 1 to 998"),
+        (["--happened", "red \x1b[31m"], "printable"),
+        (["--happened", "\udcff"], "printable"),
+        (["--resend", "--note", ""], "the note must be 1 to 4,000 characters"),
+        (["--resend", "--note", "x" * 4_001], "the note must be 1 to 4,000 characters"),
+        (["--resend", "--note", "\udcff"], "the note must be 1 to 4,000 characters"),
+        (["--resend", "extra"], "extra"),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
+)
+def test_a_decision_that_is_refused_leaves_it_open(cli, bank, arguments, words):
+    task_id = bank.pay(LOST)
+
+    refused = cli("activity", "resolve", task_id, *arguments)
+
+    assert (refused.code, words in refused.err) == (64, True), refused.err
+    assert (show(cli, task_id)["status"], show(cli, task_id)["decisions"]) == ("UNKNOWN", [])
+    assert len(cli("--json", "inbox", "list").json) == 1
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        ("--happened", "This will record that bank.pay ({key}) happened, so that it is never called again. Go on?"),
+        (
+            "--resend",
+            "This will let bank.pay ({key}) be called again with the same key: twice, if it did happen and the "
+            "provider forgot. Go on?",
+        ),
+        ("--give-up", "This will give up bank.pay ({key}): its task fails with that when it comes to it. Go on?"),
+    ],
+)
+def test_a_person_at_a_terminal_is_asked_first(cli, terminal, bank, decision, words):
+    key = key_of(bank.pay(LOST))
+
+    code, asked = terminal(lambda: False, "activity", "resolve", key, decision)
+
+    assert (code, asked) == (130, [words.format(key=key)])
+    assert show(cli, key)["decisions"] == []
+    assert terminal(lambda: False, "activity", "resolve", key, decision, "--yes") == (0, [])
+    assert len(show(cli, key)["decisions"]) == 1
+
+
+def test_what_moved_on_while_a_person_was_asked_is_not_decided(cli, terminal, bank, core):
+    """It was called once more meanwhile, and is in doubt again: that is another doubt than the one that was shown."""
+    key = key_of(bank.pay(LOST))
+
+    def meanwhile():
+        core.do(lambda tx: tx.run("UPDATE activity_log SET calls = calls + 1 WHERE idem_key = :key", key=key))
+        return True
+
+    code, _ = terminal(meanwhile, "activity", "resolve", key, "--happened")
+
+    assert code == 1
+    assert (show(cli, key)["status"], show(cli, key)["decisions"]) == ("UNKNOWN", [])
+
+
+def test_the_daemon_is_rung(cli, bank, database):
+    task_id = bank.pay(LOST)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.bind(bell_path(database))
+        bell.setblocking(False)
+
+        cli("activity", "resolve", task_id, "--resend")
+
+        assert bell.recv(64) == b"*"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "x"], ["resolve", "x", "--resend"]], ids=" ".join)
+def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
+    refused = cli("activity", *arguments)
+
+    assert (refused.code, "no such database" in refused.err) == (10, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+# A process that dies while it calls
+
+DYING = """
+import asyncio, os
+from craftcore import App, Call, TaskContext
+
+app = App("dying")
+
+@app.action("pay", irreversible=True)
+async def pay(call: Call) -> str:
+    with open("trace", "a") as file:
+        file.write(call.key + "\\n")
+    if call.attempt == 1:
+        await asyncio.sleep(3600)
+    return f"ref-{call.attempt}"
+
+@app.workflow("pay")
+async def pay_one(ctx: TaskContext) -> str:
+    return await ctx.act(pay)
+"""
+
+
+@pytest.mark.parametrize(
+    ("decision", "status", "result", "calls"),
+    [
+        (["--happened", "seen-1"], "DONE", "seen-1", 1),
+        (["--resend"], "DONE", "ref-2", 2),
+        (["--give-up"], "FAILED", None, 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_a_killed_daemon_left_in_doubt_is_settled_by_a_person(tmp_path, decision, status, result, calls):
+    (tmp_path / "dying.py").write_text(DYING)
+    with a_daemon(tmp_path, "dying:app") as daemon:
+        daemon.ready()
+        task_id = craftcore(tmp_path, "emit", "pay").json["id"]
+        [key] = until(lambda: traced(tmp_path), "the call")
+        daemon.kill()
+
+    [called] = craftcore(tmp_path, "--json", "activity", "list").json
+    assert (called["key"], called["status"]) == (key, "INTENT")
+    assert "its process has died" in craftcore(tmp_path, "activity", "show", key).out
+    early = craftcore(tmp_path, "activity", "resolve", key, *decision)
+    assert (early.code, "a daemon that starts finds out" in early.err) == (1, True)
+
+    assert craftcore(tmp_path, "run", "dying:app", "--until-idle").code == 0
+    assert traced(tmp_path) == [key], "nobody called it again unasked"
+    assert craftcore(tmp_path, "activity", "resolve", key, *decision).code == 0
+    craftcore(tmp_path, "run", "dying:app", "--until-idle")
+
+    told = craftcore(tmp_path, "--json", "task", "show", task_id).json
+    assert (told["status"], told["result"]) == (status, result)
+    assert traced(tmp_path) == [key] * calls
