@@ -129,7 +129,7 @@ def test_the_document_of_a_row_has_moments_twice(cli, bank, clock):
         "result_unstored": None,
         "error_code": None,
         "error_message": None,
-        **{name: noon for name in moments},
+        **dict.fromkeys(moments, noon),
         **{f"{name}_iso": iso for name in moments},
     }
 

@@ -15,6 +15,7 @@ from craftcore.cli.caller import caller
 from craftcore.storage.ring import bell_path
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
+from tests.cli.bank import LOST, Bank
 from tests.processes import environment
 from tests.resting import HOUR, a_task, an_app, at_rest
 from tests.virtual import VirtualCore
@@ -43,6 +44,11 @@ def ask(database, clock):
         return task_id, question["id"]
 
     return ask
+
+
+@pytest.fixture
+def bank(database, clock):
+    return Bank(database, clock)
 
 
 def the_question(cli, task_id):
@@ -204,6 +210,132 @@ def test_hostile_text_is_shown_and_not_obeyed(cli, ask):
     assert all(line.isprintable() for line in printed.splitlines())
     assert all(line.startswith(("task ", "  ")) for line in printed.splitlines())
     assert cli("--json", "inbox", "list").json[0]["question"] == hostile
+
+
+# Irreversible actions
+
+
+def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_for_each_answer(
+    cli, bank, clock, database
+):
+    task_id = bank.pay(LOST, amount=7)
+    clock.advance(minutes=5)
+    [told] = cli("--json", "inbox", "list").json
+    key = f"activity:{task_id}:1.1"
+
+    assert cli("--db", str(database), "inbox", "list").out.splitlines() == [
+        f"craftcore, about task {task_id} of pay asked 5 min ago:",
+        "  | Did bank.pay happen? It was called at 2026-11-21 12:00:00 UTC, and it failed after it was called "
+        '(ConnectionResetError: the line is dead). With {"amount":7}',
+        "  | happened: it is done. resend: it did not happen, send it. give up: leave it, and let the task fail.",
+        "  for as long as it takes. To answer (happened takes --reference REF, the provider's):",
+        f"  craftcore --db {database} inbox answer {told['id']} happened",
+        f"  craftcore --db {database} inbox answer {told['id']} resend",
+        f"  craftcore --db {database} inbox answer {told['id']} 'give up'",
+        "  All that is known of it:",
+        f"  craftcore --db {database} activity show {key}",
+    ]
+    assert (told["kind"], told["activity_key"], told["options"]) == ("activity", key, ["happened", "resend", "give up"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "status", "result", "calls"),
+    [
+        (
+            ["happened", "--reference", "pay-7"],
+            "happened, reference pay-7: it is not called again",
+            *("DONE", "pay-7", 1),
+        ),
+        (["happened"], "happened: it is not called again", *("DONE", None, 1)),
+        (["resend"], "is called again with the same key, when task", *("DONE", "ref-2", 2)),
+        (["give up"], "is given up: nobody knows whether it happened", *("FAILED", None, 1)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_answer_says_what_it_brings_about(cli, bank, answer, says, status, result, calls):
+    task_id = bank.pay(LOST)
+    [asked] = cli("--json", "inbox", "list").json
+
+    done = cli("inbox", "answer", asked["id"], *answer, "--note", "I looked")
+    bank.go_on()
+
+    assert done.code == 0
+    assert done.out.startswith(f"bank.pay (activity:{task_id}:1.1) {says}")
+    assert done.out.endswith("no daemon runs; it goes on with the next one: craftcore run\n")
+    told = cli("--json", "task", "show", task_id).json
+    assert (told["status"], told["result"], len(bank.calls)) == (status, result, calls)
+    [decision] = cli("--json", "activity", "show", task_id).json["decisions"]
+    assert (decision["decided_by"], decision["note"]) == (ME, "I looked")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resend", "--reference", "x"], "a reference is for what happened"),
+        (["happened", "--reference", ""], "a reference is 1 to 998 printable characters"),
+        (["happened", "--reference", "a\nb"], "a reference is 1 to 998 printable characters"),
+        (["give", "up"], "unexpected extra argument"),
+        (["give-up"], "choose one of: happened, resend, give up"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_answer_about_an_action_that_cannot_be_meant_is_refused(cli, bank, arguments, words):
+    bank.pay(LOST)
+    [asked] = cli("--json", "inbox", "list").json
+
+    refused = cli("inbox", "answer", asked["id"], *arguments)
+
+    assert (refused.code, words in refused.err) == (64, True), refused.err
+    assert cli("--json", "inbox", "list").json == [asked]
+
+
+def test_a_reference_is_for_an_irreversible_action_only(cli, ask):
+    _, question_id = ask()
+
+    refused = cli("inbox", "answer", question_id, "send", "--reference", "x")
+
+    assert (refused.code, "for an irreversible action that happened" in refused.err) == (64, True)
+
+
+def test_what_is_in_doubt_is_asked_also_when_its_task_has_ended(cli, bank):
+    task_id = bank.pay(LOST, workflow="pay.soon")
+    assert "until the task's deadline at 2026-11-21 13:00:00Z" in cli("inbox", "list").out
+    cli("task", "cancel", task_id)
+
+    listed = cli("inbox", "list").out
+    assert "  for as long as it takes; its task is CANCELLED meanwhile. To answer" in listed
+    [asked] = cli("--json", "inbox", "list").json
+    assert cli("inbox", "answer", asked["id"], "happened").out == (
+        f"bank.pay (activity:{task_id}:1.1) happened: it is not called again; task {task_id} is CANCELLED\n"
+    )
+
+
+def test_a_key_that_was_used_for_something_else_is_put_to_a_person(cli, bank):
+    task_id = bank.pay(workflow="conflict")
+    [asked] = cli("--json", "inbox", "list").json
+
+    listed = cli("inbox", "list").out.splitlines()
+
+    assert (asked["kind"], asked["activity_key"]) == ("conflict", None)
+    assert listed[0] == f"craftcore, about task {task_id} of conflict asked 0.0 s ago:"
+    assert f"its key activity:{task_id}:one was used before with other arguments" in listed[1]
+    assert listed[2:] == [
+        "  for as long as it takes; its task is FAILED meanwhile. To answer:",
+        f"  craftcore inbox answer {asked['id']} retry",
+        f"  craftcore inbox answer {asked['id']} leave",
+    ]
+    left = cli("inbox", "answer", asked["id"], "leave")
+    assert left.out == f'answered with "leave"; task {task_id} of conflict is FAILED\n'
+    assert len(bank.calls) == 1
+
+
+def test_a_conflict_that_is_mended_goes_on(cli, bank):
+    task_id = bank.pay(workflow="conflict")
+    [asked] = cli("--json", "inbox", "list").json
+
+    again = cli("inbox", "answer", asked["id"], "retry")
+
+    assert again.out.startswith(f'answered with "retry"; task {task_id} of conflict goes on\n')
 
 
 # answer

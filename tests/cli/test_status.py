@@ -10,6 +10,7 @@ import pytest
 from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine import boot
+from tests.cli.bank import LOST, Bank
 from tests.processes import APP, craftcore
 from tests.resting import a_task, at_rest
 from tests.triggers.life import BROKEN, claim_one, emit, run_one, start_one
@@ -101,6 +102,36 @@ def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
 
     core.do(boot.end, core.claims, core.acts, epoch)
     assert "ended in order" in cli("status").out
+
+
+# Irreversible actions
+
+
+def test_what_is_in_doubt_is_counted_with_the_oldest_until_somebody_decides(cli, clock, database):
+    bank = Bank(database, clock)
+    assert bank.pay()
+    assert cli("--json", "status").json["in_doubt"] == {"count": 0, "oldest": None}
+    assert "in doubt" not in cli("status").out
+    first = bank.pay(LOST)
+    clock.advance(minutes=30)
+    second = bank.pay(LOST)
+
+    def line():
+        return [line for line in cli("status").out.splitlines() if line.startswith("in doubt")]
+
+    told = cli("--json", "status").json["in_doubt"]
+    assert (told["count"], told["oldest"]["key"]) == (2, f"activity:{first}:1.1")
+    assert line() == [
+        "in doubt  2 irreversible, undecided; the oldest bank.pay, called 30 min ago "
+        f"(see: craftcore activity show activity:{first}:1.1)"
+    ]
+    cli("activity", "resolve", first, "--give-up")
+    assert (
+        "in doubt  1 irreversible, undecided; the oldest bank.pay, called 0.0 s ago (see: craftcore activity show "
+        f"activity:{second}:1.1)" in cli("status").out
+    )
+    cli("activity", "resolve", second, "--resend")
+    assert line() == []
 
 
 # Tasks
@@ -240,3 +271,62 @@ def test_check_before_the_first_day_makes_nothing(cli, tmp_path):
     assert found.code == 0
     assert "is not there yet" in found.out
     assert not (tmp_path / "state").exists()
+
+
+ACTIONS = """
+from craftcore import App, OnUnknown
+
+app = App()
+
+@app.action("send_email")
+async def send(call): ...
+
+@app.action("sms.preview", irreversible=False)
+async def preview(call): ...
+
+@app.action("pay", irreversible=True)
+async def pay(call): ...
+
+@app.action("weather")
+async def weather(call): ...
+"""
+
+UNRECONCILED = (
+    ACTIONS
+    + """
+@app.action("wire", irreversible=True, on_unknown=OnUnknown.RECONCILE)
+async def wire(call): ...
+
+@app.action("ship", irreversible=True, on_unknown="reconcile")
+async def ship(call): ...
+"""
+)
+
+
+def test_check_warns_of_an_action_that_does_not_say_what_its_name_does(tmp_path):
+    (tmp_path / "app.py").write_text(ACTIONS)
+
+    found, told = craftcore(tmp_path, "check", "app:app"), craftcore(tmp_path, "--json", "check", "app:app")
+
+    assert (found.code, told.code, told.json["ok"]) == (0, 0, True)
+    assert [line for line in found.out.splitlines() if line.startswith("warn")] == [
+        "warn  action send_email: after a crash it may be done again: say irreversible=True, or irreversible=False "
+        "where that does no harm"
+    ]
+    assert told.json["warnings"] == [line[6:] for line in found.out.splitlines() if line.startswith("warn")]
+    assert "app:app declares no workflow, and the actions send_email, sms.preview, pay, weather" in found.out
+
+
+def test_check_refuses_actions_that_nothing_says_how_to_reconcile(tmp_path):
+    (tmp_path / "app.py").write_text(UNRECONCILED)
+
+    found = craftcore(tmp_path, "check", "app:app")
+
+    assert found.code == 78
+    assert [line for line in found.out.splitlines() if line.startswith("FAIL")] == [
+        "FAIL  app: action wire: on_unknown=RECONCILE, and no reconcile of it is declared",
+        "FAIL  app: action ship: on_unknown=RECONCILE, and no reconcile of it is declared",
+    ]
+    refused = craftcore(tmp_path, "run", "app:app", "--until-idle")
+    assert (refused.code, "action wire: on_unknown=RECONCILE" in refused.err) == (78, True)
+    assert not (tmp_path / "agent.db").exists(), "nothing was begun"

@@ -14,6 +14,7 @@ import pytest
 from craftcore.cli.main import main
 from craftcore.storage.ring import bell_path
 from craftcore.triggers.model import TriggerSpec
+from tests.cli.bank import LOST, Bank
 from tests.resting import HOUR, a_task, at_rest
 from tests.triggers.life import claim_one, start
 from tests.virtual import VirtualCore
@@ -446,3 +447,31 @@ def test_a_damaged_row_is_shown_as_it_is(cli, clock, database, core):
 
 async def nothing(app):
     """Only let the engine do what there is to do."""
+
+
+# Irreversible actions
+
+
+def test_a_task_shows_its_irreversible_actions_in_order(cli, clock, database):
+    bank = Bank(database, clock)
+    task_id = bank.pay("ref-a", LOST, workflow="pay.all", amounts=[1, 2])
+
+    told, printed = show(cli, task_id)["activities"], cli("task", "show", task_id).out.splitlines()
+
+    assert [(one["key"], one["action"], one["status"], one["provider_ref"]) for one in told] == [
+        (f"activity:{task_id}:1.1", "bank.pay", "DONE", "ref-a"),
+        (f"activity:{task_id}:1.2", "bank.pay", "UNKNOWN", None),
+    ]
+    [header] = [number for number, line in enumerate(printed) if line.startswith("irreversible ")]
+    assert printed[header + 1 : header + 3] == [
+        f"activity:{task_id}:1.1  2026-11-21 12:00:00Z  bank.pay  DONE     ref-a      the provider answered",
+        f"activity:{task_id}:1.2  2026-11-21 12:00:00Z  bank.pay  UNKNOWN  -          it failed after it was called",
+    ]
+
+
+def test_a_task_shows_the_last_twenty_of_many(cli, clock, database):
+    task_id = Bank(database, clock).pay(workflow="pay.all", amounts=list(range(25)))
+
+    told = show(cli, task_id)["activities"]
+
+    assert [one["key"] for one in told] == [f"activity:{task_id}:1.{n}" for n in range(6, 26)]

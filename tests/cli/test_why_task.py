@@ -7,6 +7,7 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.triggers.model import TriggerSpec
+from tests.cli.bank import LOST, Bank
 from tests.resting import HOUR, a_task, at_rest
 from tests.triggers.life import claim_one, start
 from tests.virtual import VirtualCore
@@ -185,3 +186,45 @@ def test_a_cancelled_timer_says_that_it_ended_the_task(cli, clock, database, cor
 
     assert cli("trigger", "cancel", timer["id"]).out == f"{timer['id']} cancelled, and its task with it\n"
     assert [row["status"] for row in core.rows("SELECT status FROM tasks")] == ["CANCELLED"]
+
+
+# Irreversible actions in doubt
+
+
+def test_a_task_that_waits_for_a_word_about_its_action_says_so(cli, clock, database, why):
+    lost = Bank(database, clock).pay(LOST, amount=7)
+    [asked] = cli("--json", "inbox", "list").json
+
+    found = why(lost)
+
+    assert list(found) == ["settled", "activity"]
+    assert found["activity"] == (
+        f'task {lost} waits for an answer to question {asked["id"]} "Did bank.pay happen? It was called at 2026-11-21 '
+        "12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead). With "
+        '{"amount":7}" for as long as it takes. To answer: craftcore inbox answer '
+        f"{asked['id']} CHOICE (happened, resend, give up). See: craftcore activity show activity:{lost}:1.1"
+    )
+
+
+def test_a_task_that_waits_to_ask_a_provider_says_so(clock, database, why):
+    slow = Bank(database, clock).pay(workflow="pay.slowly")
+
+    assert why(slow)["timer"] == (
+        f"task {slow} asks a provider what became of an irreversible action, but not until 2026-11-21 13:00:00Z, "
+        "in 60 min"
+    )
+
+
+@pytest.mark.parametrize(("workflow", "kind"), [("pay", "activity"), ("conflict", "conflict")])
+def test_a_task_that_has_ended_says_what_is_still_asked_about_it(cli, clock, database, why, workflow, kind):
+    bank = Bank(database, clock)
+    task_id = bank.pay(LOST, workflow=workflow) if kind == "activity" else bank.pay(workflow=workflow)
+    if kind == "activity":
+        cli("task", "cancel", task_id)
+    [asked] = cli("--json", "inbox", "list").json
+
+    found = why(task_id)
+
+    assert list(found)[-1] == kind
+    assert f"a person was asked 0.0 s ago: question {asked['id']}" in found[kind]
+    assert cli("--json", "task", "show", task_id).json["reasons"][-1]["code"] == kind

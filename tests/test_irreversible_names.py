@@ -1,0 +1,82 @@
+"""An action that by its name cannot be taken back has to say whether it can: the engine warns of one that does not."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore import App
+from craftcore.action import sounds_irreversible
+from craftcore.errors import ConfigInvalid
+from tests.engine.lab import lab
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("send", "email", "email.send", "send_email", "sendEmail", "SendMail", "e-mail", "mails"),
+        *("payments.create", "user:payment", "bank.transfer", "stripe-charge-v2", "refund", "http.post", "postMessage"),
+        *("sms", "SMS", "sendSMS", "SMSGateway", "messages", "blog.publish"),
+    ],
+)
+def test_a_name_with_such_a_word_sounds_irreversible(name):
+    assert sounds_irreversible(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("weather", "postgres.query", "mailbox.read", "paypal", "sender", "compost", "smsx", "payload.check"),
+        *("repost", "transferable", "", "42", "http.get"),
+    ],
+)
+def test_a_name_that_only_contains_the_letters_does_not(name):
+    assert not sounds_irreversible(name)
+
+
+async def nothing(call):
+    """Nothing."""
+
+
+def an_app() -> App:
+    app = App()
+    app.action("email.send")(nothing)
+    app.action("mail.preview", irreversible=False)(nothing)
+    app.action("pay", irreversible=True)(nothing)
+    app.action("weather")(nothing)
+    return app
+
+
+def test_only_one_that_does_not_say_is_doubtful():
+    assert an_app().check_actions() == ["email.send"]
+
+
+@pytest.mark.anyio
+async def test_a_start_warns_of_it_once(tmp_path):
+    with capture_logs() as logs:
+        async with lab(an_app(), tmp_path):
+            pass
+
+    assert [line for line in logs if line["event"] == "action.not_irreversible"] == [
+        {
+            "event": "action.not_irreversible",
+            "log_level": "warning",
+            "action": "email.send",
+            "advice": "after a crash it may be done again: say irreversible=True, or irreversible=False where that "
+            "does no harm",
+        }
+    ]
+
+
+@pytest.mark.anyio
+async def test_what_is_to_be_reconciled_and_cannot_be_keeps_the_engine_from_starting(tmp_path):
+    app = App()
+    app.action("wire", irreversible=True, on_unknown="reconcile")(nothing)
+    ship = app.action("ship", irreversible=True, on_unknown="reconcile")(nothing)
+    ship.reconcile(nothing)
+
+    with pytest.raises(ConfigInvalid, match=r"^action wire: on_unknown=RECONCILE, and no reconcile of it is declared$"):
+        async with lab(app, tmp_path):
+            pass
+
+    assert not (tmp_path / "agent.db").exists()
