@@ -103,8 +103,13 @@ class App:
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        task_when: Callable[[str], bool] | None = None,
     ) -> Workflow:
-        """`workflow` without the decorator."""
+        """`workflow` without the decorator.
+
+        `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
+        the file is being written to, so it only looks.
+        """
         if not re.fullmatch(NAME, name):
             raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if name in self.workflows:
@@ -132,6 +137,7 @@ class App:
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),
             deadline=_seconds(name, "deadline", deadline),
+            task_when=task_when,
             **read._asdict(),
         )
         self.workflows[name] = workflow

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import NoneType, UnionType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -70,6 +71,12 @@ class Workflow:
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    task_when: Callable[[str], bool] | None = None
+    """Which payloads make it a task, where not all do: with another one its ctx is None. None: all, if it takes ctx."""
+
+    def is_task(self, payload_json: str) -> bool:
+        """Whether a trigger with this payload begins a task."""
+        return self.takes_context and (self.task_when is None or self.task_when(payload_json))
 
     @property
     def is_limited(self) -> bool:
@@ -135,10 +142,17 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         require_readable(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
-    of_context = typing.get_args(hints.get("ctx")) if takes_context else ()
+    of_context = typing.get_args(_not_none(hints.get("ctx"))) if takes_context else ()
     state_type = of_context[0] if of_context else Any
     try:
         require_readable(state_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
     return Parameters(is_async, takes_context, payload_type, takes_rest, state_type)
+
+
+def _not_none(hint: Any) -> Any:
+    """X of `X | None`, any other type as it is."""
+    if typing.get_origin(hint) not in (typing.Union, UnionType):
+        return hint
+    return next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)

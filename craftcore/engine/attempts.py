@@ -146,7 +146,7 @@ class Attempts:
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:
             return Start(claim, "", False, None)
-        return Start(claim, workflow.name, workflow.takes_context, workflow.deadline)
+        return Start(claim, workflow.name, workflow.is_task(claim.payload_json), workflow.deadline)
 
 
 def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Attempt:

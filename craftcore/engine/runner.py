@@ -24,7 +24,7 @@ from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Doors, Suspend, Turn, continues, told
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
 from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, NoEffect, Retry, Snooze
-from craftcore.tasks.model import Returned, Suspends
+from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.triggers.settlement import (
     RELEASED,
@@ -78,8 +78,9 @@ class Runner:
         ends_at = self._ends_at(run, workflow)
         call = partial(workflow.fn, **arguments)
         if workflow.takes_context:
+            assert run.entry is not None or workflow.task_when is not None, run.claim
             try:
-                context = self._context(run, workflow, ends_at)
+                context = None if run.entry is None else self._context(run, run.entry, workflow, ends_at)
             except (OverflowError, ValueError, OSError) as error:
                 return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
             except InvalidInput as error:
@@ -92,10 +93,8 @@ class Runner:
                 run.turn.is_over = True
                 await flown(run.turn)
 
-    def _context(self, run: Run, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
-        entry, record = run.entry, run.record
-        assert entry is not None, run.claim
-        trigger = TriggerView.of(run.claim, entry.creator, record.created_at, self._overdue_after)
+    def _context(self, run: Run, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
+        trigger = TriggerView.of(run.claim, entry.creator, run.record.created_at, self._overdue_after)
         text = entry.task.state_json
         state = None if text == "null" else from_json(text, workflow.state_type, "state")
         run.turn = Turn(run, entry, self._doors, ends_at)

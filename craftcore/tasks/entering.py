@@ -28,7 +28,7 @@ from craftcore.triggers.settlement import HANDED_BACK, INTERRUPTED
 
 
 class Start(NamedTuple):
-    """A started claim that may be a task's. `is_task`: its workflow takes ctx; `deadline` in seconds, None: none."""
+    """A started claim that may be a task's. `is_task`: it begins one; `deadline` in seconds, None: none."""
 
     claim: Claim
     workflow: str

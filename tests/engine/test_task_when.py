@@ -1,0 +1,59 @@
+"""A workflow that is a task for some payloads only: for the others it has no ctx, and no row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore import App, TaskContext
+from craftcore.errors import ConfigInvalid
+from tests.engine.lab import lab
+from tests.engine.turns import result
+
+pytestmark = pytest.mark.anyio
+
+
+def an_app(seen: list[Any]) -> App:
+    app = App()
+
+    async def some(ctx: TaskContext[int] | None, number: int) -> int:
+        seen.append((number, None if ctx is None else ctx.task_id))
+        if len(seen) == 1:
+            raise ValueError("not yet")
+        if ctx is not None:
+            await ctx.sleep(0)
+        return number
+
+    app.declare("some", some, task_when=lambda payload: "7" in payload)
+    return app
+
+
+async def test_with_a_payload_that_makes_it_one_it_is_a_task_through_retries_and_waits(tmp_path):
+    seen: list[Any] = []
+    async with lab(an_app(seen), tmp_path) as it:
+        emitted = await it.app.emit("some", {"number": 7})
+
+        assert result(await it.ended(emitted.id)) == 7
+        assert set(seen) == {(7, emitted.id)}
+        assert len(seen) == 3  # it failed, slept, and went on by another trigger, whose payload is another
+
+
+async def test_with_any_other_it_is_none_through_retries(tmp_path):
+    seen: list[Any] = []
+    async with lab(an_app(seen), tmp_path) as it:
+        emitted = await it.app.emit("some", {"number": 8})
+
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert seen == [(8, None), (8, None)]
+        assert it.rows("SELECT * FROM tasks") == []
+
+
+async def test_its_state_is_of_the_type_that_its_context_says(tmp_path):
+    assert an_app([]).workflows["some"].state_type is int
+    app = App()
+
+    async def unreadable(ctx: TaskContext[object] | None) -> None: ...
+
+    with pytest.raises(ConfigInvalid, match="state cannot be converted"):
+        app.declare("unreadable", unreadable, task_when=lambda _: True)
