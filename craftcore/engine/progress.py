@@ -35,6 +35,8 @@ class Progress:
                 turn = run.turn
                 if turn is None or turn.is_over:
                     continue
+                if any(call.deadline > anyio.current_time() for call in run.calls):
+                    continue  # what it calls has been given so long
                 if time.monotonic() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
                     turn.asked_at = time.monotonic()
                     await self._ask(run)

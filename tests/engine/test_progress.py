@@ -1,0 +1,47 @@
+"""A turn that completes nothing for too long is put to a person; one that waits for what it called is not stalled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from craftcore import App, Call, TaskContext
+from craftcore.config import TaskSettings
+from tests.engine.lab import lab, settings
+from tests.engine.turns import begin, result
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_call_that_was_given_its_time_is_not_stalled_before_it_is_over(tmp_path):
+    """Each look is at all turns: at the one that calls, and has for longer, before the one that only waits."""
+    app, called, go = App(), anyio.Event(), anyio.Event()
+
+    @app.action("slow", irreversible=True, timeout=10 * PATIENCE)
+    async def slow(call: Call) -> str:
+        called.set()
+        await go.wait()
+        return "done"
+
+    async def calls(ctx: TaskContext) -> str:
+        return str(await ctx.act(slow))
+
+    async def waits(ctx: TaskContext) -> None:
+        await go.wait()
+
+    config = replace(settings(), tasks=TaskSettings(stall_after=0.05))
+    async with lab(app, tmp_path, config) as it:
+        calling = await begin(it, calls)
+        await called.wait()
+        waiting = await begin(it, waits)
+
+        question = await it.question("stalled")
+        [asked] = it.rows("SELECT DISTINCT tasks.id FROM questions JOIN tasks ON tasks.seq = task_seq")
+        go.set()
+
+        assert question["kind"] == "stalled"
+        assert asked["id"] == waiting
+        assert result(await it.ended(calling)) == "done"
