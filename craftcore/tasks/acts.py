@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from craftcore.activities.ledger import Ledger
+from craftcore.activities.ledger import LEFT_BEHIND, Ledger
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
 from craftcore.activities.store import ActivityStore
 from craftcore.canonical import canonical
@@ -170,6 +170,11 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
     return NewQuestion(
         kind=QuestionKind.ACTIVITY,
         question=f"Did {activity.action} happen? It was called at {called}, and {activity.reason}{said}. "
+        + (
+            "What it had begun may still go on: look before you answer. "
+            if activity.reason == LEFT_BEHIND.reason
+            else ""
+        )
         + (f"Asked, because {why}. " if why else "")
         + f"With {request}\n"
         "happened: it is done. resend: it did not happen, send it. give up: leave it, and let the task fail.",
