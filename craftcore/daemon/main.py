@@ -19,7 +19,8 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.actions.command import COMMAND, command_workflow
+from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
+from craftcore.actions.program import Programs, passed_on
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.core import Core
@@ -72,16 +73,18 @@ def run(
 
 
 def declare_command(app: App, config: Config) -> None:
-    """Every app the daemon runs can run programs, unless it has a workflow of that name itself."""
+    """Every app the daemon runs can run programs, unless it has a workflow or action of that name itself."""
+    settings = config.command
+    programs = Programs(
+        timeout=settings.timeout,
+        output_max_bytes=settings.output_max_bytes,
+        environment=passed_on(settings.environment, os.environ),
+    )
+    action = command_action(programs)
+    if COMMAND not in app.actions:
+        app.declare_action(action)
     if COMMAND not in app.workflows:
-        settings = config.command
-        workflow = command_workflow(
-            timeout=settings.timeout,
-            output_max_bytes=settings.output_max_bytes,
-            environment=settings.environment,
-            environ=os.environ,
-        )
-        app.declare(COMMAND, workflow)
+        app.declare(COMMAND, command_run(programs, action), task_when=is_irreversible)
 
 
 def refuse_foreign(path: Path, config: Config) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import anyio
 import pytest
 
 from craftcore.actions.capture import Capture
-from craftcore.actions.command import CommandFailed, command_workflow
+from craftcore.actions.command import command_action, command_run
+from craftcore.actions.program import CommandFailed, Programs, passed_on
 from craftcore.errors import ErrorCode, Fail
 from tests.processes import PATIENCE, working_in
 
@@ -48,7 +50,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends or was killed may need its time on a machine that has little; the defaults would give up on it."""
-    monkeypatch.setattr("craftcore.actions.command.EOF_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", PATIENCE)
     monkeypatch.setattr("craftcore.actions.process_group.REAP_SECONDS", PATIENCE)
 
 
@@ -71,13 +73,13 @@ def workflow(
     environment: tuple[str, ...] = ("PATH",),
     grace: float = 0.5,
 ) -> Run:
-    return command_workflow(
+    programs = Programs(
         timeout=timeout,
         output_max_bytes=output_max_bytes,
-        environment=environment,
-        environ=os.environ,
+        environment=passed_on(environment, os.environ),
         grace=grace,
     )
+    return partial(command_run(programs, command_action(programs)), None)
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -333,7 +335,7 @@ async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It left the group for a session of its own: it lives on, unheard."""
-    monkeypatch.setattr("craftcore.actions.command.EOF_SECONDS", 1.0)
+    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", 1.0)
     child = 'echo there > "$0"; exec sleep 600'
     script = 'setsid sh -c "$0" up & until [ -s up ]; do sleep 0.01; done; echo parent'  # in its session before we go
 
@@ -347,7 +349,7 @@ async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
 async def test_a_child_that_holds_the_output_open_in_the_group_is_stopped(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("craftcore.actions.command.EOF_SECONDS", 1.0)
+    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", 1.0)
 
     result = await run(["sh", "-c", "sleep 600 & echo parent"], cwd=str(home))
 
@@ -375,11 +377,11 @@ def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_giv
     """Another process that adopts orphans (as process 1 does) runs a program that leaves dead and living ones."""
     code = """if True:
         import anyio, ctypes, os
-        from craftcore.actions.command import command_workflow
+        from craftcore.actions.program import Programs
         PR_SET_CHILD_SUBREAPER = 36
         assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-        run = command_workflow(timeout=60, output_max_bytes=100, environment=[], environ={})
-        anyio.run(run, ["sh", "-c", "true & sleep 600 & true"])
+        programs = Programs(timeout=60, output_max_bytes=100, environment={})
+        anyio.run(programs.run, ["sh", "-c", "true & sleep 600 & true"])
         try:
             print("not reaped", os.waitpid(-1, os.WNOHANG))
         except ChildProcessError:
@@ -391,7 +393,8 @@ def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_giv
 
 
 def test_the_payload_of_the_workflow_is_its_arguments() -> None:
-    assert list(inspect.signature(workflow()).parameters) == ["argv", "cwd", "env", "timeout", "stdin"]
+    payload = ["argv", "cwd", "env", "timeout", "stdin", "irreversible", "no_effect_exit_codes"]
+    assert list(inspect.signature(workflow()).parameters) == payload
 
 
 @pytest.mark.anyio
