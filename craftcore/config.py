@@ -114,7 +114,7 @@ class LogSettings:
 SCHEDULE_KEYS = (
     *("id", "when", "workflow", "payload", "command", "timezone", "catch_up", "catch_up_window", "catch_up_max"),
     *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
-    *("description", "max_attempts"),
+    *("description", "max_attempts", "irreversible"),
 )
 """What a `[[schedule]]` may say. Its values are judged where schedules are declared."""
 
@@ -202,6 +202,12 @@ def _schedules(given: object, mistakes: list[str]) -> tuple[dict[str, Any], ...]
         command = table.get("command", [""])
         if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
             mistakes.append(f"{where}: command is {_shown(command)}; allowed: a list of words, the program first")
+        if type(table.get("irreversible", False)) is not bool:
+            mistakes.append(f"{where}: irreversible is {_shown(table['irreversible'])}; allowed: true or false")
+        elif "irreversible" in table and "command" not in table:
+            mistakes.append(
+                f"{where}: irreversible is for a command; what else a workflow does once, its code says with ctx.act"
+            )
         if "command" in table and "payload" in table:
             mistakes.append(f"{where}: a command makes its own payload; give one of them")
     return tuple(given)

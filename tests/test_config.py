@@ -99,6 +99,14 @@ def test_the_schedule_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stan
             "schedule 'a': a command makes its own payload; give one of them",
         ),
         (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\nworkflow = 'w'\nirreversible = true",
+            "schedule 'a': irreversible is for a command; what else a workflow does once, its code says with ctx.act",
+        ),
+        (
+            "[[schedule]]\nid = 'a'\nwhen = 'x'\ncommand = ['ls']\nirreversible = 'yes'",
+            "schedule 'a': irreversible is 'yes'; allowed: true or false",
+        ),
+        (
             "[[schedule]]\nid = 'a'\nwhen = 'x'\nworkflow = 'w'\njiter = 3",
             "schedule 'a': jiter is unknown; did you mean 'jitter'?",
         ),

@@ -13,7 +13,15 @@ from craftcore.cli.confirm import confirm
 from craftcore.cli.given import refuse_bad_reason
 from craftcore.cli.root import Noun
 from craftcore.cli.schedule_ids import the_schedule
-from craftcore.cli.schedule_options import COMMAND, WithCommand, command_payload, read_options, schedule_options
+from craftcore.cli.schedule_options import (
+    COMMAND,
+    WithCommand,
+    command_payload,
+    marked,
+    read_options,
+    refuse_irreversible,
+    schedule_options,
+)
 from craftcore.cli.schedule_preview import preview
 from craftcore.cli.schedule_status import what_holds_them
 from craftcore.cli.schedule_text import command_line, document, understood, what_comes
@@ -47,7 +55,13 @@ for command_ in (*schedule_views.COMMANDS, preview, *schedule_hands.COMMANDS):
 @schedule_options
 @click.pass_obj
 def add(
-    session: Session, /, schedule_id: str, words: tuple[str, ...], command: list[str] | None, **given: str | int | None
+    session: Session,
+    /,
+    schedule_id: str,
+    words: tuple[str, ...],
+    irreversible: bool | None,
+    command: list[str] | None,
+    **given: str | int | None,
 ) -> None:
     """Declare a schedule, or change the one of this ID.
 
@@ -63,7 +77,9 @@ def add(
     if command is not None:
         if "workflow" in declared or "payload" in declared:
             raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-        declared |= {"workflow": COMMAND, "payload": command_payload(command)}
+        declared |= {"workflow": COMMAND, "payload": command_payload(command, irreversible)}
+    elif irreversible is not None:
+        refuse_irreversible()
     elif "workflow" not in declared:
         raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
     spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
@@ -98,6 +114,7 @@ def edit(
     schedule_id: str,
     when: str | None,
     unset: tuple[str, ...],
+    irreversible: bool | None,
     command: list[str] | None,
     **given: str | int | None,
 ) -> None:
@@ -108,12 +125,12 @@ def edit(
         if field.name in changes:
             raise click.UsageError(f"--{name} is given and unset; which of them?")
         changes[field.name] = field.default
-    if not changes and command is None:
+    if not changes and command is None and irreversible is None:
         raise click.UsageError("say what changes: --when, another option, or a command after --")
     core = session.core()
     with session.changing(core) as tx:
         before = the_schedule(tx, schedule_id)
-        spec = replace(spec_of(before), **changes, **_work(before, changes, command))
+        spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
         if "workflow" in changes or command is not None:
             refuse_unknown(tx, [spec.workflow])
         put = core.schedules.put(tx, spec, Origin.OPERATOR)
@@ -121,17 +138,23 @@ def edit(
     _say_put(session, put, holds, core.clock.now())
 
 
-def _work(before: Schedule, changes: dict[str, Any], command: list[str] | None) -> dict[str, Any]:
-    """What a changed command comes to; its directory, environment and timeout stay."""
+def _work(
+    before: Schedule, changes: dict[str, Any], command: list[str] | None, irreversible: bool | None
+) -> dict[str, Any]:
+    """What a changed command comes to; its directory, environment and timeout stay, and that it is irreversible."""
     runs_command = before.workflow == COMMAND
+    kept = spec_of(before).payload if runs_command else {}
     if command is None:
+        if irreversible is not None:
+            if not runs_command or "workflow" in changes or "payload" in changes:
+                refuse_irreversible()
+            return {"payload": marked(dict(kept), irreversible)}
         if runs_command and changes.get("workflow", COMMAND) != COMMAND and "payload" not in changes:
             raise click.UsageError("its payload is a command's; give --payload with --workflow")
         return {}
     if "workflow" in changes or "payload" in changes:
         raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-    kept = spec_of(before).payload if runs_command else {}
-    return {"workflow": COMMAND, "payload": {**kept, **command_payload(command)}}
+    return {"workflow": COMMAND, "payload": marked({**kept, **command_payload(command, None)}, irreversible)}
 
 
 def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:

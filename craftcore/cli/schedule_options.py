@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -19,6 +19,11 @@ COMMAND = "command.run"
 OPTIONS = (
     click.option("--workflow", metavar="NAME", help="The workflow it runs; or give a command after --."),
     click.option("--payload", metavar="JSON|@FILE|-", help="The workflow's keyword arguments."),
+    click.option(
+        "--irreversible/--no-irreversible",
+        default=None,
+        help="The command may have done something that must not be done twice: in doubt a person is asked.",
+    ),
     click.option("--timezone", metavar="ZONE", help="IANA name, such as Europe/Berlin; else the machine's."),
     click.option("--catch-up", metavar="latest|all|none", help="Which occurrences missed while down still fire."),
     click.option("--catch-up-window", metavar="DURATION", help="How old a missed one may be: 1d unless given."),
@@ -75,8 +80,25 @@ class WithCommand(Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
-def command_payload(command: list[str]) -> dict[str, Any]:
+def command_payload(command: list[str], irreversible: bool | None) -> dict[str, Any]:
     """The payload that makes `command.run` run it. Raises UsageError when there is no program."""
     if not command or not command[0]:
         raise click.UsageError("after -- there is no command")
-    return {"argv": command}
+    return marked({"argv": command}, irreversible)
+
+
+def marked(payload: dict[str, Any], irreversible: bool | None) -> dict[str, Any]:
+    """The payload of a command that is irreversible, or is not; None: as it is."""
+    if irreversible is None:
+        return payload
+    if irreversible:
+        return {**payload, "irreversible": True}
+    return {name: value for name, value in payload.items() if name not in ("irreversible", "no_effect_exit_codes")}
+
+
+def refuse_irreversible() -> NoReturn:
+    """Raise UsageError: there is no command that could be."""
+    raise click.UsageError(
+        "--irreversible is for a command: give it after --. A payload of command.run says it with "
+        '"irreversible": true; what else a workflow does once, its code says with ctx.act'
+    )

@@ -62,10 +62,24 @@ def what_comes(schedule: Schedule, now: float) -> str:
 
 
 def command_line(schedule: Schedule) -> str | None:
-    """The command it runs, quoted as for a shell, so that a word too many is seen; None when it runs none."""
+    """The command it runs, quoted as for a shell, so that a word too many is seen, and whether it is irreversible; None
+    when it runs none."""
+    argv = _command(schedule).get("argv")
+    if not isinstance(argv, list):
+        return None
+    asked = " (irreversible: in doubt, a person is asked)" if is_irreversible(schedule) else ""
+    return shlex.join(map(str, argv)) + asked
+
+
+def is_irreversible(schedule: Schedule) -> bool:
+    """Whether it runs a command under the ledger."""
+    return _command(schedule).get("irreversible") is True
+
+
+def _command(schedule: Schedule) -> dict[str, Any]:
+    """The payload of a command; empty when it runs none."""
     payload = json_or_text(schedule.payload_json)
-    argv = payload.get("argv") if schedule.workflow == COMMAND and isinstance(payload, dict) else None
-    return shlex.join(map(str, argv)) if isinstance(argv, list) else None
+    return payload if schedule.workflow == COMMAND and isinstance(payload, dict) else {}
 
 
 def next_firing(schedule: Schedule) -> float | None:

@@ -13,7 +13,15 @@ from craftcore.cli.root import Command
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_preview import coming, print_moments
 from craftcore.cli.schedule_status import what_holds_them
-from craftcore.cli.schedule_text import document, next_firing, understood, wall, what_comes
+from craftcore.cli.schedule_text import (
+    command_line,
+    document,
+    is_irreversible,
+    next_firing,
+    understood,
+    wall,
+    what_comes,
+)
 from craftcore.cli.session import Session
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.account_store import AccountStore
@@ -47,12 +55,15 @@ def list_(session: Session, /, removed: bool, limit: int) -> None:
     if session.json:
         session.out.document([{**document(schedule), **latest[schedule.id]} for schedule in found])
     else:
-        session.out.table(LIST_COLUMNS, [_cells(schedule, latest[schedule.id]) for schedule in found])
+        marks = any(map(is_irreversible, found))
+        columns = (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS
+        session.out.table(columns, [_cells(schedule, latest[schedule.id], marks) for schedule in found])
         if holds is not None:
             session.out.aside(holds)
 
 
-def _cells(schedule: Schedule, latest: Row) -> tuple[object, ...]:
+def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
+    """The cells of a line. `marks`: one says whether what it runs is irreversible."""
     starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
     return (
         schedule.id,
@@ -63,6 +74,7 @@ def _cells(schedule: Schedule, latest: Row) -> tuple[object, ...]:
         clock_time(schedule.last_nominal_at),
         latest["last_trigger_status"],
         schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
+        *(("yes" if is_irreversible(schedule) else None,) if marks else ()),
         schedule.reason,
     )
 
@@ -94,6 +106,8 @@ def show(session: Session, /, schedule_id: str) -> None:
         return
     out, zone = session.out, schedule.timezone
     out.line(f"{schedule.id}: {understood(schedule.expression, schedule.timing, zone)}", style="bold")
+    if (command := command_line(schedule)) is not None:
+        out.line(f"runs: {command}")
     out.line(what_comes(schedule, now))
     if holds is not None:
         out.line(holds, style="bad")

@@ -52,5 +52,8 @@ def say_declared(puts: Iterable[Put]) -> None:
 def _spec(table: dict[str, Any]) -> ScheduleSpec:
     if "command" not in table:
         return ScheduleSpec(**table)
-    named = {name: value for name, value in table.items() if name != "command"}
-    return ScheduleSpec(**named, workflow=COMMAND, payload={"argv": table["command"]})
+    named = {name: value for name, value in table.items() if name not in ("command", "irreversible")}
+    payload = {"argv": table["command"]}
+    if table.get("irreversible", False):
+        payload["irreversible"] = True
+    return ScheduleSpec(**named, workflow=COMMAND, payload=payload)
