@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"clock", "errors", "canonical", "cutpoints", "typed"},
+    {"clock", "errors", "canonical", "cutpoints", "spelling", "typed"},
     {"config"},
     {"storage"},
     {"triggers", "activities", "executions"},

@@ -1,0 +1,91 @@
+"""Where secrets come from: the environment, and the credentials that systemd hands to a unit.
+
+Settings name them, and nothing but what needs one asks for its text, when it needs it. The text is in no setting, no
+argument, no record and no error of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from craftcore.errors import NoEffect
+from craftcore.spelling import REFERENCE_SAID, secret_reference
+
+SECRET_MAX_BYTES = 64 << 10
+DIRECTORY = "CREDENTIALS_DIRECTORY"
+
+
+class Secrets:
+    """The secrets that this environment leads to, looked up each time: a variable, or a file that may be replaced."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def get(self, reference: str) -> str:
+        """The text behind `env:NAME` or `credential:NAME`; of a file without the line break at its end.
+
+        Raises NoEffect, with the reference and what to do: nothing was sent yet, and another attempt may find it.
+        """
+        found = secret_reference(reference)
+        if found is None:
+            raise NoEffect(f"a secret is named as {REFERENCE_SAID}")
+        text = self._variable(found.name) if found.scheme == "env" else self._credential(found.name)
+        if not text:
+            raise NoEffect(f"the secret {reference} is empty: give it its text")
+        return text
+
+    def _variable(self, name: str) -> str:
+        if name not in self._environ:
+            raise NoEffect(
+                f"the secret env:{name} is not there: set {name} in the environment of the daemon, and start it again"
+            )
+        text = self._environ[name]
+        if not _is_text(text):
+            raise NoEffect(f"the secret env:{name} is not UTF-8 text: set {name} to text")
+        return text
+
+    def _credential(self, name: str) -> str:
+        directory = self._environ.get(DIRECTORY)
+        if not directory:
+            raise NoEffect(
+                f"the secret credential:{name} cannot be looked up, for ${DIRECTORY} is not set: run the daemon as a "
+                f"systemd unit with LoadCredential={name}:/path/to/its/file"
+            )
+        content = _content(Path(directory, name))
+        if isinstance(content, str):
+            raise NoEffect(f"the secret credential:{name} {content}; see LoadCredential= of the systemd unit")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            text = None  # raised below: the error has the content with it, and would stay in the context of ours
+        if text is None:
+            raise NoEffect(f"the secret credential:{name} is not UTF-8 text: put text into its file")
+        return text.removesuffix("\n")
+
+
+def _content(path: Path) -> bytes | str:
+    """What is in the file, or what is wrong with it, in words."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return f"is no file in ${DIRECTORY}"
+            content = file.read(SECRET_MAX_BYTES + 1)
+    except OSError as error:
+        return f"cannot be read from ${DIRECTORY} ({error.strerror})"
+    return content if len(content) <= SECRET_MAX_BYTES else f"is longer than {SECRET_MAX_BYTES} bytes"
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A named pipe would keep us waiting for whoever writes into it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,170 @@
+"""A secret is found where its reference says, and nothing that goes wrong on the way there tells it."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import pytest
+
+from craftcore.daemon.secrets import SECRET_MAX_BYTES, Secrets
+from craftcore.errors import NoEffect
+from craftcore.spelling import secret_reference
+
+CANARY = "correct horse battery staple"
+
+
+@pytest.fixture
+def credentials(tmp_path):
+    """A directory as systemd makes one, and a function that puts a credential into it."""
+
+    def put(name: str, content: bytes) -> Secrets:
+        (tmp_path / name).write_bytes(content)
+        return Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)})
+
+    return put
+
+
+def refusal(secrets: Secrets, reference: str) -> str:
+    """Why there is no such secret. Whatever an error leads to is looked through for the canary."""
+    with pytest.raises(NoEffect) as refused:
+        secrets.get(reference)
+    error = refused.value
+    assert error.__context__ is None or isinstance(error.__context__, OSError)
+    assert CANARY not in "".join(traceback.format_exception(error))
+    return str(error)
+
+
+def test_a_variable_of_the_environment_is_a_secret_as_it_stands():
+    secrets = Secrets({"SMTP_PASSWORD": f" {CANARY}\n"})
+
+    assert secrets.get("env:SMTP_PASSWORD") == f" {CANARY}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "secret"),
+    [
+        (CANARY.encode(), CANARY),
+        (f"{CANARY}\n".encode(), CANARY),
+        (f"{CANARY}\n\n".encode(), f"{CANARY}\n"),
+        (f" {CANARY}\r".encode(), f" {CANARY}\r"),
+        ("пароль\n".encode(), "пароль"),
+        (b"x" * SECRET_MAX_BYTES, "x" * SECRET_MAX_BYTES),
+    ],
+)
+def test_a_credential_is_its_file_without_the_line_break_at_the_end(credentials, content, secret):
+    assert credentials("smtp-password", content).get("credential:smtp-password") == secret
+
+
+def test_a_secret_that_was_replaced_is_found_as_it_is_now(credentials):
+    """It is read when it is needed, and kept by nobody."""
+    secrets = credentials("token", b"old")
+    assert secrets.get("credential:token") == "old"
+
+    credentials("token", b"new")
+
+    assert secrets.get("credential:token") == "new"
+
+
+def test_a_missing_variable_is_named_with_what_to_do():
+    assert refusal(Secrets({}), "env:SMTP_PASSWORD") == (
+        "the secret env:SMTP_PASSWORD is not there: set SMTP_PASSWORD in the environment of the daemon, "
+        "and start it again"
+    )
+
+
+def test_outside_of_a_unit_with_credentials_the_refusal_says_how_to_have_one():
+    said = refusal(Secrets({}), "credential:smtp-password")
+
+    assert said.startswith("the secret credential:smtp-password cannot be looked up")
+    assert "LoadCredential=smtp-password:/path/to/its/file" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (CANARY.encode() + b"\xff", "is not UTF-8 text"),
+        (CANARY.encode() * SECRET_MAX_BYTES, f"is longer than {SECRET_MAX_BYTES} bytes"),
+    ],
+)
+def test_a_credential_that_cannot_be_used_is_refused_by_its_name(credentials, content, complaint):
+    said = refusal(credentials("smtp-password", content), "credential:smtp-password")
+
+    assert said.startswith(f"the secret credential:smtp-password {complaint}")
+
+
+@pytest.mark.parametrize("text", ["", f"{CANARY}\udcff"])
+def test_a_variable_that_cannot_be_used_is_refused_by_its_name(text):
+    assert refusal(Secrets({"TOKEN": text}), "env:TOKEN").startswith("the secret env:TOKEN is ")
+
+
+def test_a_credential_that_is_not_there_or_no_file_is_refused(tmp_path):
+    """A named pipe too, and at once: nobody has to write into it first."""
+    secrets = Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)})
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+
+    assert "cannot be read from $CREDENTIALS_DIRECTORY (No such file or directory)" in refusal(secrets, "credential:no")
+    assert "folder" in refusal(secrets, "credential:folder")
+    assert "is no file in $CREDENTIALS_DIRECTORY" in refusal(secrets, "credential:pipe")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_credential_of_somebody_else_is_refused(credentials, tmp_path):
+    secrets = credentials("token", CANARY.encode())
+    (tmp_path / "token").chmod(0o000)
+
+    assert "cannot be read" in refusal(secrets, "credential:token")
+
+
+NO_REFERENCES = [
+    "",
+    CANARY,
+    "env:",
+    "env:A-B",
+    "env:A=B",
+    "env:2FA",
+    "env:A\n",
+    "ENV:A",
+    "credential:",
+    "credential:.",
+    "credential:..",
+    "credential:../shadow",
+    "credential:a/b",
+    "credential:/etc/shadow",
+    "credential:a b",
+    "credential:a\0b",
+    "credential:a:b",
+    "credential:" + "a" * 201,
+    "file:/etc/shadow",
+    None,
+    3,
+]
+
+
+@pytest.mark.parametrize("text", NO_REFERENCES)
+def test_what_is_no_reference_is_not_looked_up_and_not_shown(text, tmp_path):
+    """It may be the secret itself, put where its reference belongs."""
+    assert secret_reference(text) is None
+    said = refusal(Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)}), text)
+    assert said.startswith('a secret is named as "env:NAME"')
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "name"),
+    [
+        ("env:SMTP_PASSWORD", "env", "SMTP_PASSWORD"),
+        ("env:_a1", "env", "_a1"),
+        ("credential:smtp-password", "credential", "smtp-password"),
+        ("credential:...", "credential", "..."),
+        ("credential:me@example.org", "credential", "me@example.org"),
+    ],
+)
+def test_a_reference_says_where_and_which(text, scheme, name):
+    assert secret_reference(text) == (scheme, name)
+
+
+def test_the_holder_of_secrets_shows_none():
+    assert CANARY not in repr(Secrets({"TOKEN": CANARY}))
