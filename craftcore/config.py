@@ -13,13 +13,22 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from craftcore.errors import ConfigInvalid
+from craftcore.spelling import (
+    ADDRESS_SAID,
+    REFERENCE_SAID,
+    is_host,
+    is_loopback,
+    is_one_line,
+    mailbox,
+    secret_reference,
+)
 
 _FILE_MAX_BYTES = 1 << 20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -33,8 +42,24 @@ class Between:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class Spelt:
+    """Text of which this holds; what is allowed, in words. Without any text it is not set."""
+
+    holds: Callable[[str], object]
+    said: str
+    hidden: bool = False
+    """It may be a secret that somebody wrote out by mistake: no mistake shows it."""
+
+
 Variables = tuple[str, ...]
 """Names of environment variables."""
+
+Host = Annotated[str, Spelt(is_host, "the name or the address of a server, without its port")]
+Address = Annotated[str, Spelt(mailbox, ADDRESS_SAID)]
+Words = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
+Reference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
+"""Where a secret is, never the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +129,29 @@ class CommandSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmailSettings:
+    """How `email.send` reaches the server that sends, and, with an `imap_host`, the folder that tells what was sent.
+
+    Empty text: not set. Port 0: the usual one of that security. `timeout` in seconds.
+    """
+
+    host: Host = ""
+    port: Annotated[int, Between(0, 65_535)] = 0
+    security: Literal["tls", "starttls", "none"] = "tls"
+    username: Words = ""
+    password: Reference = ""
+    sender: Address = ""
+    timeout: Annotated[float, Between(1, 3600)] = 60.0
+    imap_host: Host = ""
+    imap_port: Annotated[int, Between(0, 65_535)] = 0
+    imap_security: Literal["tls", "starttls", "none"] = "tls"
+    imap_username: Words = ""
+    imap_password: Reference = ""
+    imap_folder: Words = "Sent"
+    imap_is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """How much the daemon says, and in which form."""
 
@@ -130,6 +178,7 @@ class Config:
     tasks: TaskSettings = field(default_factory=TaskSettings)
     records: RecordSettings = field(default_factory=RecordSettings)
     command: CommandSettings = field(default_factory=CommandSettings)
+    email: EmailSettings = field(default_factory=EmailSettings)
     log: LogSettings = field(default_factory=LogSettings)
     schedule: tuple[dict[str, Any], ...] = ()
 
@@ -181,7 +230,8 @@ def _table(name: str, kind: type[Any], given: object, mistakes: list[str]) -> An
         try:
             values[key] = _allowed(rules[key], given[key])
         except ValueError as refused:
-            mistakes.append(f"{name}.{key} is {_shown(given[key])}; allowed: {refused}")
+            shown = "not shown" if _is_hidden(rules[key]) else _shown(given[key])
+            mistakes.append(f"{name}.{key} is {shown}; allowed: {refused}")
     mistakes.extend(_unknown(f"{name}.", given, rules))
     return kind(**values)
 
@@ -224,11 +274,23 @@ def _allowed(rule: Any, value: Any) -> Any:
         if isinstance(value, list) and all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in value):
             return tuple(value)
         raise ValueError("a list of names of environment variables")
+    if rule is bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError("true or false")
     kind, bounds = get_args(rule)
+    if isinstance(bounds, Spelt):
+        if isinstance(value, str) and (not value or bounds.holds(value)):
+            return value
+        raise ValueError(bounds.said)
     # By exact type: True is an int to Python, and no number to a reader of TOML. NaN is within no bounds.
     if (type(value) is int or type(value) is kind) and bounds.low <= value <= bounds.high:
         return kind(value)
     raise ValueError(f"a {'whole number' if kind is int else 'number'} from {bounds.low} to {bounds.high}")
+
+
+def _is_hidden(rule: Any) -> bool:
+    return any(isinstance(mark, Spelt) and mark.hidden for mark in get_args(rule))
 
 
 def _unknown(table: str, given: dict[str, Any], known: dict[str, Any]) -> Iterator[str]:
@@ -253,6 +315,34 @@ def _broken_relations(config: Config) -> Iterator[str]:
         yield f"retry.cap_seconds is {retry.cap_seconds:g}; allowed: {allowed}"
     if output > response:
         yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
+    yield from _broken_relations_of_email(config.email)
+
+
+def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:
+    """A server without what it needs, and what belongs to a server that is not named."""
+    for start, needed in (("", ("sender",)), ("imap_", ("imap_username", "imap_password"))):
+        host, security = getattr(email, f"{start}host"), getattr(email, f"{start}security")
+        username, password = getattr(email, f"{start}username"), getattr(email, f"{start}password")
+        if host:
+            yield from (
+                f"email.{key} is not set; email.{start}host needs it" for key in needed if not getattr(email, key)
+            )
+        elif given := [key for key in (*needed, f"{start}username", f"{start}password") if getattr(email, key)]:
+            yield f"email.{start}host is not set; email.{given[0]} is of no use without it"
+        if host and not start and bool(username) != bool(password):
+            absent, present = ("username", "password") if password else ("password", "username")
+            yield f"email.{absent} is not set; email.{present} is of no use without it"
+        if host and password and security == "none" and not is_loopback(host):
+            yield (
+                f'email.{start}security is "none"; allowed: "tls" or "starttls", '
+                f"for email.{start}password would travel to {host} in clear text"
+            )
+    if email.imap_host and not email.host:
+        yield "email.host is not set; email.imap_host only tells what became of what it sent"
+    if email.imap_is_complete and not email.imap_host:
+        yield "email.imap_host is not set; email.imap_is_complete is said of its folder"
+    if email.imap_host and not email.imap_folder:
+        yield "email.imap_folder is not set; email.imap_host needs it"
 
 
 def _shown(value: object) -> str:

@@ -1,17 +1,29 @@
-"""How what a setting names is spelt: a secret, that is never written out. Whoever reads settings and whoever uses them
-judge by the same rules."""
+"""How what settings and arguments name is spelt: a secret, a server, a mail address.
+
+Whoever reads them and whoever uses them judge by the same rules. None and False are for what is spelt otherwise.
+"""
 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import NamedTuple
 
 _REFERENCE = re.compile(r"(env):([A-Za-z_][A-Za-z0-9_]{0,99})|(credential):([!-.0-9;-~]{1,200})")
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LOCAL_PART = re.compile(rf"(?=.{{1,64}}\Z){_ATOM}(?:\.{_ATOM})*")
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_NAMED = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^"<>@,;:\\]*?)) *<([^<>]*)>')
+_OF_SEVERAL_LINES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 REFERENCE_SAID = (
     '"env:NAME", a variable of the daemon\'s environment, or "credential:NAME", a file in $CREDENTIALS_DIRECTORY; '
     "never the secret itself"
 )
+ADDRESS_SAID = "an address like ada@example.org or Ada Lovelace <ada@example.org>"
+ADDRESS_MAX = 254
+NAME_MAX = 200
 
 
 class SecretReference(NamedTuple):
@@ -27,3 +39,57 @@ def secret_reference(text: object) -> SecretReference | None:
     if found is None or found[4] in (".", ".."):
         return None
     return SecretReference(found[1] or found[3], found[2] or found[4])
+
+
+class Mailbox(NamedTuple):
+    """A mail address, and the name of whose it is, which may be empty."""
+
+    name: str
+    local_part: str
+    domain: str
+
+    @property
+    def address(self) -> str:
+        return f"{self.local_part}@{self.domain}"
+
+
+def mailbox(text: object) -> Mailbox | None:
+    """One address with or without a name. An address that needs quotes, or letters beyond ASCII, is none of ours:
+    servers that take it are rare, and those that garble it are not."""
+    if not isinstance(text, str) or len(text) > 4 * NAME_MAX or not is_one_line(text):
+        return None
+    text = text.strip()
+    named = _NAMED.fullmatch(text)
+    if named is None:
+        name, address = "", text
+    else:
+        name, address = re.sub(r"\\(.)", r"\1", named[1] or "") or (named[2] or "").strip(), named[3]
+    local_part, _, domain = address.rpartition("@")
+    if len(name) > NAME_MAX or len(address) > ADDRESS_MAX:
+        return None
+    return (
+        Mailbox(name, local_part, domain) if _LOCAL_PART.fullmatch(local_part) and _DOMAIN.fullmatch(domain) else None
+    )
+
+
+def is_one_line(text: str) -> bool:
+    """No line break of any kind, no control character and no half of a character: it can stand in a header."""
+    return not _OF_SEVERAL_LINES.search(text)
+
+
+def is_host(text: str) -> bool:
+    """The name of a machine, or its address without a port."""
+    return bool(_DOMAIN.fullmatch(text)) or _is_ip_address(text)
+
+
+def is_loopback(host: str) -> bool:
+    """This very machine, by its address or as localhost."""
+    return ip_address(host).is_loopback if _is_ip_address(host) else host.lower() == "localhost"
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text  # a zone names an interface of this machine, and is no address of another

@@ -182,6 +182,17 @@ def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
         ("command", "environment = 'PATH'", "a list of names of environment variables"),
         ("command", "environment = ['A=B']", "a list of names of environment variables"),
         ("command", "environment = [1]", "a list of names of environment variables"),
+        ("email", "host = 'smtp.example.org:465'", "the name or the address of a server, without its port"),
+        ("email", "host = 25", "the name or the address of a server, without its port"),
+        ("email", "port = 65536", "a whole number from 0 to 65535"),
+        ("email", "security = 'ssl'", '"tls" or "starttls" or "none"'),
+        ("email", 'username = "a\\u000ab"', "one line, at most 200 characters"),
+        ("email", "imap_is_complete = 1", "true or false"),
+        (
+            "email",
+            "sender = 'Ada'",
+            "an address like ada@example.org or Ada Lovelace <ada@example.org>",
+        ),
         ("log", "level = ['info']", '"debug" or "info" or "warning" or "error"'),
     ],
 )
@@ -215,6 +226,76 @@ def test_a_table_must_be_a_table(mistakes, text):
 )
 def test_values_that_contradict_each_other_are_refused(mistakes, text, mistake):
     assert mistakes(text) == [mistake]
+
+
+SERVER = "[email]\nhost = 'smtp.example.org'\nsender = 'ada@example.org'\n"
+FOLDER = "imap_host = 'imap.example.org'\nimap_username = 'ada'\nimap_password = 'env:IMAP'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (SERVER, []),
+        (SERVER + "username = 'ada'\npassword = 'env:SMTP'\n", []),
+        (SERVER + "security = 'none'\n", []),
+        (SERVER + FOLDER + "imap_is_complete = true\n", []),
+        ("[email]\nhost = 'a'", ["sender is not set; email.host needs it"]),
+        ("[email]\nsender = 'a@b'", ["host is not set; email.sender is of no use without it"]),
+        (SERVER + "username = 'ada'", ["password is not set; email.username is of no use without it"]),
+        (SERVER + "password = 'env:A'", ["username is not set; email.password is of no use without it"]),
+        (
+            SERVER + "username = 'ada'\npassword = 'env:A'\nsecurity = 'none'",
+            [
+                'security is "none"; allowed: "tls" or "starttls", for email.password would travel to smtp.example.org '
+                "in clear text"
+            ],
+        ),
+        (
+            SERVER + FOLDER + "imap_security = 'none'",
+            [
+                'imap_security is "none"; allowed: "tls" or "starttls", for email.imap_password would travel to '
+                "imap.example.org in clear text"
+            ],
+        ),
+        (
+            SERVER + "imap_host = 'imap.example.org'",
+            [
+                "imap_username is not set; email.imap_host needs it",
+                "imap_password is not set; email.imap_host needs it",
+            ],
+        ),
+        (SERVER + FOLDER + "imap_folder = ''", ["imap_folder is not set; email.imap_host needs it"]),
+        (SERVER + "imap_username = 'ada'", ["imap_host is not set; email.imap_username is of no use without it"]),
+        (
+            SERVER + "imap_is_complete = true",
+            ["imap_host is not set; email.imap_is_complete is said of its folder"],
+        ),
+        (
+            "[email]\n" + FOLDER,
+            ["host is not set; email.imap_host only tells what became of what it sent"],
+        ),
+    ],
+)
+def test_a_mail_server_is_told_whole_and_no_password_travels_in_clear_text(load, mistakes, text, found):
+    if found:
+        assert mistakes(text) == [f"email.{line}" for line in found]
+    else:
+        load(text)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "::1"])
+def test_a_password_goes_in_clear_text_to_this_very_machine_only(load, host):
+    text = f"[email]\nhost = '{host}'\nsender = 'a@b'\nusername = 'ada'\npassword = 'env:A'\nsecurity = 'none'"
+    assert load(text).email.host == host
+
+
+@pytest.mark.parametrize("key", ["password", "imap_password"])
+@pytest.mark.parametrize("secret", ["hunter2", "env:hunter-2", "credential:a/hunter2", "/etc/hunter2"])
+def test_a_secret_that_is_written_out_is_refused_and_not_shown(mistakes, key, secret):
+    [mistake] = mistakes(f"[email]\n{key} = '{secret}'")
+
+    assert mistake.startswith(f'email.{key} is not shown; allowed: "env:NAME", ')
+    assert "hunter" not in mistake
 
 
 def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
