@@ -1,0 +1,210 @@
+"""Whatever arguments are given, the message that comes of them is the one that was meant, or there is none."""
+
+from __future__ import annotations
+
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.actions.email_message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, Outgoing, outgoing
+from craftcore.errors import ErrorCode, Fail
+from craftcore.spelling import Mailbox, is_one_line, mailbox
+
+SENDER = Mailbox("The house", "house", "example.org")
+NOW = 1_795_000_000.0
+
+
+def made(**arguments: Any) -> Outgoing:
+    draft = Draft(**{"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments})
+    return outgoing(draft, message_id="<activity.1@example.org>", sender=SENDER, now=NOW)
+
+
+def read(message: Outgoing) -> EmailMessage:
+    """As a program that receives it reads it. What it must be for a server is checked on the way."""
+    content = message.content
+    assert content.endswith(b"\r\n")
+    assert content.isascii()
+    assert b"\0" not in content
+    assert not content.replace(b"\r\n", b"").translate(
+        None, b"".join(bytes([i]) for i in range(256) if i not in b"\r\n")
+    )
+    assert max(map(len, content.split(b"\r\n"))) <= 998
+    found = message_from_bytes(content, policy=policy.default)
+    assert isinstance(found, EmailMessage)
+    return found
+
+
+def lines_of(message: EmailMessage, kind: str = "plain") -> list[bytes]:
+    """Of its text. A line of bytes ends as on any system; of characters, also at what is no line break in a text."""
+    part = message.get_body((kind,))
+    assert part is not None
+    return part.get_content().encode().splitlines()  # type: ignore[no-any-return]
+
+
+def refusal(**arguments: Any) -> str:
+    with pytest.raises(Fail) as refused:
+        made(**arguments)
+    assert refused.value.code == ErrorCode.VALIDATION_ERROR
+    assert len(str(refused.value)) < 1000
+    return str(refused.value)
+
+
+def test_a_message_has_the_headers_that_every_reader_expects():
+    message = made(
+        to=["Ada <ada@example.net>", "bob@example.net"],
+        cc="eve@example.net",
+        bcc=["dan@example.net"],
+        reply_to="desk@example.org",
+        in_reply_to="<before@example.net>",
+    )
+
+    assert message.sender == "house@example.org"
+    assert message.recipients == ("ada@example.net", "bob@example.net", "eve@example.net", "dan@example.net")
+    assert b"dan" not in message.content
+    found = read(message)
+    assert {name: str(value) for name, value in found.items()} == {
+        "Date": "Wed, 18 Nov 2026 11:06:40 +0000",
+        "Message-ID": "<activity.1@example.org>",
+        "From": "The house <house@example.org>",
+        "To": "Ada <ada@example.net>, bob@example.net",
+        "Cc": "eve@example.net",
+        "Reply-To": "desk@example.org",
+        "Subject": "Hello",
+        "In-Reply-To": "<before@example.net>",
+        "References": "<before@example.net>",
+        "Content-Type": 'text/plain; charset="utf-8"',
+        "Content-Transfer-Encoding": "7bit",
+        "MIME-Version": "1.0",
+    }
+    assert lines_of(found) == [b"Hello Ada"]
+
+
+def test_with_html_the_reader_has_the_choice():
+    found = read(made(html="<p>Grüße</p>"))
+
+    assert found.get_content_type() == "multipart/alternative"
+    assert lines_of(found) == [b"Hello Ada"]
+    assert lines_of(found, "html") == ["<p>Grüße</p>".encode()]
+
+
+def test_who_is_named_twice_gets_it_once():
+    message = made(to=["ada@example.net", "Ada <ada@EXAMPLE.net>"], cc="ada@example.net", bcc="Ada@example.net")
+
+    assert message.recipients == ("ada@example.net", "Ada@example.net")
+
+
+def test_it_may_be_from_another_address_of_the_same_domain():
+    message = made(sender="Desk <desk@Example.org>")
+
+    assert message.sender == "desk@Example.org"
+    assert str(read(message)["From"]) == "Desk <desk@Example.org>"
+
+
+one_line = st.text(max_size=70).filter(is_one_line)
+tricky = st.text(alphabet='Aé 👩\u200d,;"\\<>()@.=?_:', max_size=120)
+names = st.one_of(one_line, tricky, st.just("=?utf-8?q?x?=")).filter(lambda name: len(name) <= 200)
+
+
+@given(st.lists(names, min_size=1, max_size=6), st.one_of(one_line, tricky, st.just("=?utf-8?b?eA==?=")))
+def test_any_name_and_any_subject_arrives_as_it_was_and_adds_no_header(names, subject):
+    def spelt(name: str, address: str) -> str:
+        escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}" <{address}>'
+
+    to = [text for number, name in enumerate(names) if mailbox(text := spelt(name, f"ada{number}@example.net"))]
+    if not to:
+        return
+
+    message = made(to=to, subject=subject)
+    found = read(message)
+
+    assert [each.addr_spec for each in found["To"].addresses] == list(message.recipients)
+    read_names = [each.display_name for each in found["To"].addresses]
+    meant = [each.name for text in to if (each := mailbox(text))]
+    assert list(map(words, read_names)) == list(map(words, meant))
+    assert words(str(found["Subject"])) == words(subject)
+    assert len(found.keys()) == 8
+
+
+def words(text: str) -> list[str]:
+    """What a reader sees of a header: how much space there is between words is not kept."""
+    return text.split()
+
+
+@given(st.one_of(st.text(), st.text(alphabet=".\r\n \tFé", max_size=200), st.text(alphabet="xé", min_size=900)))
+def test_any_text_arrives_line_by_line(body):
+    """Lines of dots, bare line breaks of any system, lines longer than a server takes."""
+    if "\0" in body or any(0xD800 <= ord(character) < 0xE000 for character in body):
+        assert "body is" in refusal(body=body)
+        return
+
+    assert lines_of(read(made(body=body))) == (body or "\n").encode().splitlines()
+
+
+@pytest.mark.parametrize("name", ["to", "cc", "bcc", "reply_to", "sender"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "ada",
+        "",
+        3,
+        {"address": "ada@example.net"},
+        "ada@example.net\r\nBcc: eve@example.net",
+        "Ada\nBcc: eve@example.net\n <ada@example.net>",
+        "ada@example.net, bob@example.net",
+        "ada@example.net> SIZE=1",
+        "ada@exämple.net",
+    ],
+)
+def test_what_is_no_address_is_refused_by_the_name_of_its_argument(name, given):
+    said = refusal(**{name: given})
+
+    assert said.startswith(f"this email cannot be sent: {name} ")
+    assert "\r" not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistake"),
+    [
+        ({"to": []}, "to is empty"),
+        ({"to": None}, "to is empty"),
+        ({"to": ["ada@example.net", "bob"]}, "to has 'bob'; allowed: an address like"),
+        ({"to": "ada@a, bob@b"}, "several as a list"),
+        (
+            {"to": [f"a{i}@b" for i in range(RECIPIENTS_MAX)], "bcc": "eve@b"},
+            "it has 101 recipients; allowed: at most 100",
+        ),
+        ({"reply_to": ["a@b", "c@d"]}, "reply_to has several addresses; allowed: one"),
+        ({"sender": "ceo@example.com"}, "allowed: an address of example.org, as email.sender is"),
+        ({"sender": "me@sub.example.org"}, "allowed: an address of example.org"),
+        ({"subject": "a\r\nBcc: eve@example.net"}, "subject is "),
+        ({"subject": "a\nb"}, "subject is "),
+        ({"subject": "a\u2028b"}, "subject is "),
+        ({"subject": "a\ud800"}, "subject is "),
+        ({"subject": "a" * 501}, "subject is "),
+        ({"subject": None}, "subject is None"),
+        ({"body": None}, "body is None"),
+        ({"body": b"x"}, "body is b'x'"),
+        ({"body": "a\0b"}, "body is "),
+        ({"html": "a\ud800"}, "html is "),
+        ({"html": 3}, "html is 3"),
+        ({"body": "x" * (BODY_MAX_CHARACTERS + 1)}, f"body has {BODY_MAX_CHARACTERS + 1} characters; allowed: at most"),
+        ({"in_reply_to": "a@b"}, "in_reply_to is 'a@b'"),
+        ({"in_reply_to": "<a@b>\r\nBcc: eve@b"}, "in_reply_to is "),
+        ({"in_reply_to": "<a b@c>"}, "in_reply_to is "),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_anything_is(arguments, mistake):
+    assert mistake in refusal(**arguments)
+
+
+def test_every_mistake_is_told_at_once_and_a_list_of_them_stays_short():
+    said = refusal(to="a", cc="b", subject="x\ny", body=None)
+    assert [word in said for word in ("to has", "cc has", "subject is", "body is")] == [True] * 4
+
+    assert refusal(to=["a" * 9999] * 60).endswith("; and 55 more")
