@@ -132,7 +132,7 @@ class CommandSettings:
 class EmailSettings:
     """How `email.send` reaches the server that sends, and, with an `imap_host`, the folder that tells what was sent.
 
-    Empty text: not set. Port 0: the usual one of that security. `timeout` in seconds.
+    Empty text: not set. Port 0: the usual one of that security. `timeout` and `imap_settle` in seconds.
     """
 
     host: Host = ""
@@ -148,6 +148,7 @@ class EmailSettings:
     imap_username: Words = ""
     imap_password: Reference = ""
     imap_folder: Words = "Sent"
+    imap_settle: Annotated[float, Between(0, 86_400)] = 600.0
     imap_is_complete: bool = False
 
 

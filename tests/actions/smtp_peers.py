@@ -1,0 +1,227 @@
+"""SMTP servers on loopback: a real one, and one that says and does whatever a test wants at each step."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import ssl
+import struct
+import subprocess
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+USER = "house"
+
+
+class Mailroom:
+    """What a server of aiosmtpd took."""
+
+    def __init__(self) -> None:
+        self.taken: list[Envelope] = []
+        self.port = 0
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        self.taken.append(envelope)
+        return "250 taken as 4711"
+
+
+@asynccontextmanager
+async def a_mailroom(
+    *, tls: ssl.SSLContext | None = None, starttls: ssl.SSLContext | None = None, password: str | None = None
+) -> AsyncIterator[Mailroom]:
+    """A server of aiosmtpd on this loop; with a password, one that lets nobody in without it."""
+
+    def judge(server: SMTP, session: Session, envelope: Envelope, mechanism: str, given: Any) -> AuthResult:
+        wanted = LoginPassword(USER.encode(), (password or "").encode())
+        return AuthResult(success=given == wanted, handled=False)
+
+    room = Mailroom()
+    options: dict[str, Any] = {"hostname": "mailroom.example", "loop": asyncio.get_running_loop()}
+    if password is not None:
+        options |= {"authenticator": judge, "auth_required": True, "auth_require_tls": False}
+    if starttls is not None:
+        options |= {"tls_context": starttls, "require_starttls": True}
+
+    def protocol() -> SMTP:
+        with warnings.catch_warnings(action="ignore"):  # it warns of passwords in clear text, here as anywhere
+            return SMTP(room, **options)
+
+    server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, ssl=tls)
+    room.port = server.sockets[0].getsockname()[1]
+    try:
+        yield room
+    finally:
+        server.close()
+
+
+class Left(Exception):
+    """This side of the conversation is over."""
+
+
+class Conversation:
+    """One client of a scripted server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def say(self, text: str) -> None:
+        self.writer.write("".join(f"{line}\r\n" for line in text.split("\n")).encode())
+        await self.writer.drain()
+
+    async def heard(self) -> bytes:
+        line = await self.reader.readline()
+        if not line.endswith(b"\n"):
+            raise Left
+        return line
+
+
+Reply = str | Callable[[Conversation], Awaitable[None]]
+
+GOES_WELL: dict[str, Reply] = {
+    "greeting": "220 stub.example ESMTP",
+    "EHLO": "250-stub.example\n250 AUTH PLAIN LOGIN",
+    "AUTH": "235 hello",
+    "MAIL": "250 from whom you like",
+    "RCPT": "250 to whom you like",
+    "DATA": "354 go on",
+    "body": "",
+    "dot": "250 taken",
+    "QUIT": "221 bye",
+    "unknown": "500 what",
+}
+
+
+class Scripted:
+    """`replies`: what it says, or does, at each step; RCPT to somebody may have its own. `messages`: those whose final
+    dot has arrived, whatever it said to it."""
+
+    def __init__(self, replies: dict[str, Reply]) -> None:
+        self.replies = GOES_WELL | replies
+        self.heard: list[str] = []
+        self.messages: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._talk(Conversation(reader, writer))
+        except (Left, ConnectionError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+
+    async def _talk(self, with_: Conversation) -> None:
+        await self._reply("greeting", with_)
+        while True:
+            line = (await with_.heard()).decode().strip()
+            self.heard.append(line)
+            verb = line.partition(" ")[0].upper()
+            step = next((key for key in (line, verb) if key in self.replies), "unknown")
+            said = await self._reply(step, with_)
+            if verb == "DATA" and said == "354 go on":
+                await self._take(with_)
+            if verb == "QUIT":
+                return
+
+    async def _take(self, with_: Conversation) -> None:
+        await self._reply("body", with_)
+        message = bytearray()
+        while (line := await with_.heard()) != b".\r\n":
+            message += line
+        self.messages.append(bytes(message))
+        await self._reply("dot", with_)
+
+    async def _reply(self, step: str, with_: Conversation) -> str | None:
+        reply = self.replies[step]
+        if not isinstance(reply, str):
+            await reply(with_)
+            return None
+        if reply:
+            await with_.say(reply)
+        return reply
+
+
+@asynccontextmanager
+async def a_server(receive_buffer: int | None = None, **replies: Reply) -> AsyncIterator[Scripted]:
+    """A server that does as it is told, and is gone when the block is left."""
+    scripted = Scripted({key.replace("_", " "): reply for key, reply in replies.items()})
+    listening = socket.create_server(("127.0.0.1", 0))
+    if receive_buffer is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    serving: set[asyncio.Task[None]] = set()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.get_running_loop().create_task(scripted.serve(reader, writer)))
+
+    server = await asyncio.start_server(begin, sock=listening)
+    scripted.port = listening.getsockname()[1]
+    try:
+        yield scripted
+    finally:
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+async def resets(with_: Conversation) -> None:
+    """The connection is gone, with whatever was on its way."""
+    with_.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with_.writer.transport.abort()
+    raise Left
+
+
+async def closes(with_: Conversation) -> None:
+    """In good order."""
+    raise Left
+
+
+async def hangs(with_: Conversation) -> None:
+    """Nothing, until the client is gone."""
+    while await with_.reader.read(1 << 16):
+        pass
+    raise Left
+
+
+async def stops_reading(with_: Conversation) -> None:
+    """Not even that."""
+    await asyncio.get_running_loop().create_future()
+
+
+async def never_ends(with_: Conversation) -> None:
+    """One reply of lines without an end."""
+    while True:
+        await with_.say("250-and " + "so on " * 100)
+
+
+def says_and_closes(text: str) -> Reply:
+    async def reply(with_: Conversation) -> None:
+        await with_.say(text)
+        raise Left
+
+    return reply
+
+
+def a_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for this machine, which vouches for itself, and its key. Skips where nothing can make one."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed, so there is no certificate to serve TLS with")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "3650"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command, *subject, *files], check=True, capture_output=True)
+    return certificate, key
+
+
+def served_with(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,508 @@
+"""A message goes out once, or it is certain that it did not, or somebody is told that nobody knows: with real servers,
+and with servers that misbehave at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import sys
+import traceback
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore.action import Action, Call
+from craftcore.actions import smtp_delivery
+from craftcore.actions.email import email_action
+from craftcore.actions.smtp_delivery import DeliveryUnknown
+from craftcore.activities.model import OnUnknown
+from craftcore.config import EmailSettings
+from craftcore.daemon.secrets import Secrets
+from craftcore.errors import ErrorCode, Fail, NoEffect
+from tests.actions.smtp_peers import (
+    USER,
+    Conversation,
+    Reply,
+    Scripted,
+    a_certificate,
+    a_mailroom,
+    a_server,
+    closes,
+    hangs,
+    never_ends,
+    resets,
+    says_and_closes,
+    served_with,
+    stops_reading,
+)
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "correct/horse+battery=staple"
+CALL = Call(key="activity:t1:1.1", attempt=1, deadline=datetime(2026, 11, 21, tzinfo=UTC))
+MESSAGE_ID = "<activity.d96509284361ba076148e45828ce7962@example.org>"
+LONGER_AND_LONGER = (0.2, 1, 8, 30, PATIENCE)
+"""Seconds until it is out of time: it is tried again where a slow machine had not even come to the place."""
+
+LARGE = "é" * (5 << 20)
+"""More, once encoded, than the buffers between two sockets hold."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """aiosmtplib knows no other."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return a_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def trusted(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """What a server serves TLS with that this machine trusts."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    return served_with(*certificate)
+
+
+def an_action(port: int, *, secret: Callable[[str], str] | None = None, **settings: Any) -> Action:
+    wanted = {"host": "127.0.0.1", "port": port, "security": "none", "sender": "House <house@example.org>"}
+    secrets = Secrets({"SMTP": CANARY})
+    return email_action(EmailSettings(**{**wanted, "timeout": PATIENCE, **settings}), secret or secrets.get)
+
+
+async def send(action: Action, **arguments: Any) -> dict[str, str]:
+    given = {"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments}
+    sent: dict[str, str] = await action(CALL, **given)
+    return sent
+
+
+async def failure(action: Action, **arguments: Any) -> Exception:
+    """What a message that is not known to be sent comes to."""
+    with pytest.raises((NoEffect, Fail, DeliveryUnknown)) as failed:
+        await send(action, **arguments)
+    assert len(str(failed.value)) < 1500
+    return failed.value
+
+
+# It goes out
+
+
+async def test_a_message_arrives_as_it_was_meant_and_its_reference_is_its_own_message_id():
+    body = "Hello Ada\n.\n..two\n.dots and no more\r\nbare\rbreaks\n"
+    async with a_mailroom() as room:
+        result = await send(an_action(room.port), to=["Ada <ada@example.net>"], bcc="dan@example.net", body=body)
+
+    assert result == {"provider_ref": MESSAGE_ID, "message_id": MESSAGE_ID, "reply": "250 taken as 4711"}
+    [envelope] = room.taken
+    assert envelope.mail_from == "house@example.org"
+    assert envelope.rcpt_tos == ["ada@example.net", "dan@example.net"]
+    content = envelope.content
+    assert isinstance(content, bytes)
+    found = message_from_bytes(content, policy=policy.default)
+    assert found["Message-ID"] == MESSAGE_ID
+    assert "dan" not in content.decode()
+    assert found.get_content().split("\r\n") == ["Hello Ada", ".", "..two", ".dots and no more", "bare", "breaks", ""]
+
+
+async def test_the_same_call_has_the_same_message_id_and_another_has_its_own():
+    async with a_mailroom() as room:
+        action = an_action(room.port)
+        first = await send(action)
+        again = await send(action)
+        other = await action(
+            Call(key="activity:t1:1.2", attempt=1, deadline=CALL.deadline), to="a@b", subject="", body=""
+        )
+
+    assert first["message_id"] == again["message_id"] != other["message_id"]
+    assert len(room.taken) == 3
+
+
+async def test_a_large_message_arrives_whole():
+    async with a_server() as server:
+        await send(an_action(server.port), body=LARGE)
+
+    [message] = server.messages
+    assert message_from_bytes(message, policy=policy.default).get_content().strip() == LARGE
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_a_password_goes_over_tls_to_a_server_that_this_machine_trusts(trusted, security):
+    kind = {"tls": trusted} if security == "tls" else {"starttls": trusted}
+    async with a_mailroom(**kind, password=CANARY) as room:
+        action = an_action(room.port, security=security, username=USER, password="env:SMTP")
+        assert (await send(action))["reply"] == "250 taken as 4711"
+
+    assert len(room.taken) == 1
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_a_server_that_nobody_vouches_for_gets_nothing(certificate, security):
+    context = served_with(*certificate)
+    kind = {"tls": context} if security == "tls" else {"starttls": context}
+    async with a_mailroom(**kind, password=CANARY) as room:
+        error = await failure(an_action(room.port, security=security, username=USER, password="env:SMTP"))
+
+    assert isinstance(error, NoEffect)
+    assert "certificate" in str(error).lower()
+    assert room.taken == []
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_a_server_that_speaks_no_tls_does_not_hear_the_password(security):
+    async with a_server() as server:
+        error = await failure(an_action(server.port, security=security, username=USER, password="env:SMTP"))
+
+    assert isinstance(error, NoEffect)
+    assert [line for line in server.heard if line.startswith(("AUTH", "MAIL"))] == []
+
+
+# It does not, and that is certain
+
+NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
+    ({"greeting": "421 too busy"}, NoEffect, "421 too busy"),
+    ({"greeting": "554 not from you"}, Fail, "554 not from you"),
+    ({"greeting": "hello?"}, NoEffect, "Malformed"),
+    ({"greeting": resets}, NoEffect, ""),
+    ({"greeting": closes}, NoEffect, ""),
+    ({"greeting": never_ends}, NoEffect, "too long"),
+    ({"EHLO": "421 later"}, NoEffect, "421 later"),
+    ({"EHLO": resets}, NoEffect, ""),
+    ({"EHLO": "250-stub.example\n250 SIZE"}, NoEffect, "AUTH extension is not supported"),
+    ({"AUTH": "535 5.7.8 wrong"}, Fail, "535 5.7.8 wrong"),
+    ({"AUTH": "454 try later"}, NoEffect, "454 try later"),
+    ({"AUTH": closes}, NoEffect, ""),
+    ({"MAIL": "451 later"}, NoEffect, "451 later"),
+    ({"MAIL": "550 not you"}, Fail, "550 not you"),
+    ({"MAIL": "421 closing"}, NoEffect, "421 closing"),
+    ({"MAIL": resets}, NoEffect, ""),
+    ({"RCPT": "450 mailbox busy"}, NoEffect, "450 mailbox busy"),
+    ({"RCPT": "550 no such user"}, Fail, "550 no such user (refused: ada@example.net; so nobody gets it)"),
+    ({"RCPT": closes}, NoEffect, ""),
+    ({"DATA": "451 later"}, NoEffect, "451 later"),
+    ({"DATA": "554 no valid recipients"}, Fail, "554 no valid recipients"),
+    ({"DATA": "250 what for"}, NoEffect, "250 what for"),
+    ({"DATA": says_and_closes("421 closing")}, NoEffect, "421 closing"),
+    ({"DATA": resets}, NoEffect, ""),
+]
+
+
+@pytest.mark.parametrize(("replies", "kind", "said"), NOTHING_SENT, ids=[str(number) for number in range(24)])
+async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing(replies, kind, said):
+    async with a_server(None, **replies) as server:
+        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+
+    assert type(error) is kind, error
+    assert said in str(error)
+    assert str(error).endswith("; nothing was sent")
+    assert str(error).startswith(f"127.0.0.1:{server.port} ")
+    assert server.messages == []
+
+
+@pytest.mark.parametrize(
+    ("replies", "code"),
+    [({"AUTH": "535 no"}, "UNAUTHORIZED"), ({"MAIL": "530 who"}, "UNAUTHORIZED"), ({"RCPT": "550 no"}, "AGENT_ERROR")],
+)
+async def test_a_refusal_says_whether_the_password_is_at_fault(replies, code):
+    async with a_server(None, **replies) as server:
+        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+
+    assert isinstance(error, Fail)
+    assert error.code == ErrorCode(code)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"), [("451 later", NoEffect), ("421 closing", NoEffect), ("554 spam", Fail), ("552 too large", Fail)]
+)
+async def test_a_refusal_of_the_whole_message_is_one(reply, kind):
+    async with a_server(dot=reply) as server:
+        error = await failure(an_action(server.port))
+
+    assert type(error) is kind
+    assert reply in str(error)
+    assert len(server.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusals", "kind"),
+    [
+        ({"bob": "550 who"}, Fail),
+        ({"bob": "450 busy"}, NoEffect),
+        ({"bob": "450 busy", "eve": "550 who"}, Fail),
+        ({"ada": "550 who", "bob": "550 who", "eve": "550 who"}, Fail),
+    ],
+)
+async def test_everybody_gets_it_or_nobody_does(refusals, kind):
+    """What some have and others never get would be lost in silence for those, or doubled by another attempt."""
+    async with a_server() as server:
+        server.replies |= {f"RCPT TO:<{name}@example.net>": reply for name, reply in refusals.items()}
+        error = await failure(an_action(server.port), to=["ada@example.net", "bob@example.net"], cc="eve@example.net")
+
+    assert type(error) is kind
+    refused = ", ".join(f"{name}@example.net" for name in refusals)
+    assert f"(refused: {refused}; so nobody gets it)" in str(error)
+    assert server.messages == []
+    assert "DATA" not in server.heard
+
+
+@pytest.mark.parametrize("goes", [resets, closes])
+async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(goes: Any):
+    """The final dot never left us."""
+
+    async def some_then_goes(with_: Conversation) -> None:
+        await with_.reader.readexactly(1000)
+        await goes(with_)
+
+    async with a_server(receive_buffer=4096, body=some_then_goes) as server:
+        error = await failure(an_action(server.port), body=LARGE)
+
+    assert isinstance(error, NoEffect), error
+    assert server.messages == []
+
+
+@pytest.mark.parametrize("step", ["greeting", "EHLO", "DATA"])
+async def test_a_server_that_does_not_let_us_begin_in_time_has_sent_nothing(step):
+    async with a_server(None, **{step: hangs}) as server:
+        error = await failure(an_action(server.port, timeout=0.2))
+
+    assert isinstance(error, NoEffect)
+    assert "did not let us begin within 0.2 seconds" in str(error)
+
+
+async def test_a_server_that_stops_reading_within_the_message_has_sent_nothing():
+    """However much of it: the dot is not among it."""
+    async with a_server(receive_buffer=4096, body=stops_reading) as server:
+        error = await failure(an_action(server.port, timeout=1), body=LARGE)
+
+    assert isinstance(error, NoEffect)
+    assert "did not let us begin" in str(error)
+
+
+async def test_nobody_listening_is_told():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # taken, and deaf
+        error = await failure(an_action(taken.getsockname()[1]))
+
+    assert isinstance(error, NoEffect)
+    assert "cannot be talked to" in str(error)
+
+
+async def test_a_host_that_does_not_exist_is_told():
+    error = await failure(an_action(25, host="no-such-host.invalid", timeout=30))
+
+    assert isinstance(error, NoEffect)
+    assert str(error).startswith("no-such-host.invalid:25 ")
+
+
+@pytest.mark.parametrize("step", ["greeting", "EHLO", "RCPT"])
+async def test_a_call_that_is_cancelled_before_the_message_has_sent_nothing_and_says_so(step):
+    """Else a shutdown would leave a question behind to which the answer is known."""
+    scope = anyio.CancelScope()
+
+    async def cancels(with_: Conversation) -> None:
+        scope.cancel()
+        await hangs(with_)
+
+    async with a_server(None, **{step: cancels}) as server:
+        with scope:
+            error = await failure(an_action(server.port))
+
+    assert isinstance(error, NoEffect)
+    assert "cancelled before" in str(error)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_program_that_cancels_its_own_task_hears_of_it():
+    """Not a scope of ours: nothing would cancel it again."""
+    began = asyncio.Event()
+
+    async def begins(with_: Conversation) -> None:
+        began.set()
+        await hangs(with_)
+
+    async with a_server(EHLO=begins) as server:
+        sending = asyncio.create_task(send(an_action(server.port)))
+        await began.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+
+@pytest.mark.parametrize("arguments", [{"to": "ada"}, {"subject": "a\r\nBcc: eve@example.net"}, {"cc": ["a@b\r\nc"]}])
+async def test_what_cannot_be_sent_is_refused_before_anybody_is_talked_to(arguments):
+    async with a_server() as server:
+        error = await failure(an_action(server.port), **arguments)
+
+    assert isinstance(error, Fail)
+    assert error.code == ErrorCode.VALIDATION_ERROR
+    assert server.heard == []
+
+
+async def test_a_secret_that_is_not_there_is_named_before_anybody_is_talked_to():
+    async with a_server() as server:
+        error = await failure(an_action(server.port, username=USER, password="env:OTHER"))
+
+    assert isinstance(error, NoEffect)
+    assert "env:OTHER is not there" in str(error)
+    assert server.heard == []
+
+
+# Nobody knows
+
+
+NO_REPLY: list[Reply] = [resets, closes, "hello?", "354 go on", "111", never_ends, says_and_closes("250-half")]
+
+
+@pytest.mark.parametrize("dot", NO_REPLY, ids=[str(number) for number in range(7)])
+async def test_a_server_that_had_the_message_and_did_not_say_leaves_it_unknown(dot):
+    async with a_server(dot=dot) as server:
+        error = await failure(an_action(server.port))
+
+    assert isinstance(error, DeliveryUnknown)
+    assert str(error).startswith(
+        f"127.0.0.1:{server.port} was given the whole message and did not say what became of it"
+    )
+    assert str(error).endswith(f"its Message-ID is {MESSAGE_ID}")
+    assert len(server.messages) == 1
+
+
+async def test_a_server_that_thinks_for_too_long_leaves_it_unknown():
+    for seconds in LONGER_AND_LONGER:
+        async with a_server(dot=hangs) as server:
+            error = await failure(an_action(server.port, timeout=seconds))
+        if server.messages:
+            break
+    assert isinstance(error, DeliveryUnknown)
+    assert f"no reply within {seconds:g} seconds" in str(error)
+
+
+async def test_a_call_that_is_cancelled_after_the_message_leaves_it_unknown():
+    scope = anyio.CancelScope()
+
+    async def cancels(with_: Conversation) -> None:
+        scope.cancel()
+        await hangs(with_)
+
+    async with a_server(dot=cancels) as server:
+        with scope:
+            await send(an_action(server.port))
+
+    assert scope.cancelled_caught
+    assert len(server.messages) == 1
+
+
+# It is out, whatever comes then
+
+
+@pytest.mark.parametrize("goodbye", ["500 stay", "421 go", resets, closes, hangs, "what"])
+async def test_what_was_taken_stays_taken_whatever_becomes_of_the_goodbye(goodbye, monkeypatch):
+    monkeypatch.setattr(smtp_delivery, "QUIT_SECONDS", 0.05)
+    async with a_server(QUIT=goodbye) as server:
+        assert (await send(an_action(server.port)))["reply"] == "250 taken"
+
+
+async def test_what_was_taken_stays_taken_when_it_is_cancelled_at_the_goodbye():
+    scope = anyio.CancelScope()
+
+    async def cancels(with_: Conversation) -> None:
+        scope.cancel()
+        await with_.say("221 bye")
+
+    results = []
+    async with a_server(QUIT=cancels) as server:
+        with scope:
+            results.append(await send(an_action(server.port)))
+
+    assert [result["reply"] for result in results] == ["250 taken"]
+
+
+# Secrets
+
+
+async def test_no_result_no_error_and_no_log_line_tells_the_password(caplog):
+    """Also where the server says it, as it was told it."""
+    caplog.set_level(logging.DEBUG)
+    plain = b64encode(f"\0{USER}\0{CANARY}".encode()).decode()
+    echo = f"{CANARY} and {plain} and {b64encode(CANARY.encode()).decode()}"
+    told = []
+    echoes: list[dict[str, Reply]] = [
+        {"AUTH": f"535 {echo}"},
+        {"AUTH": f"454 {echo}"},
+        {"AUTH": f"{echo}"},
+        {"MAIL": f"550 {echo}"},
+        {"RCPT": f"450 {echo}"},
+        {"DATA": f"451 {echo}"},
+        {"dot": f"554 {echo}"},
+        {"dot": f"354 {echo}"},
+        {"dot": f"{echo}"},
+    ]
+    for replies in echoes:
+        async with a_server(None, **replies) as server:
+            error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+        assert "*** and *** and ***" in str(error)
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        told += [str(error), repr(error), *traceback.format_exception(error)]
+    async with a_server(dot=f"250 {echo}") as server:
+        action = an_action(server.port, username=USER, password="env:SMTP")
+        result = await send(action)
+    assert result["reply"] == "250 *** and *** and ***"
+
+    told += [repr(action), repr(result), caplog.text]
+    assert not any(CANARY in text or plain in text for text in told)
+
+
+# Terms and settings
+
+
+def test_it_is_irreversible_and_a_person_decides_unless_a_folder_can_be_asked():
+    terms = an_action(25, timeout=60).terms
+    assert (terms.irreversible, terms.on_unknown, terms.idempotent_provider) == (True, OnUnknown.ASK, False)
+    assert terms.timeout > 120
+    assert an_action(25).reconciler is None
+
+    asked = an_action(25, imap_host="imap.example.org", imap_username=USER, imap_password="env:IMAP", imap_settle=30.0)
+    assert asked.terms.on_unknown is OnUnknown.RECONCILE
+    assert asked.terms.settle_after == 30
+    assert asked.reconciler is not None
+
+
+async def test_without_a_server_it_refuses_and_says_what_to_configure():
+    action = email_action(EmailSettings(), Secrets({}).get)
+    error = await failure(action)
+
+    assert isinstance(error, Fail)
+    assert "set host and sender in [email]" in str(error)
+
+
+async def test_a_missing_library_is_named_together_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "aiosmtplib", None)
+    error = await failure(an_action(25))
+
+    assert isinstance(error, Fail)
+    assert "pip install 'craftcore[email]'" in str(error)
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_trio_it_refuses_and_says_why():
+    error = await failure(an_action(25))
+
+    assert isinstance(error, Fail)
+    assert "needs asyncio" in str(error)
+
+
+def test_a_script_of_a_server_that_goes_well_is_well(certificate):
+    """The servers above misbehave in one step each; this is what they are otherwise."""
+    assert Scripted({}).replies["dot"] == "250 taken"
