@@ -1,0 +1,224 @@
+"""What became of a message, asked of a real IMAP server; and of some that are no use."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from craftcore.action import Call, message_id
+from craftcore.actions.email import email_action
+from craftcore.actions.imap_search import FolderUnreadable, is_in_folder, utf7
+from craftcore.config import EmailSettings
+from craftcore.daemon.secrets import Secrets
+from craftcore.errors import NoEffect
+from craftcore.tasks.outcomes import Done
+from tests.actions.dovecot import USER, Dovecot, a_dovecot
+from tests.actions.imap_peers import SILENCE, an_imap_server
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = 'correct/horse "battery" stäple'
+OUR_ID = "<activity.1@example.org>"
+CALL = Call(key="activity:t1:1.1", attempt=1, deadline=datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.fixture(scope="module")
+def dovecot() -> Iterator[Dovecot]:
+    with a_dovecot(PASSWORD) as dovecot:
+        dovecot.put(a_message("<other@example.org>"))
+        dovecot.put(a_message(OUR_ID))
+        yield dovecot
+
+
+def a_message(own_id: str) -> bytes:
+    return f"From: house@example.org\r\nMessage-ID: {own_id}\r\nSubject: Hello\r\n\r\nHello\r\n".encode()
+
+
+def settings(port: int, **more: Any) -> EmailSettings:
+    wanted: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "sender": "house@example.org",
+        "timeout": PATIENCE,
+        "imap_host": "127.0.0.1",
+        "imap_port": port,
+        "imap_security": "none",
+        "imap_username": USER,
+        "imap_password": "env:IMAP",
+    }
+    return EmailSettings(**{**wanted, **more})
+
+
+async def unreadable(given: EmailSettings, password: str = PASSWORD) -> str:
+    with pytest.raises(FolderUnreadable) as failed:
+        await is_in_folder(given, password, OUR_ID)
+    assert failed.value.__context__ is None
+    told = "".join(traceback.format_exception(failed.value))
+    assert PASSWORD not in told
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("security", ["none", "starttls", "tls"])
+async def test_a_message_that_is_in_the_folder_is_found_and_another_is_not(dovecot, monkeypatch, security):
+    monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
+    given = settings(dovecot.tls_port if security == "tls" else dovecot.port, imap_security=security)
+
+    assert await is_in_folder(given, PASSWORD, OUR_ID)
+    assert not await is_in_folder(given, PASSWORD, "<activity.2@example.org>")
+
+
+async def test_a_search_changes_nothing_in_the_folder(dovecot):
+    """Not even whether a message counts as new."""
+    before = dovecot.messages()
+
+    await is_in_folder(settings(dovecot.port), PASSWORD, OUR_ID)
+
+    assert dovecot.messages() == before
+
+
+async def test_a_folder_may_have_any_name(dovecot, anyio_backend):
+    name, own_id = "Gesendete R&D Ä", f"<{anyio_backend}@example.org>"
+    given = settings(dovecot.port, imap_folder=name)
+    assert not await is_in_folder(given, PASSWORD, own_id)
+
+    dovecot.put(a_message(own_id), f'"{utf7(name)}"')
+
+    assert await is_in_folder(given, PASSWORD, own_id)
+
+
+def test_a_folder_is_spelt_as_imap_spells_it():
+    """The examples of RFC 3501, 5.1.3, and what is special in them."""
+    assert utf7("~peter/mail/台北/日本語") == "~peter/mail/&U,BTFw-/&ZeVnLIqe-"
+    assert utf7("Hi Mom -☺-!") == "Hi Mom -&Jjo--!"
+    assert utf7("[Gmail]/Sent Mail") == "[Gmail]/Sent Mail"
+    assert utf7("R&D") == "R&-D"
+
+
+async def test_a_folder_that_does_not_exist_is_told(dovecot):
+    said = await unreadable(settings(dovecot.port, imap_folder="Gone"))
+
+    assert said.startswith(f"folder Gone at 127.0.0.1:{dovecot.port} cannot be searched: ")
+    assert "Mailbox doesn't exist" in said
+
+
+async def test_a_wrong_password_is_told_and_not_shown(dovecot):
+    assert "Authentication failed" in await unreadable(settings(dovecot.port), password="wrong")
+
+
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+async def test_a_server_that_nobody_vouches_for_gets_no_password(dovecot, security):
+    given = settings(dovecot.tls_port if security == "tls" else dovecot.port, imap_security=security)
+
+    assert "certificate" in await unreadable(given)
+
+
+# What it means for a message in doubt
+
+
+def reconciler(given: EmailSettings) -> Any:
+    action = email_action(given, Secrets({"IMAP": PASSWORD}).get)
+    assert action.reconciler is not None
+    return action.reconciler
+
+
+ARGUMENTS = {"to": "ada@example.net", "subject": "Hello", "body": "Hello"}
+
+
+async def test_what_is_in_the_folder_was_sent(dovecot):
+    own_id = message_id(CALL.key, "example.org")
+    dovecot.put(a_message(own_id))
+
+    assert await reconciler(settings(dovecot.port))(CALL, **ARGUMENTS) == Done(own_id)
+
+
+async def test_what_is_missing_is_unknown_unless_the_folder_is_said_to_be_complete(dovecot):
+    """That it is not there yet, or never will be, looks just like that it was not sent."""
+    other = Call(key="activity:t2:1.1", attempt=1, deadline=CALL.deadline)
+
+    assert await reconciler(settings(dovecot.port))(other, **ARGUMENTS) is None
+    complete = await reconciler(settings(dovecot.port, imap_is_complete=True))(other, **ARGUMENTS)
+    assert isinstance(complete, NoEffect)
+
+
+async def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(dovecot):
+    given = settings(dovecot.port, imap_folder="Gone", imap_is_complete=True)
+
+    with pytest.raises(FolderUnreadable):
+        await reconciler(given)(CALL, **ARGUMENTS)
+
+
+# Servers that are no use
+
+NO_ANSWERS: list[dict[str, str | None]] = [
+    {"greeting": None},
+    {"greeting": "* BYE too busy"},
+    {"greeting": "* PREAUTH you are somebody"},
+    {"greeting": "220 mail.example ESMTP"},
+    {"greeting": "* OK " + "so on " * 20_000},
+    {"CAPABILITY": "* CAPABILITY IMAP4rev1 LOGINDISABLED\r\n{tag} OK done"},
+    {"AUTHENTICATE": "{tag} NO [UNAVAILABLE] later"},
+    {"EXAMINE": None},
+    {"EXAMINE": "{tag} NO not you"},
+    {"EXAMINE": "+ go on"},
+    {"UID": None},
+    {"UID": "{tag} BAD what"},
+    {"UID": "* BYE closing"},
+    {"UID": "{tag} OK done"},
+    {"UID": "b7 OK done"},
+    {"UID": "* SEARCH {{3}}\r\n1 2\r\n{tag} OK done"},
+    {"UID": "* SEARCH\r\n" * 1001 + "{tag} OK done"},
+]
+
+
+@pytest.mark.parametrize("replies", NO_ANSWERS, ids=[str(number) for number in range(17)])
+async def test_what_is_no_answer_is_not_taken_for_an_empty_folder(replies):
+    with an_imap_server(replies) as server:
+        await unreadable(settings(server.port))
+
+
+async def test_a_server_that_tells_the_password_is_not_quoted():
+    with an_imap_server({"AUTHENTICATE": "{tag} NO no " + PASSWORD}) as server:
+        assert (await unreadable(settings(server.port))).endswith("the server said NO no ***")
+
+
+async def test_an_old_server_takes_a_password_of_ascii_only():
+    with an_imap_server({"CAPABILITY": "* CAPABILITY IMAP4rev1\r\n{tag} OK done"}) as server:
+        assert not await is_in_folder(settings(server.port), 'a "b" \\c', OUR_ID)
+        assert server.heard[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
+        assert "none beyond ASCII" in await unreadable(settings(server.port))
+
+
+async def test_what_is_said_before_the_encryption_is_not_taken_for_said_within_it():
+    """Somebody between us and the server might have put it there."""
+    with an_imap_server({"STARTTLS": "{tag} OK begin\r\n* CAPABILITY AUTH=PLAIN"}) as server:
+        said = await unreadable(settings(server.port, imap_security="starttls"))
+        assert "between the plain and the encrypted part" in said
+        assert len(server.heard) == 1
+
+
+async def test_nobody_listening_is_told():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # taken, and deaf
+        assert "cannot be searched" in await unreadable(settings(taken.getsockname()[1]))
+
+
+async def test_a_server_that_does_not_answer_in_time_is_told():
+    with an_imap_server({"UID": SILENCE}) as server:
+        assert "no answer within 0.3 seconds" in await unreadable(settings(server.port, timeout=0.3))
+
+
+async def test_a_search_that_is_cancelled_is_left_at_once():
+    with an_imap_server({"UID": SILENCE}) as server:
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as searching:
+                searching.start_soon(is_in_folder, settings(server.port, timeout=3600), PASSWORD, OUR_ID)
+                assert await anyio.to_thread.run_sync(server.silent.wait, PATIENCE)
+                searching.cancel_scope.cancel()
+        assert await anyio.to_thread.run_sync(server.left.wait, PATIENCE)
