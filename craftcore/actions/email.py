@@ -19,6 +19,7 @@ from craftcore.actions.smtp_delivery import QUIT_SECONDS, Delivery
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import EmailSettings
+from craftcore.engine.context import TaskContext
 from craftcore.errors import ErrorCode, Fail, NoEffect
 from craftcore.spelling import Mailbox, mailbox
 from craftcore.tasks.outcomes import Done
@@ -80,6 +81,31 @@ def email_action(settings: EmailSettings, secret: Callable[[str], str], clock: C
     if settings.imap_host:
         action.reconcile(look_up)
     return action
+
+
+async def send_email(
+    ctx: TaskContext,
+    to: Addresses,
+    subject: str,
+    body: str,
+    cc: Addresses | None = None,
+    bcc: Addresses | None = None,
+    reply_to: str | None = None,
+    html: str | None = None,
+    in_reply_to: str | None = None,
+    sender: str | None = None,
+) -> Any:
+    """The workflow of the same name, for `emit` and `schedule`: one message, and what the action returned."""
+    optional = {
+        "cc": cc,
+        "bcc": bcc,
+        "reply_to": reply_to,
+        "html": html,
+        "in_reply_to": in_reply_to,
+        "sender": sender,
+    }
+    given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
+    return await ctx.act(EMAIL, to=to, subject=subject, body=body, **given)
 
 
 def _terms(settings: EmailSettings) -> Terms:

@@ -77,7 +77,7 @@ def _config(session: Session) -> str:
 
 def _app(named: str | None) -> str:
     if named is None:
-        return "none given; there is command.run"
+        return "none given; there is what is ready-made, like command.run"
     from craftcore.daemon.app_import import import_app
 
     app = import_app(named)
@@ -101,10 +101,10 @@ def _schedules(session: Session, named: str | None) -> str:
     from craftcore.app import App
     from craftcore.daemon.app_import import import_app
     from craftcore.daemon.declarations import declarations
-    from craftcore.daemon.main import declare_command
+    from craftcore.daemon.ready_made import declare_ready_made
 
     app, core = App() if named is None else import_app(named), session.core()
-    declare_command(app, core.config)
+    declare_ready_made(app, core.config, os.environ)
     declared = [spec.id for specs in declarations(app, core.config, core.schedules).values() for spec in specs]
     return f"declared are {', '.join(declared)}" if declared else "none are declared"
 

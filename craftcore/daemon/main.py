@@ -19,13 +19,12 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
-from craftcore.actions.program import Programs, passed_on
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.daemon import logging
 from craftcore.daemon.declarations import declarations, say_declared
+from craftcore.daemon.ready_made import declare_ready_made
 from craftcore.daemon.running import only, running
 from craftcore.daemon.signals import watch_signals
 from craftcore.daemon.status_text import Condition, status_text
@@ -61,7 +60,7 @@ def run(
     journal = logging.under_journal(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
     notifier = Notifier.from_environment(os.environ)
-    declare_command(app, config)
+    declare_ready_made(app, config, os.environ)
     try:
         refuse_foreign(path, config)
         return anyio.run(Daemon(app, path, config, load_config, notifier).serve, paused, until_idle)
@@ -70,21 +69,6 @@ def run(
         if not isinstance(failure, CraftcoreError | KeyboardInterrupt):
             log.critical("daemon.crashed", exc_info=failure)
         raise failure from None
-
-
-def declare_command(app: App, config: Config) -> None:
-    """Every app the daemon runs can run programs, unless it has a workflow or action of that name itself."""
-    settings = config.command
-    programs = Programs(
-        timeout=settings.timeout,
-        output_max_bytes=settings.output_max_bytes,
-        environment=passed_on(settings.environment, os.environ),
-    )
-    action = command_action(programs)
-    if COMMAND not in app.actions:
-        app.declare_action(action)
-    if COMMAND not in app.workflows:
-        app.declare(COMMAND, command_run(programs, action), task_when=is_irreversible)
 
 
 def refuse_foreign(path: Path, config: Config) -> None:

@@ -20,7 +20,7 @@ from craftcore import App, Call, Producer, TaskContext
 from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.program import Programs
 from craftcore.config import Config
-from craftcore.daemon.main import declare_command
+from craftcore.daemon.ready_made import declare_ready_made
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import failure, result
 from tests.processes import PATIENCE, a_daemon, craftcore, until, working_in
@@ -346,12 +346,12 @@ def test_an_app_that_has_a_command_of_its_own_keeps_it() -> None:
 
     async def run() -> None: ...
 
-    declare_command(app, Config())
+    declare_ready_made(app, Config(), os.environ)
     assert app.actions["command.run"] is mine
     assert app.workflows["command.run"].task_when is is_irreversible
     other = App()
     other.declare("command.run", run)
-    declare_command(other, Config())
+    declare_ready_made(other, Config(), os.environ)
     assert other.workflows["command.run"].fn is run
     assert other.actions["command.run"].terms.irreversible
 

@@ -1,0 +1,40 @@
+"""What every app that the daemon runs can do besides its own, unless it declares something of that name itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
+from craftcore.actions.email import EMAIL, email_action, send_email
+from craftcore.actions.program import Programs, passed_on
+from craftcore.app import App
+from craftcore.config import Config
+from craftcore.daemon.secrets import Secrets
+
+
+def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> None:
+    """Running programs, and sending mail: as workflows for `emit` and `schedule`, and what is irreversible as actions
+    for `ctx.act`."""
+    _declare_command(app, config, environ)
+    _declare_email(app, config, environ)
+
+
+def _declare_command(app: App, config: Config, environ: Mapping[str, str]) -> None:
+    settings = config.command
+    programs = Programs(
+        timeout=settings.timeout,
+        output_max_bytes=settings.output_max_bytes,
+        environment=passed_on(settings.environment, environ),
+    )
+    action = command_action(programs)
+    if COMMAND not in app.actions:
+        app.declare_action(action)
+    if COMMAND not in app.workflows:
+        app.declare(COMMAND, command_run(programs, action), task_when=is_irreversible)
+
+
+def _declare_email(app: App, config: Config, environ: Mapping[str, str]) -> None:
+    if EMAIL not in app.actions:
+        app.declare_action(email_action(config.email, Secrets(environ).get))
+    if EMAIL not in app.workflows:
+        app.declare(EMAIL, send_email)

@@ -1,0 +1,175 @@
+"""Mail sent from the command line by real daemons, through a real server or one that keeps them waiting, and what is
+left of it when they die."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from tests.actions.dovecot import USER, a_dovecot
+from tests.actions.smtp_peers import Conversation, Reply, Scripted, a_server, hangs
+from tests.processes import DaemonProcess, a_daemon, craftcore, until
+
+PASSWORD = "correct/horse+battery=staple"
+MAIL = {"to": ["Ada <ada@example.net>"], "subject": "Hello", "body": "Hello Ada"}
+
+
+@contextmanager
+def a_provider(**replies: Reply) -> Iterator[Scripted]:
+    """A mail server beside the daemons. `messages`: those that it has."""
+    with start_blocking_portal() as portal:
+        with portal.wrap_async_context_manager(a_server(None, **replies)) as server:
+            yield server
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "app.py").write_text("from craftcore import App\napp = App()\n")
+    return tmp_path
+
+
+def configure(folder: Path, port: int, **settings: Any) -> None:
+    given = {
+        "host": "127.0.0.1",
+        "port": port,
+        "security": "none",
+        "username": "house",
+        "password": "env:SMTP_PASSWORD",
+        "sender": "house@example.org",
+        **settings,
+    }
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    (folder / "craftcore.toml").write_text("\n".join(["[retry]", "base_seconds = 0", "[email]", *lines, ""]))
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[DaemonProcess]:
+    env = {"CRAFTCORE_CONFIG": "craftcore.toml", "SMTP_PASSWORD": PASSWORD, "IMAP_PASSWORD": PASSWORD}
+    with a_daemon(folder, "app:app", **env) as daemon:
+        yield daemon.ready()
+
+
+def emit(folder: Path, **payload: Any) -> str:
+    emitted = craftcore(folder, "--json", "emit", "email.send", "--payload", json.dumps({**MAIL, **payload}))
+    assert emitted.code == 0, emitted.err
+    task_id: str = emitted.json["id"]
+    return task_id
+
+
+def task(folder: Path, task_id: str) -> dict[str, Any]:
+    shown = craftcore(folder, "--json", "task", "show", task_id)
+    if shown.code:
+        return {"status": "not begun"}
+    found: dict[str, Any] = shown.json
+    return found
+
+
+def ended(folder: Path, task_id: str) -> dict[str, Any]:
+    over = ("DONE", "FAILED", "CANCELLED")
+    until(lambda: task(folder, task_id)["status"] in over, f"task {task_id} to end")
+    return task(folder, task_id)
+
+
+def asked(folder: Path) -> Any:
+    """The only open question."""
+    [question] = until(lambda: craftcore(folder, "--json", "inbox", "list").json, "a question")
+    return question
+
+
+def test_mail_is_sent_from_the_command_line_and_nothing_that_is_stored_has_the_password(folder):
+    with a_provider() as provider:
+        configure(folder, provider.port)
+        with running(folder) as daemon:
+            done = ended(folder, emit(folder))
+            log = daemon.log
+
+    assert done["status"] == "DONE"
+    result = done["result"]
+    assert result["reply"] == "250 taken"
+    assert result["message_id"] == result["provider_ref"]
+    [message] = provider.messages
+    assert f"Message-ID: {result['message_id']}".encode() in message
+    stored = b"".join(path.read_bytes() for path in folder.iterdir() if path.name != "app.py" and path.is_file())
+    assert b"Hello Ada" in stored
+    assert PASSWORD.encode() not in stored
+    assert PASSWORD not in log
+
+
+def test_a_server_that_is_busy_gets_it_once_when_it_is_not(folder):
+    with a_provider(MAIL="451 busy") as provider:
+        configure(folder, provider.port)
+        with running(folder):
+            task_id = emit(folder)
+            until(lambda: "MAIL FROM:<house@example.org>" in provider.heard, "the first attempt")
+            provider.replies["MAIL"] = "250 go on"
+            assert ended(folder, task_id)["status"] == "DONE"
+
+    assert len(provider.messages) == 1
+
+
+def test_a_payload_that_does_not_fit_is_refused_before_anything_is_sent(folder):
+    with a_provider() as provider:
+        configure(folder, provider.port)
+        with running(folder):
+            failed = ended(folder, emit(folder, to="ada@example.net\r\nBcc: eve@example.net"))
+
+    assert failed["status"] == "FAILED"
+    assert provider.heard == []
+
+
+def test_a_daemon_that_dies_after_the_server_took_it_sends_it_once_and_a_person_is_asked(folder):
+    with a_provider(dot=hangs) as provider:
+        configure(folder, provider.port)
+        with running(folder) as daemon:
+            task_id = emit(folder)
+            until(lambda: provider.messages, "the server to have the message")
+            daemon.kill()
+        with running(folder):
+            question = asked(folder)
+            assert question["task_id"] == task_id
+            assert "email.send" in question["question"]
+            assert craftcore(folder, "inbox", "answer", question["id"], "happened").code == 0
+            assert ended(folder, task_id)["status"] == "DONE"
+
+    assert len(provider.messages) == 1
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_a_daemon_that_dies_after_the_server_took_it_is_told_by_the_folder_what_became_of_it(folder, was_sent):
+    """A server that puts what it sent into a folder, and one that lost what it had before it sent it."""
+    with a_dovecot(PASSWORD) as dovecot:
+
+        async def files_it_or_loses_it(with_: Conversation) -> None:
+            if was_sent:
+                dovecot.put(provider.messages[-1])
+            provider.replies["dot"] = "250 taken"
+            filed.append(True)
+            await hangs(with_)
+
+        filed: list[bool] = []
+        with a_provider(dot=files_it_or_loses_it) as provider:
+            imap = {"imap_host": "127.0.0.1", "imap_port": dovecot.port, "imap_security": "none"}
+            account = {"imap_username": USER, "imap_password": "env:IMAP_PASSWORD"}
+            configure(folder, provider.port, **imap, **account, imap_settle=0, imap_is_complete=True)
+            with running(folder) as daemon:
+                task_id = emit(folder)
+                until(lambda: filed, "the server to have the message")
+                daemon.kill()
+            with running(folder):
+                done = ended(folder, task_id)
+
+    assert done["status"] == "DONE"
+    assert len(provider.messages) == (1 if was_sent else 2)
+    [own_id] = {
+        line.decode().partition(": ")[2]
+        for message in provider.messages
+        for line in message.splitlines()
+        if line.startswith(b"Message-ID: ")
+    }
+    assert done["result"] == own_id if was_sent else done["result"]["provider_ref"] == own_id
