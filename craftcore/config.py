@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from craftcore.errors import ConfigInvalid
+from craftcore.http_targets import HttpTarget, http_targets, window_mistakes
 from craftcore.spelling import (
     ADDRESS_SAID,
     REFERENCE_SAID,
@@ -60,6 +61,8 @@ Address = Annotated[str, Spelt(mailbox, ADDRESS_SAID)]
 Words = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
 Reference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
 """Where a secret is, never the secret."""
+Targets = Mapping[str, HttpTarget]
+"""Tables of a table, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +156,17 @@ class EmailSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """What `http.request` allows, and the providers it knows by name. `timeout` in seconds, for the whole of a call."""
+
+    timeout: Annotated[float, Between(0.1, 3600)] = 30.0
+    response_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10
+    redirects_max: Annotated[int, Between(0, 20)] = 5
+    allow_private: bool = False
+    target: Targets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """How much the daemon says, and in which form."""
 
@@ -180,6 +194,7 @@ class Config:
     records: RecordSettings = field(default_factory=RecordSettings)
     command: CommandSettings = field(default_factory=CommandSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
     log: LogSettings = field(default_factory=LogSettings)
     schedule: tuple[dict[str, Any], ...] = ()
 
@@ -228,6 +243,9 @@ def _table(name: str, kind: type[Any], given: object, mistakes: list[str]) -> An
     rules = get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
     for key in (key for key in rules if key in given):
+        if rules[key] == Targets:
+            values[key] = http_targets(f"{name}.{key}", given[key], mistakes)
+            continue
         try:
             values[key] = _allowed(rules[key], given[key])
         except ValueError as refused:
@@ -317,6 +335,9 @@ def _broken_relations(config: Config) -> Iterator[str]:
     if output > response:
         yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
     yield from _broken_relations_of_email(config.email)
+    if (body := config.http.response_max_bytes) > response:
+        yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
+    yield from window_mistakes("http.target", config.http.target, config.http.timeout)
 
 
 def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:

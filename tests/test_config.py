@@ -13,6 +13,7 @@ import pytest
 
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid
+from craftcore.http_targets import HttpTarget, SecretHeader
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "config" / "craftcore.toml"
@@ -56,7 +57,8 @@ def test_the_shipped_file_is_exactly_the_defaults():
 def test_the_shipped_file_shows_every_key_with_its_default():
     shown = tomllib.loads(SHIPPED.read_text())
     known = asdict(Config())
-    assert known.pop("schedule") == ()  # its keys are shown in a comment
+    assert known.pop("schedule") == ()  # its keys are shown in a comment, as are those of a target
+    assert known["http"].pop("target") == {}
 
     assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
 
@@ -193,6 +195,7 @@ def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
             "sender = 'Ada'",
             "an address like ada@example.org or Ada Lovelace <ada@example.org>",
         ),
+        ("http", "allow_private = 1", "true or false"),
         ("log", "level = ['info']", '"debug" or "info" or "warning" or "error"'),
     ],
 )
@@ -219,8 +222,12 @@ def test_a_table_must_be_a_table(mistakes, text):
             "retry.cap_seconds is 30; allowed: at least retry.base_seconds (60)",
         ),
         (
-            "[command]\noutput_max_bytes = 2048\n[records]\nresponse_max_bytes = 1024",
+            "[command]\noutput_max_bytes = 2048\n[http]\nresponse_max_bytes = 0\n[records]\nresponse_max_bytes = 1024",
             "command.output_max_bytes is 2048; allowed: at most records.response_max_bytes (1024)",
+        ),
+        (
+            "[command]\noutput_max_bytes = 0\n[http]\nresponse_max_bytes = 2048\n[records]\nresponse_max_bytes = 1024",
+            "http.response_max_bytes is 2048; allowed: at most records.response_max_bytes (1024)",
         ),
     ],
 )
@@ -296,6 +303,121 @@ def test_a_secret_that_is_written_out_is_refused_and_not_shown(mistakes, key, se
 
     assert mistake.startswith(f'email.{key} is not shown; allowed: "env:NAME", ')
     assert "hunter" not in mistake
+
+
+# The targets of http.request
+
+TARGET = """
+[http.target.payments]
+base_url = "https://api.example.com/v1"
+headers = { Authorization = { secret = "env:PAYMENTS_KEY", prefix = "Bearer " }, Accept = "application/json" }
+"""
+
+
+def test_a_target_is_known_by_its_name(load):
+    assert load(TARGET).http.target == {
+        "payments": HttpTarget(
+            base_url="https://api.example.com/v1",
+            headers={
+                "Authorization": SecretHeader(secret="env:PAYMENTS_KEY", prefix="Bearer "),
+                "Accept": "application/json",
+            },
+        )
+    }
+
+
+def test_the_target_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands(load):
+    lines = SHIPPED.read_text().partition("# [http.target.payments]")[2].partition("[log]")[0].splitlines()
+    shown = "\n".join(line.removeprefix("# ") for line in lines)
+
+    target = load(f"[http.target.payments]\n{shown}").http.target["payments"]
+
+    assert set(asdict(target)) == {line.split(" = ")[0] for line in shown.split("\n") if " = " in line}
+    assert target.provider_dedupes
+    assert target.dedup_window == 86_400
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ("base_url = 'api.example.com'", ".base_url must be like"),
+        ("base_url = 'ftp://api.example.com'", ".base_url must be like"),
+        ("base_url = 3", ".base_url must be like"),
+        ("base_url = 'https://:0'", ".base_url must be like"),
+        ("base_url = 'https://api.example.com:99999'", ".base_url must be like"),
+        ('base_url = "https://api.example.com/\\u0000"', ".base_url must be like"),
+        ("base_url = 'https://me:hunter2@api.example.com'", ".base_url must have no user"),
+        ("base_url = 'https://api.example.com/?key=hunter2'", ".base_url must have no user"),
+        ("base_url = 'https://api.example.com/v1/../v2'", ".base_url must have no . or .."),
+        ("headers = 'Accept'", ".headers must be a table"),
+        ("headers = { Authorization = 'Bearer hunter2' }", ".headers.Authorization must not stand here in plain text"),
+        ("headers = { x-api-key = 'hunter2' }", ".headers.x-api-key must not stand here in plain text"),
+        ("headers = { X-Mine = 'bearer hunter2' }", ".headers.X-Mine must not stand here in plain text"),
+        ("headers = { X-Mine = 'env:NAME' }", ".headers.X-Mine must not stand here in plain text"),
+        ("headers = { X-Mine = { secret = 'hunter2' } }", ".headers.X-Mine must be a text without line breaks, or a"),
+        ("headers = { X-Mine = { secret = 'env:A', prefx = 'hunter2' } }", ".headers.X-Mine must be a text"),
+        ("headers = { X-Mine = { secret = 'env:A', prefix = 3 } }", ".headers.X-Mine has a prefix that is no text"),
+        ("headers = { X-Mine = 3 }", ".headers.X-Mine must be a text"),
+        ('headers = { X-Mine = "hunter2\\r\\nX: y" }', ".headers.X-Mine must be a text without line breaks"),
+        ("headers = { 'X Mine' = 'a' }", ".headers: 'X Mine' is not a header that can be given"),
+        ("headers = { Host = 'a' }", ".headers: 'Host' is not a header that can be given"),
+        ("headers = { Accept = 'a', accept = 'b' }", ".headers names one twice"),
+        ("headers = { idempotency-key = 'a' }", ".headers.Idempotency-Key is where the key travels"),
+        ("key_header = 'a b'", ".key_header is 'a b'; allowed: the name of a header"),
+        ("key_header = 'Authorization'", ".key_header is 'Authorization', which means something else"),
+        ("provider_dedupes = 1", ".provider_dedupes is 1; allowed: true or false"),
+        ("dedup_window = 600", ".dedup_window is how long a provider remembers a key; say provider_dedupes = true"),
+        ("provider_dedupes = true\ndedup_window = 0", ".dedup_window is 0; allowed: a number of seconds"),
+        ("provider_dedupes = true\ndedup_window = true", ".dedup_window is True; allowed: a number of seconds"),
+        ("provider_dedupes = true\ndedup_window = 35", ".dedup_window is 35; allowed: more than the 35 seconds that"),
+        ("on_unknown = 'resend'", '.on_unknown is \'resend\'; allowed: "ask" or "assume_done"; a provider that drops'),
+        ("base_urll = 'x'", ".base_urll is unknown; did you mean 'base_url'?"),
+        ("token = 'x'", ".token is unknown; allowed: base_url, headers, "),
+    ],
+)
+def test_a_target_that_cannot_be_one_is_refused_in_a_line_that_tells_no_secret(mistakes, line, mistake):
+    base = "" if line.startswith("base_url =") else "base_url = 'https://api.example.com'\n"
+    [found] = mistakes(f"[http.target.payments]\n{base}{line}\n")
+
+    assert found.startswith(f"http.target.payments{mistake}")
+    assert "hunter2" not in found
+
+
+@pytest.mark.parametrize("text", ["[http]\ntarget = 3", "[http]\ntarget.a = 3", "[[http.target]]\nbase_url = 'x'"])
+def test_targets_must_be_tables_with_names(mistakes, text):
+    assert mistakes(text) == ["http.target must be written as [http.target.NAME], once for each"]
+
+
+def test_a_secret_does_not_travel_in_clear_text_unless_it_is_allowed(load, mistakes):
+    plain = TARGET.replace("https:", "http:")
+    [found] = mistakes(plain)
+
+    assert found.startswith("http.target.payments: its secret would travel in clear text")
+    load(plain + "allow_plain_http = true")
+    load(plain.replace("api.example.com", "127.0.0.1:8000"))
+
+
+def test_every_mistake_in_every_target_is_reported_at_once(mistakes):
+    found = mistakes(
+        """
+        [http]
+        allow_private = 1
+        [http.target.a]
+        on_unknown = "guess"
+        [http.target.b]
+        base_url = "https://b.example"
+        key_header = ""
+        [http.target."a b"]
+        """
+    )
+
+    assert [line.partition(" ")[0] for line in found] == [
+        "http.allow_private",
+        "http.target.a.on_unknown",
+        "http.target.a.base_url",
+        "http.target.b.key_header",
+        "http.target:",
+    ]
 
 
 def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):

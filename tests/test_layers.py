@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     {"clock", "errors", "canonical", "cutpoints", "spelling", "typed"},
-    {"config"},
+    {"config", "http_targets"},
     {"storage"},
     {"triggers", "activities", "executions"},
     {"schedules", "tasks"},
