@@ -1,0 +1,176 @@
+"""What an answer means: it happened, it did not and may be asked again, it was refused, or nobody knows.
+
+    2xx                  it happened
+    301, 307, 308        refused: it is to be asked elsewhere, and nothing was done here
+    300, 302, 303, 304   nobody knows: many answer so after they have done it, as many before they would
+    408                  nobody knows: some servers say so of their own slowness, after the whole request came
+    409                  refused; where the provider drops a second call: nobody knows, for that is how many say that
+                         the first call with this key is still at work
+    425, 429             it did not happen
+    other 4xx            refused
+    5xx                  nobody knows; with Retry-After, too: a proxy says so also of a request that it had passed on
+
+For a safe method nobody need know: where nothing can have happened, "nobody knows" is "ask again".
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import re
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from craftcore.actions.http_exchange import Answer, AnswerMissing, Cut
+from craftcore.actions.scrubbing import Scrubber
+from craftcore.engine.words import bounded
+from craftcore.errors import ErrorCode, Fail, NoEffect
+
+RETRY_AFTER_MAX_SECONDS = 86_400.0
+HEADERS_MAX = 64
+HEADER_MAX_CHARACTERS = 1024
+SAID_CHARACTERS = 200
+REFERENCE_CHARACTERS = 200
+
+_NOT_KEPT = frozenset(
+    {
+        *("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"),
+        *("proxy-authentication-info", "www-authenticate", "proxy-authenticate"),
+        *("connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"),
+    }
+)
+"""Headers of an answer that hand out credentials, and those of the connection only."""
+
+_UNAUTHORIZED = frozenset({401, 403, 407})
+_INVALID = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 428, 431})
+_UNCLEAR = frozenset({300, 302, 303, 304, 408})
+_REFERENCES = ("location", "request-id", "x-request-id")
+_CHARSET = re.compile(r"(?i);\s*charset\s*=\s*\"?(us-ascii|iso-8859-1|latin1|windows-1252)\b")
+
+
+def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scrubber: Scrubber) -> None:
+    """Return when it happened. Raises NoEffect, Fail, or AnswerMissing for what nobody knows.
+
+    `now` is for a Retry-After that is a moment, where the answer does not say what time it is.
+    """
+    status = answer.status
+    if 200 <= status < 300 or (safe and status == 304):
+        if safe and answer.cut in (Cut.LATE, Cut.BROKEN):
+            raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})")
+        return
+    said = f"answered with HTTP status {status}{_complaint(answer, scrubber)}"
+    wait = retry_after(answer, now)
+    unclear = status >= 500 or status in _UNCLEAR or status < 200 or (status == 409 and provider_dedupes)
+    if status in (425, 429) or (safe and unclear):
+        raise NoEffect(said, retry_after=wait)
+    if unclear:
+        raise AnswerMissing(f"{said}, which does not tell whether it happened", status=status)
+    raise Fail(_code(status), said, status=status)
+
+
+def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
+    """What is kept of an answer, without any secret."""
+    content = scrubber.bytes(answer.body)[:keep]
+    cut = answer.cut or (Cut.LONG if answer.body_bytes > keep else None)
+    text = _text(content, header(answer, "content-type") or "", complete=cut is None)
+    return {
+        "status": answer.status,
+        "url": bounded(scrubber.text(url), 2048),
+        "headers": _headers(answer, scrubber),
+        "body": base64.b64encode(content).decode() if text is None else text,
+        "body_encoding": "base64" if text is None else "text",
+        "body_bytes": answer.body_bytes,
+        "body_sha256": answer.body_sha256,
+        "body_cut": None if cut is None else str(cut),
+        "provider_ref": _reference(answer, scrubber),
+    }
+
+
+def header(answer: Answer, name: str) -> str | None:
+    """The first header of this name, in lower case."""
+    return next((value for header, value in answer.headers if header.lower() == name), None)
+
+
+def retry_after(answer: Answer, now: float) -> float | None:
+    """How long the provider wants to be left alone, in seconds, at most a day. Both forms of Retry-After are read; a
+    moment is compared with the provider's own clock where the answer has a Date."""
+    said = (header(answer, "retry-after") or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", said):
+        return min(float(said), RETRY_AFTER_MAX_SECONDS)
+    moment = _moment(said)
+    if moment is None:
+        return None
+    theirs = _moment(header(answer, "date") or "")
+    return min(max(0.0, moment - (now if theirs is None else theirs)), RETRY_AFTER_MAX_SECONDS)
+
+
+def _moment(text: str) -> float | None:
+    """An HTTP date in epoch seconds."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _code(status: int) -> ErrorCode:
+    if status in _UNAUTHORIZED:
+        return ErrorCode.UNAUTHORIZED
+    return ErrorCode.VALIDATION_ERROR if status in _INVALID else ErrorCode.AGENT_ERROR
+
+
+def _complaint(answer: Answer, scrubber: Scrubber) -> str:
+    """What the provider says is wrong, or where else it is to be asked."""
+    if 300 <= answer.status < 400:
+        location = header(answer, "location") or ""
+        where = f" to {bounded(scrubber.text(location), SAID_CHARACTERS)}" if location else ""
+        return f", a redirect{where} that is not followed"
+    match _json(answer):
+        case (
+            {"error": {"message": str(said)}}
+            | {"error": str(said)}
+            | {"message": str(said)}
+            | {"detail": str(said)}
+            | {"title": str(said)}
+        ):
+            return f": {bounded(scrubber.text(said), SAID_CHARACTERS)}"
+    return ""
+
+
+def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
+    """How the provider calls what it did: the `id` of its answer, or where it is, or how it calls the request."""
+    match _json(answer):
+        case {"id": str(said)} if said:
+            return bounded(scrubber.text(said), REFERENCE_CHARACTERS)
+        case {"id": int(number)} if not isinstance(number, bool):
+            return bounded(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
+    found = next((value for name in _REFERENCES if (value := header(answer, name))), None)
+    return None if found is None else bounded(scrubber.text(found), REFERENCE_CHARACTERS)
+
+
+def _json(answer: Answer) -> Any:
+    """The value; None when the body is no JSON, or not all there."""
+    try:
+        return json.loads(answer.body) if answer.cut is None else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _headers(answer: Answer, scrubber: Scrubber) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in answer.headers:
+        lower = name.lower()
+        if lower in _NOT_KEPT or (lower not in kept and len(kept) >= HEADERS_MAX):
+            continue
+        joined = f"{kept[lower]}, {scrubber.text(value)}" if lower in kept else scrubber.text(value)
+        kept[lower] = bounded(joined, HEADER_MAX_CHARACTERS)
+    return kept
+
+
+def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:
+    """The text that the bytes are; a character that is cut in two at their end is left out. None: they are no text."""
+    charset = match[1] if (match := _CHARSET.search(content_type)) else "utf-8"
+    try:
+        return codecs.getincrementaldecoder(charset)().decode(content, final=complete)
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,1009 @@
+"""A request as an action: however the provider behaves, how it ends says what is known of it, and no more."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import socket
+import ssl
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from craftcore.action import Action, Call
+from craftcore.actions.address_rules import look_up
+from craftcore.actions.http import http_action, stops_at
+from craftcore.actions.http_exchange import AnswerMissing, _certificates
+from craftcore.activities.model import OnUnknown, Terms
+from craftcore.config import HttpSettings
+from craftcore.errors import Fail, NoEffect
+from craftcore.http_targets import HttpTarget, SecretHeader
+from tests.actions.http_provider import (
+    Asked,
+    Behaviour,
+    Handler,
+    Provider,
+    a_provider,
+    answers_nobody,
+    babbles,
+    breaks_off,
+    creates,
+    done_and,
+    drips,
+    floods_headers,
+    half_a_head,
+    hangs_up,
+    never_ends,
+    once,
+    replies,
+    resets,
+)
+from tests.processes import PATIENCE
+from tests.virtual import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+KEY = "activity:task-1:1.1"
+SECRET = 'sk-a/"hunter2"+key=42'
+PEM = Path(__file__).with_name("api_example.pem")
+"""A certificate of api.example that vouches for itself, until 2120, and its key."""
+
+LONGER_AND_LONGER = (0.1, 1, 8, 30, PATIENCE)
+"""Seconds until it is out of time: it is tried again where a slow machine had not even brought the request over."""
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with a_provider() as provider:
+        yield provider
+
+
+def an_action(*targets: tuple[str, HttpTarget], resolve: Any = look_up, clock: Any = None, **settings: Any) -> Action:
+    """One that may ask this machine, and waits as long as it must."""
+    wanted: dict[str, Any] = {"timeout": PATIENCE, "allow_private": True, "target": dict(targets)} | settings
+    return http_action(HttpSettings(**wanted), {"env:SECRET": SECRET}.__getitem__, resolve=resolve, clock=clock)
+
+
+def a_target(base_url: str, **options: Any) -> tuple[str, HttpTarget]:
+    return "pay", HttpTarget(base_url=base_url, **options)
+
+
+def keyed(base_url: str, **options: Any) -> tuple[str, HttpTarget]:
+    """A target with a secret."""
+    return a_target(base_url, headers={"Authorization": SecretHeader(secret="env:SECRET", prefix="Bearer ")}, **options)
+
+
+async def ask(action: Action, **arguments: Any) -> Any:
+    call = Call(key=KEY, attempt=1, deadline=datetime.now(UTC))
+    return await action(call, **{"method": "POST"} | arguments)
+
+
+async def end_of(action: Action, **arguments: Any) -> Exception:
+    """How a call ends that brings nothing."""
+    with pytest.raises((NoEffect, Fail, AnswerMissing)) as ended:
+        await ask(action, **arguments)
+    return ended.value
+
+
+# What is sent
+
+
+async def test_a_post_carries_its_key_and_its_json_and_brings_what_the_provider_answered(provider):
+    action = an_action()
+
+    result = await ask(
+        action, url=f"{provider.url}/v1/charges?a=1", json={"amount": 5, "for": "Ä"}, query={"b": [True, 2]}
+    )
+
+    [asked] = provider.asked
+    assert (asked.method, asked.path) == ("POST", "/v1/charges?a=1&b=true&b=2")
+    assert asked.key == KEY
+    assert json.loads(asked.body) == {"amount": 5, "for": "Ä"}
+    assert asked.headers["content-type"] == "application/json"
+    assert asked.headers["host"] == provider.url.removeprefix("http://")
+    body = '{"id": "made-1"}'
+    assert result == {
+        "status": 201,
+        "url": f"{provider.url}/v1/charges?a=1&b=true&b=2",
+        "headers": {"content-length": "16", "content-type": "application/json"},
+        "body": body,
+        "body_encoding": "text",
+        "body_bytes": 16,
+        "body_sha256": hashlib.sha256(body.encode()).hexdigest(),
+        "body_cut": None,
+        "provider_ref": "made-1",
+    }
+
+
+@pytest.mark.parametrize("method", ["PUT", "patch", "DELETE"])
+async def test_every_method_that_may_change_something_carries_the_key(provider, method):
+    await ask(an_action(), url=provider.url, method=method, body="text")
+
+    [asked] = provider.asked
+    assert (asked.method, asked.key, asked.body) == (method.upper(), KEY, b"text")
+    assert asked.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_a_method_that_changes_nothing_carries_no_key(provider, method):
+    provider.behaviour = replies(200, {"id": 7})
+
+    result = await ask(an_action(), url=provider.url, method=method, headers={"accept": "text/csv"})
+
+    [asked] = provider.asked
+    assert (asked.method, asked.key, asked.headers["accept"]) == (method, None, "text/csv")
+    assert result["provider_ref"] == (None if method == "HEAD" else "7")
+
+
+async def test_one_action_serves_one_loop_after_another(provider):
+    action = an_action()
+    await ask(action, url=provider.url)
+    assert (await anyio.to_thread.run_sync(lambda: anyio.run(lambda: ask(action, url=provider.url))))["status"] == 201
+
+
+async def test_a_target_gives_its_address_its_headers_and_where_the_key_travels(provider):
+    target = keyed(f"{provider.url}/v1/", key_header="X-Once")
+    action = an_action(target)
+
+    for url in ("charges", "/charges", f"{provider.url}/v1/charges"):
+        await ask(action, url=url, target="pay")
+
+    assert {asked.path for asked in provider.asked} == {"/v1/charges"}
+    assert {asked.headers["x-once"] for asked in provider.asked} == {KEY}
+    assert {asked.headers["authorization"] for asked in provider.asked} == {f"Bearer {SECRET}"}
+    assert {asked.key for asked in provider.asked} == {None}
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [("", "/v1"), ("?a=b", "/v1?a=b"), ("a%2Fb?c=%2e", "/v1/a%2Fb?c=%2e"), ("charges/a:b", "/v1/charges/a:b")],
+)
+async def test_a_relative_address_is_put_behind_that_of_its_target(provider, url, path):
+    await ask(an_action(a_target(f"{provider.url}/v1")), url=url, target="pay")
+
+    [asked] = provider.asked
+    assert asked.path == path
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("../v2", "/../v2", "a/../../v2", "a/%2e%2e/b", "%2e%2e/v2", "%252e%252e/v2", "..%2fv2", "..;x=y/v2"),
+        *("a\\..\\..\\v2", "./a/%2E/b", "//127.0.0.1/v1", "https://{host}/v1/a", "http://127.0.0.1:1/v1/a"),
+        *("http://{host}/v2", "http://{host}/v10", "http://{host}", "http://{host}@127.0.0.1/v1/a", "ftp://{host}/v1"),
+        *("http://me@{host}/v1/a", "file:///etc/passwd", "http://{host}.example/v1", "http:/v1/a", "javascript:1"),
+    ],
+)
+async def test_with_a_target_nothing_else_is_asked(provider, url):
+    """Its secrets are for it, and for the part of it that it names."""
+    action = an_action(keyed(f"{provider.url}/v1"))
+
+    ended = await end_of(action, url=url.replace("{host}", provider.url.removeprefix("http://")), target="pay")
+
+    assert isinstance(ended, Fail)
+    assert ended.code == "VALIDATION_ERROR"
+    assert provider.asked == []
+
+
+# What is refused before anything leaves
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"method": "TRACE"}, "method 'TRACE' is none of DELETE, GET"),
+        ({"method": "GET\r\nX: y"}, "method 'GET.* is none of"),
+        ({"method": 3}, "method 3 is none of"),
+        ({"target": "nobody"}, r"there is no \[http.target.nobody\]"),
+        ({"json": {}, "body": ""}, "give json or body, one of them"),
+        ({"method": "GET", "json": {}}, "a GET has no body"),
+        ({"json": {"a": float("nan")}}, "json must be JSON"),
+        ({"body": "\ud800"}, "valid Unicode"),
+        ({"body": 3}, "body a text"),
+        ({"query": {"a": {}}}, "query: 'a' must be a text"),
+        ({"query": {"a": None}}, "query: 'a' must be a text"),
+        ({"query": {"a": "\ud800"}}, "query must be valid Unicode"),
+        ({"headers": {"Authorization": "Bearer x"}}, "header Authorization is given by a target"),
+        ({"headers": {"cookie": "a=b"}}, "header cookie is given by a target"),
+        ({"headers": {"X-API-Key": "x"}}, "header X-API-Key is given by a target"),
+        ({"headers": {"idempotency-key": "x"}}, "header idempotency-key carries the key"),
+        ({"headers": {"Host": "x"}}, "header 'Host' cannot be given"),
+        ({"headers": {"Content-Length": "0"}}, "header 'Content-Length' cannot be given"),
+        ({"headers": {"Transfer-Encoding": "chunked"}}, "cannot be given"),
+        ({"headers": {"X-HTTP-Method-Override": "DELETE"}, "method": "GET"}, "cannot be given"),
+        ({"headers": {"X y": "x"}}, "cannot be given"),
+        ({"headers": {"X": "a\r\nY: b"}}, "header X must be a text"),
+        ({"headers": {"X": "ä"}}, "header X must be a text"),
+        ({"headers": {"X": 3}}, "header X must be a text"),
+        ({"headers": {"X": "a", "x": "b"}}, "headers must be at most 64, each once"),
+        ({"headers": ["X"]}, "headers must be a table"),
+    ],
+)
+async def test_what_no_attempt_could_send_is_refused(provider, arguments, said):
+    ended = await end_of(an_action(), **{"url": provider.url} | arguments)
+
+    assert isinstance(ended, Fail)
+    with pytest.raises(Fail, match=said):
+        raise ended
+    assert provider.asked == []
+
+
+async def test_what_a_target_gives_is_not_the_payloads_to_give(provider):
+    action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
+
+    for name in ("x-account", "X-ONCE", "Idempotency-Key"):
+        assert isinstance(await end_of(action, url="", target="pay", headers={name: "8"}), Fail)
+    assert provider.asked == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://example.com/", "file:///etc/passwd", "gopher://127.0.0.1/", "unix:///run/docker.sock", "data:,x", ""),
+        *("example.com", "/relative", "//example.com/", "http://", "http:///x", "http://me@example.com/"),
+        *("http://me:pw@example.com/", "http://a b/", "http://a\r\nb/", "http://exa%6dple.com/"),
+        *("http://127%2e0.0.1/", "http://１２７.0.0.1/", "http://ⓛocalhost/", "http://a..b/", "http://[::1%25lo]/"),
+        *(
+            "http://[::1",
+            "http://127.0.0.1:0/",
+            "http://127.0.0.1:65536/",
+            "http://127.0.0.1:x/",
+            "http://\\127.0.0.1/",
+        ),
+        *("http://example.com\\@127.0.0.1/", "http://!/", "http://" + "a" * 9000, 3, None),
+    ],
+)
+async def test_an_address_that_is_none_is_refused(url):
+    ended = await end_of(an_action(), url=url)
+
+    assert isinstance(ended, Fail), ended
+    assert ended.code == "VALIDATION_ERROR"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_this_machine_is_not_asked_unless_that_is_allowed(provider, method):
+    """By its address, by a name of its own, by a name of anybody's; and the way it is written does not matter."""
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"] if host.startswith("evil.example") else await look_up(host, port)
+
+    action = an_action(resolve=resolve, allow_private=False)
+    for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "127.1", "evil.example", "EVIL.example.", "[::1]"):
+        ended = await end_of(action, url=f"http://{host}:{provider.server_port}/", method=method)
+        assert isinstance(ended, Fail), (host, ended)
+        assert ended.code == "VALIDATION_ERROR"
+    assert provider.asked == []
+
+
+async def test_a_target_may_be_allowed_what_others_are_not(provider):
+    allowed = an_action(a_target(provider.url, allow_private=True), allow_private=False)
+    forbidden = an_action(a_target(provider.url, allow_private=False))
+
+    assert (await ask(allowed, url="", target="pay"))["status"] == 201
+    assert isinstance(await end_of(allowed, url=provider.url), Fail)
+    assert isinstance(await end_of(forbidden, url="", target="pay"), Fail)
+
+
+async def test_a_name_is_looked_up_once_and_that_very_address_is_asked(provider):
+    """The name's owner may answer otherwise a moment later. The provider still hears its own name."""
+    answers = iter([["127.0.0.1"], ["127.0.0.2"]])
+    looked_up = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        looked_up.append((host, port))
+        return next(answers)
+
+    url = f"http://API.example.:{provider.server_port}/"
+    assert (await ask(an_action(resolve=resolve), url=url))["status"] == 201
+
+    assert looked_up == [("api.example.", provider.server_port)]
+    assert provider.asked[0].headers["host"] == f"api.example:{provider.server_port}"
+
+
+async def test_a_name_in_other_letters_is_looked_up_as_the_net_spells_it(provider):
+    looked_up = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        looked_up.append(host)
+        return ["127.0.0.1"]
+
+    await ask(an_action(resolve=resolve), url=f"http://bücher.example:{provider.server_port}/")
+
+    assert looked_up == ["xn--bcher-kva.example"]
+    assert provider.asked[0].headers["host"] == f"xn--bcher-kva.example:{provider.server_port}"
+
+
+# Nothing left: NoEffect
+
+
+async def test_a_name_that_is_not_found_has_asked_nobody():
+    async def resolve(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    ended = await end_of(an_action(resolve=resolve), url="https://nowhere.example/")
+    assert isinstance(ended, NoEffect)
+    assert str(ended) == "nowhere.example cannot be found: Name or service not known"
+
+
+async def test_a_look_up_that_takes_too_long_has_asked_nobody():
+    async def resolve(host: str, port: int) -> list[str]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    ended = await end_of(an_action(resolve=resolve, timeout=0.01), url="https://slow.example/")
+    assert isinstance(ended, NoEffect)
+    assert str(ended) == "slow.example cannot be talked to: it was not found in time"
+
+
+async def test_nobody_listening_has_been_asked_nothing():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # taken, and deaf
+        ended = await end_of(an_action(), url=f"http://127.0.0.1:{taken.getsockname()[1]}/")
+    assert isinstance(ended, NoEffect)
+    assert "cannot be talked to" in str(ended)
+
+
+async def test_the_next_address_is_asked_when_one_does_not_let_us_in(provider):
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    assert (await ask(an_action(resolve=resolve), url=f"http://a.example:{provider.server_port}/"))["status"] == 201
+    assert len(provider.asked) == 1
+
+
+async def test_only_one_address_is_asked_once_something_left(provider):
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
+
+    provider.behaviour = done_and(hangs_up)
+    ended = await end_of(an_action(resolve=resolve), url=f"http://a.example:{provider.server_port}/")
+
+    assert isinstance(ended, AnswerMissing)
+    assert len(provider.effects) == 1
+
+
+async def test_a_handshake_that_takes_too_long_has_asked_nobody():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        action = an_action(timeout=0.2)
+        ended = await end_of(action, url=f"https://127.0.0.1:{silent.getsockname()[1]}/")
+    assert isinstance(ended, NoEffect)
+
+
+async def test_a_call_that_is_cancelled_while_it_connects_has_asked_nobody():
+    """Whether in the look-up or in the handshake: a person who is asked about it later could find out nothing."""
+    ended = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        if host == "slow.example":
+            cancel()
+            await anyio.sleep_forever()
+        return ["127.0.0.1"]
+
+    async def call(url: str) -> None:
+        ended.append(await end_of(an_action(resolve=resolve), url=url))
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for host, event in (("slow.example", "no event"), ("a.example", "start_tls.started")):
+            with anyio.CancelScope() as scope:
+                cancel = scope.cancel
+                with when_logged(event, cancel):
+                    await call(f"https://{host}:{silent.getsockname()[1]}/")
+            assert scope.cancel_called
+
+    assert [(type(one), str(one)) for one in ended] == [(NoEffect, "cancelled before anything was sent")] * 2
+
+
+@pytest.mark.parametrize(
+    ("timeout", "cancelled_at", "stops"),
+    [(30, inf, 130), (30, 1000, 130), (30, 130.5, 129.5), (30, 105, 104.5), (30, 100, 100), (30, -inf, 100)],
+)
+def test_a_call_stops_by_itself_before_it_is_cancelled(timeout, cancelled_at, stops):
+    """So that it can say that nothing left, or that it happened: once it is cancelled, nobody asks it."""
+    assert stops_at(timeout, now=100, cancelled_at=cancelled_at) == stops
+
+
+async def test_a_peer_that_does_not_speak_tls_has_been_asked_nothing(provider):
+    ended = await end_of(an_action(), url=provider.url.replace("http:", "https:"))
+    assert isinstance(ended, NoEffect)
+    assert provider.asked == []
+
+
+@pytest.fixture
+def encrypted() -> Iterator[Provider]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(PEM)
+    with a_provider(tls=context) as provider:
+        yield provider
+
+
+@pytest.fixture
+def believed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The certificate vouches for itself, and this is enough."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
+    _certificates.cache_clear()
+    yield
+    _certificates.cache_clear()
+
+
+async def at_home(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+async def test_the_certificate_must_be_of_the_name_that_is_asked_not_of_its_address(encrypted, believed):
+    action = an_action(resolve=at_home)
+
+    assert (await ask(action, url=f"https://api.example:{encrypted.server_port}/"))["provider_ref"] == "made-1"
+    assert encrypted.asked[0].headers["host"] == f"api.example:{encrypted.server_port}"
+    for other in ("other.example", "127.0.0.1"):
+        ended = await end_of(action, url=f"https://{other}:{encrypted.server_port}/")
+        assert isinstance(ended, NoEffect)
+        assert "certificate" in str(ended).lower()
+    assert len(encrypted.effects) == 1
+
+
+async def test_a_certificate_that_nobody_vouches_for_has_been_told_nothing(encrypted):
+    ended = await end_of(an_action(resolve=at_home), url=f"https://api.example:{encrypted.server_port}/")
+
+    assert isinstance(ended, NoEffect)
+    assert encrypted.asked == []
+
+
+async def test_a_secret_that_is_not_to_be_had_has_asked_nobody(provider):
+    def secret(reference: str) -> str:
+        raise NoEffect(f"the secret {reference} is not there")
+
+    action = http_action(HttpSettings(allow_private=True, target=dict([keyed(provider.url)])), secret)
+
+    assert isinstance(await end_of(action, url="", target="pay"), NoEffect)
+    assert provider.asked == []
+
+
+@pytest.mark.parametrize("text", ["hunter2\n", " hunter2", "hunter2\r\nX: y", "hünter2"])
+async def test_a_secret_that_cannot_be_a_header_is_named_and_not_told(provider, text):
+    action = http_action(HttpSettings(allow_private=True, target=dict([keyed(provider.url)])), lambda reference: text)
+
+    ended = await end_of(action, url="", target="pay")
+
+    assert isinstance(ended, NoEffect)
+    assert str(ended).startswith("the secret env:SECRET cannot stand in a header")
+    assert "nter2" not in "".join(traceback.format_exception(ended))
+    assert provider.asked == []
+
+
+async def test_a_missing_library_has_asked_nobody_and_is_named_together_with_its_extra(monkeypatch):
+    action = an_action()
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+
+    ended = await end_of(action, url="https://api.example/")
+
+    assert isinstance(ended, Fail)
+    assert ended.code == "CAPABILITY_NOT_FOUND"
+    assert "pip install 'craftcore[http]'" in str(ended)
+
+
+# Something left, and no answer says what became of it
+
+
+@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
+async def test_without_an_answer_nobody_knows_whether_it_happened(provider, behaviour):
+    for happened, behaves in ((0, once(behaviour)), (1, done_and(behaviour))):
+        provider.asked.clear()
+        provider.behaviour = behaves
+        ended = await end_of(an_action(), url=provider.url)
+        assert type(ended) is AnswerMissing, ended
+        assert "was asked, and no answer came" in str(ended)
+        assert len(provider.effects) == happened
+        assert len(provider.asked) == 1
+
+
+@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
+async def test_what_changes_nothing_can_be_asked_again_when_no_answer_came(provider, behaviour):
+    provider.behaviour = behaviour
+    assert isinstance(await end_of(an_action(), url=provider.url, method="GET"), NoEffect)
+
+
+async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provider):
+    provider.behaviour = done_and(answers_nobody)
+    for seconds in LONGER_AND_LONGER:
+        ended = await end_of(an_action(timeout=seconds), url=provider.url)
+        if provider.began.is_set():
+            break
+    assert isinstance(ended, AnswerMissing)
+    assert "it was out of time" in str(ended)
+    assert provider.effects
+    assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
+
+
+async def test_a_call_that_is_cancelled_is_left_at_once(provider):
+    provider.behaviour = answers_nobody
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(lambda: ask(an_action(timeout=3600), url=provider.url))
+            assert await anyio.to_thread.run_sync(provider.began.wait, PATIENCE)
+            asking.cancel_scope.cancel()
+    assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
+
+
+# What the answer says
+
+
+HAPPENED, REFUSED, AGAIN, UNKNOWN = None, Fail, NoEffect, AnswerMissing
+
+
+@pytest.mark.parametrize(
+    ("status", "unsafe", "safe"),
+    [
+        (200, HAPPENED, HAPPENED),
+        (202, HAPPENED, HAPPENED),
+        (204, HAPPENED, HAPPENED),
+        (300, UNKNOWN, AGAIN),
+        (301, REFUSED, REFUSED),
+        (302, UNKNOWN, AGAIN),
+        (303, UNKNOWN, AGAIN),
+        (304, UNKNOWN, HAPPENED),
+        (307, REFUSED, REFUSED),
+        (308, REFUSED, REFUSED),
+        (400, REFUSED, REFUSED),
+        (401, REFUSED, REFUSED),
+        (404, REFUSED, REFUSED),
+        (408, UNKNOWN, AGAIN),
+        (409, REFUSED, REFUSED),
+        (410, REFUSED, REFUSED),
+        (422, REFUSED, REFUSED),
+        (425, AGAIN, AGAIN),
+        (429, AGAIN, AGAIN),
+        (500, UNKNOWN, AGAIN),
+        (501, UNKNOWN, AGAIN),
+        (502, UNKNOWN, AGAIN),
+        (503, UNKNOWN, AGAIN),
+        (504, UNKNOWN, AGAIN),
+        (599, UNKNOWN, AGAIN),
+    ],
+)
+async def test_what_a_status_means(provider, status, unsafe, safe):
+    provider.behaviour = replies(status)
+    for method, meaning in (("POST", unsafe), ("GET", safe)):
+        if meaning is HAPPENED:
+            assert (await ask(an_action(), url=provider.url, method=method))["status"] == status
+            continue
+        ended = await end_of(an_action(), url=provider.url, method=method)
+        assert type(ended) is meaning, (method, ended)
+        assert f"answered with HTTP status {status}" in str(ended)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "VALIDATION_ERROR"),
+        (401, "UNAUTHORIZED"),
+        (403, "UNAUTHORIZED"),
+        (402, "AGENT_ERROR"),
+        (404, "AGENT_ERROR"),
+    ],
+)
+async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status, code):
+    provider.behaviour = replies(status, {"error": {"message": "no such\ncard" + "!" * 999}})
+
+    ended = await end_of(an_action(), url=provider.url)
+
+    assert isinstance(ended, Fail)
+    assert (ended.code, ended.details) == (code, {"status": status})
+    assert str(ended).startswith(f"answered with HTTP status {status}: no such\ncard!!!")
+    assert len(str(ended)) < 300
+
+
+async def test_where_the_provider_drops_a_second_call_a_conflict_may_be_the_first_at_work(provider):
+    provider.behaviour = replies(409, {"message": "in progress"})
+
+    for dedupes, meaning in ((True, AnswerMissing), (False, Fail)):
+        action = an_action(a_target(provider.url, provider_dedupes=dedupes))
+        assert type(await end_of(action, url="", target="pay")) is meaning
+
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def http_date(seconds: float) -> str:
+    return format_datetime(datetime.fromtimestamp(NOON.timestamp() + seconds, UTC), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({}, None),
+        ({"Retry_After": "7"}, 7),
+        ({"Retry_After": " 0 "}, 0),
+        ({"Retry_After": "999999999"}, 86_400),
+        ({"Retry_After": "9" * 5000}, None),
+        ({"Retry_After": "-1"}, None),
+        ({"Retry_After": "soon"}, None),
+        ({"Retry_After": http_date(90)}, 90),
+        ({"Retry_After": http_date(-90)}, 0),
+        ({"Retry_After": http_date(9e6)}, 86_400),
+        ({"Retry_After": http_date(3690), "Date": http_date(3600)}, 90),
+        ({"Retry_After": "Fri, 31 Feb 2026 00:00:00 GMT"}, None),
+    ],
+)
+async def test_the_provider_is_left_alone_for_as_long_as_it_says_within_a_day(provider, headers, wait):
+    """In seconds or until a moment, which is by its own clock where it says what time it is."""
+    provider.behaviour = replies(429, **headers)
+    clock = VirtualClock()
+    clock.advance(seconds=NOON.timestamp() - clock.now())
+
+    ended = await end_of(an_action(clock=clock), url=provider.url)
+
+    assert isinstance(ended, NoEffect)
+    assert ended.retry_after == wait
+
+
+async def test_a_busy_provider_that_says_when_to_come_again_may_still_have_done_it(provider):
+    provider.behaviour = done_and(replies(503, Retry_After="7"))
+    assert isinstance(await end_of(an_action(), url=provider.url), AnswerMissing)
+    assert len(provider.effects) == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reference"),
+    [
+        (replies(201, {"id": "ch_1"}, Location="/charges/1", Request_Id="r"), "ch_1"),
+        (replies(201, {"id": 17}), "17"),
+        (replies(201, {"id": True}, Location="/charges/1", Request_Id="r"), "/charges/1"),
+        (replies(201, {"id": ""}, X_Request_Id="r"), "r"),
+        (replies(201, [1]), None),
+        (replies(201, b"[" * 50_000), None),
+        (replies(201, b'{"id": ' + b"9" * 5000 + b"}"), None),
+        (replies(201, {"id": "x" * 999}), "x" * 199 + "…"),
+        (replies(204), None),
+    ],
+)
+async def test_how_the_provider_calls_it_is_kept(provider, behaviour, reference):
+    provider.behaviour = behaviour
+    assert (await ask(an_action(), url=provider.url))["provider_ref"] == reference
+
+
+# The body of an answer
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_what_happened_has_happened_though_its_answer_breaks_off(provider, reset):
+    provider.behaviour = done_and(breaks_off(reset=reset))
+
+    result = await ask(an_action(), url=provider.url)
+
+    assert (result["status"], result["body"], result["body_cut"]) == (201, '{"id": ', "broken")
+    assert result["body_bytes"] == 7
+    assert result["provider_ref"] == "req-7"
+    assert len(provider.effects) == 1
+
+
+async def test_an_answer_that_was_asked_for_and_breaks_off_is_asked_for_again(provider):
+    provider.behaviour = once(breaks_off(200), replies(200, b"whole"))
+
+    assert isinstance(await end_of(an_action(), url=provider.url, method="GET"), NoEffect)
+    assert (await ask(an_action(), url=provider.url, method="GET"))["body"] == "whole"
+
+
+async def test_a_refusal_is_one_though_its_answer_breaks_off(provider):
+    provider.behaviour = breaks_off(402)
+    assert isinstance(await end_of(an_action(), url=provider.url), Fail)
+
+
+async def test_what_happened_has_happened_though_its_answer_is_too_slow(provider):
+    provider.behaviour = drips
+    for seconds in LONGER_AND_LONGER:
+        try:
+            result = await ask(an_action(timeout=seconds), url=provider.url)
+            break
+        except (NoEffect, AnswerMissing):  # a slow machine
+            continue
+    assert (result["status"], result["body_cut"]) == (201, "late")
+    assert "a begin".startswith(result["body"])
+    assert not provider.released.is_set()
+
+
+async def test_what_happened_has_happened_though_it_is_cancelled_while_its_answer_comes(provider):
+    """Cancelled at the very moment at which the head of the answer has come."""
+    provider.behaviour = drips
+    results = []
+    with anyio.CancelScope() as scope, when_logged("receive_response_headers.complete", scope.cancel):
+        provider.released.set()
+        results.append(await ask(an_action(), url=provider.url))
+
+    assert scope.cancel_called
+    assert results[0]["body"] == "a beginning."
+
+
+async def test_an_answer_without_an_end_is_not_read_for_ever(provider):
+    provider.behaviour = done_and(never_ends)
+
+    result = await ask(an_action(response_max_bytes=10), url=provider.url)
+
+    assert (result["body_cut"], result["body_encoding"], result["body"]) == ("endless", "base64", "/////////////w==")
+    assert result["body_bytes"] > 16 << 20
+    assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
+
+
+async def test_of_a_long_answer_the_beginning_is_kept_and_what_all_of_it_was(provider):
+    body = "Ä" * 500_000
+    provider.behaviour = replies(200, body.encode())
+
+    result = await ask(an_action(response_max_bytes=7), url=provider.url)
+
+    assert (result["body"], result["body_cut"], result["body_bytes"]) == ("ÄÄÄ", "long", 1_000_000)
+    assert result["body_sha256"] == hashlib.sha256(body.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "kept", "encoding"),
+    [
+        (b"caf\xc3\xa9", {}, "café", "text"),
+        (b"caf\xe9", {}, "Y2Fm6Q==", "base64"),
+        (b"caf\xe9", {"Content_Type": "text/plain; charset=ISO-8859-1"}, "café", "text"),
+        (b"caf\xe9", {"Content_Type": "text/plain; charset=zlib"}, "Y2Fm6Q==", "base64"),
+        (b"\xc3", {}, "ww==", "base64"),
+        (b"", {}, "", "text"),
+        (b"\x00", {}, "\x00", "text"),
+    ],
+)
+async def test_a_body_is_kept_as_text_where_it_is_text(provider, body, headers, kept, encoding):
+    provider.behaviour = replies(200, body, **headers)
+    result = await ask(an_action(), url=provider.url, method="GET")
+    assert (result["body"], result["body_encoding"]) == (kept, encoding)
+
+
+async def test_of_the_headers_credentials_and_floods_are_not_kept(provider):
+    many = {f"X-Many-{number}": "x" for number in range(99)}
+    provider.behaviour = replies(200, Set_Cookie="session=hunter2", X_Long="x" * 5000, **many)
+
+    headers = (await ask(an_action(), url=provider.url))["headers"]
+
+    assert "set-cookie" not in headers
+    assert len(headers) == 64
+    assert len(headers["x-long"]) == 1024
+
+
+# Redirects
+
+
+async def test_a_get_follows_redirects_and_says_where_it_ended(provider):
+    provider.behaviour = at_paths(
+        {"/": replies(301, Location="/a"), "/a": replies(307, Location="b?c#d")}, replies(200)
+    )
+
+    result = await ask(an_action(), url=provider.url, method="GET")
+
+    assert [asked.path for asked in provider.asked] == ["/", "/a", "/b?c"]
+    assert result["url"] == f"{provider.url}/b?c"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS"])
+async def test_no_other_method_follows_a_redirect_and_where_it_leads_is_told(provider, status, method):
+    provider.behaviour = replies(status, Location="/elsewhere")
+
+    ended = await end_of(an_action(), url=provider.url, method=method)
+
+    assert "a redirect to /elsewhere that is not followed" in str(ended)
+    assert len(provider.asked) == 1
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+async def test_not_more_redirects_are_followed_than_allowed(provider, limit):
+    provider.behaviour = replies(302, Location="/")
+
+    ended = await end_of(an_action(redirects_max=limit), url=provider.url, method="GET")
+
+    assert isinstance(ended, Fail)
+    assert f"redirected more than {limit} times, at last to /" in str(ended)
+    assert len(provider.asked) == limit + 1
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://2130706433:{port}/", "http://[::1]:{port}/"),
+        *("http://169.254.169.254/latest/meta-data/", "http://evil.example:{port}/", "file:///etc/passwd", "ftp://x/"),
+        *("http://me@api.example:{port}/", "//127.0.0.1:{port}/", "http://a b/", "http://[::1"),
+    ],
+)
+async def test_each_host_on_the_way_is_judged_anew(provider, location):
+    """A provider that may be asked sends us to this machine, by another name."""
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"] if host.endswith(".example") else await look_up(host, port)
+
+    with a_provider() as inner:
+        provider.behaviour = replies(302, Location=location.replace("{port}", str(inner.server_port)))
+        base = f"http://api.example:{provider.server_port}"
+        action = an_action(a_target(base, allow_private=True), allow_private=False, resolve=resolve)
+
+        ended = await end_of(action, url="", target="pay", method="GET")
+
+        assert isinstance(ended, Fail), ended
+        assert ended.code == "VALIDATION_ERROR"
+        assert inner.asked == []
+
+
+async def test_a_redirect_does_not_lead_from_encrypted_to_clear_text(encrypted, believed, provider):
+    encrypted.behaviour = replies(302, Location=f"http://api.example:{provider.server_port}/")
+
+    url = f"https://api.example:{encrypted.server_port}/"
+    ended = await end_of(an_action(resolve=at_home), url=url, method="GET")
+
+    assert isinstance(ended, Fail)
+    assert "it would be in clear text" in str(ended)
+    assert provider.asked == []
+
+
+# Secrets
+
+
+async def test_a_redirect_carries_no_secret_elsewhere_and_not_back_either(provider):
+    with a_provider() as elsewhere:
+        provider.behaviour = once(replies(302, Location=f"{elsewhere.url}/x"), replies(200))
+        elsewhere.behaviour = replies(302, Location=f"{provider.url}/back")
+        target = ("pay", HttpTarget(base_url=provider.url, headers=dict(keyed("")[1].headers) | {"X-Account": "7"}))
+
+        await ask(an_action(target), url="", target="pay", method="GET")
+
+        assert [asked.headers.get("authorization") for asked in provider.asked] == [f"Bearer {SECRET}", None]
+        [asked] = elsewhere.asked
+        assert "authorization" not in asked.headers
+        assert "x-account" not in asked.headers
+
+
+async def test_a_redirect_within_its_target_carries_the_secret(provider):
+    provider.behaviour = once(replies(302, Location="/b"), replies(200))
+    await ask(an_action(keyed(provider.url)), url="a", target="pay", method="GET")
+    assert [asked.headers["authorization"] for asked in provider.asked] == [f"Bearer {SECRET}"] * 2
+
+
+async def test_no_proxy_of_the_environment_gets_anything(provider, monkeypatch):
+    with a_provider() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert (await ask(an_action(), url=provider.url))["status"] == 201
+        assert proxy.asked == []
+
+
+def echoes(status: int) -> Behaviour:
+    """It tells the secret, in all the ways it can be spelt."""
+
+    def behaviour(handler: Handler, asked: Asked) -> None:
+        spelt = {"id": SECRET, "error": {"message": f"{SECRET} is no key"}}
+        as_url = "/sk-a%2F%22hunter2%22%2Bkey%3D42?sk-a/%22hunter2%22%2Bkey%3D42"
+        replies(status, spelt, X_Echo=SECRET, Location=as_url)(handler, asked)
+
+    return behaviour
+
+
+@pytest.mark.parametrize("status", [200, 307, 401, 409, 429, 500])
+async def test_no_result_no_error_and_no_log_line_tells_a_secret(provider, caplog, status):
+    """Also where the provider says it."""
+    caplog.set_level(logging.DEBUG)
+    provider.behaviour = echoes(status)
+    action = an_action(keyed(provider.url))
+
+    told = [repr(action)]
+    try:
+        told.append(json.dumps(await ask(action, url="", target="pay")))
+    except (Fail, NoEffect, AnswerMissing) as ended:
+        told += [repr(ended), str(ended), *traceback.format_exception(ended)]
+
+    assert provider.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert "***" in "".join(told)
+    assert not [text for text in [*told, caplog.text] if "hunter2" in text]
+
+
+async def test_a_secret_at_the_end_of_what_is_kept_is_not_told_in_part(provider):
+    provider.behaviour = replies(200, f"your key is {SECRET}!".encode())
+    for limit in range(1, 40):
+        action = an_action(keyed(provider.url), response_max_bytes=limit)
+        body = (await ask(action, url="", target="pay"))["body"]
+        assert body == "your key is ***!"[:limit]
+
+
+async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
+    def behaviour(handler: Handler, asked: Asked) -> None:
+        handler.wfile.write(f"HTTP/1.1 200 OK\r\n{SECRET} no header\r\n\r\n".encode())
+
+    provider.behaviour = behaviour
+    ended = await end_of(an_action(keyed(provider.url)), url="", target="pay")
+
+    assert isinstance(ended, AnswerMissing)
+    assert "hunter2" not in "".join(traceback.format_exception(ended))
+
+
+# Terms
+
+
+@pytest.mark.parametrize(
+    ("arguments", "terms"),
+    [
+        ({"method": "GET"}, Terms(irreversible=False, timeout=35)),
+        ({}, Terms(irreversible=False, timeout=35)),
+        ({"method": "head", "target": "dedupes"}, Terms(irreversible=False, timeout=35)),
+        ({"method": "POST"}, Terms(timeout=35)),
+        ({"method": "POST", "target": "nobody"}, Terms(timeout=35)),
+        ({"method": ["POST"], "target": ["x"]}, Terms(timeout=35)),
+        ({"method": "DELETE", "target": "plain"}, Terms(timeout=35)),
+        (
+            {"method": "POST", "target": "dedupes"},
+            Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, idempotency_window=600, timeout=35),
+        ),
+        (
+            {"method": "POST", "target": "for_ever"},
+            Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=35),
+        ),
+        ({"method": "POST", "target": "asks"}, Terms(idempotent_provider=True, timeout=35)),
+        ({"method": "POST", "target": "assumes"}, Terms(on_unknown=OnUnknown.ASSUME_DONE, timeout=35)),
+    ],
+)
+def test_on_which_terms_a_call_is_made(arguments, terms):
+    action = an_action(
+        ("plain", HttpTarget(base_url="https://a.example")),
+        ("dedupes", HttpTarget(base_url="https://a.example", provider_dedupes=True, dedup_window=600)),
+        ("for_ever", HttpTarget(base_url="https://a.example", provider_dedupes=True)),
+        ("asks", HttpTarget(base_url="https://a.example", provider_dedupes=True, on_unknown="ask")),
+        ("assumes", HttpTarget(base_url="https://a.example", on_unknown="assume_done")),
+        timeout=30.0,
+    )
+    assert action.terms_for({"url": "", **arguments}) == terms
+
+
+# The provider itself, which the other tests believe
+
+
+async def test_the_provider_does_one_thing_once_for_each_key_as_long_as_it_remembers_it(provider, tmp_path):
+    action = an_action()
+    await ask(action, url=provider.url)
+    await ask(action, url=provider.url)
+    assert len(provider.effects) == 2
+
+    with a_provider(tmp_path / "effects") as careful:
+        careful.honours_keys, careful.window = True, 60
+        assert [(await ask(action, url=careful.url))["provider_ref"] for _ in range(2)] == ["made-1", "made-1"]
+        careful.later(60)
+        assert (await ask(action, url=careful.url))["provider_ref"] == "made-2"
+        assert (tmp_path / "effects").read_text() == f"{KEY}\n" * 2
+
+
+def at_paths(behaviours: dict[str, Behaviour], otherwise: Behaviour = creates) -> Behaviour:
+    def behaviour(handler: Handler, asked: Asked) -> None:
+        behaviours.get(asked.path, otherwise)(handler, asked)
+
+    return behaviour
+
+
+class when_logged(logging.Handler):
+    """Within the block: do something the moment the library logs that it has done this."""
+
+    def __init__(self, event: str, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._event, self._act = event, act
+        self._logger = logging.getLogger("httpcore2")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self._event):
+            self._act()
+
+    def __enter__(self) -> None:
+        self._before = self._logger.level
+        self._logger.setLevel(logging.DEBUG)
+        self._logger.addHandler(self)
+
+    def __exit__(self, *error: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._before)
