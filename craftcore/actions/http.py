@@ -23,6 +23,7 @@ from craftcore.actions.http_response import header, judge, result
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import HttpSettings
+from craftcore.engine.context import TaskContext
 from craftcore.errors import ErrorCode, Fail, NoEffect
 from craftcore.http_targets import ANSWER_MARGIN_SECONDS, HttpTarget
 
@@ -80,6 +81,22 @@ def http_action(
         return _terms(settings, arguments.get("method", "GET"), arguments.get("target"))
 
     return Action(HTTP_REQUEST, http_request, _terms(settings, "POST", None), terms_of=terms_of)
+
+
+async def send_request(
+    ctx: TaskContext,
+    url: str,
+    method: str = "GET",
+    target: str | None = None,
+    headers: dict[str, str] | None = None,
+    query: dict[str, Any] | None = None,
+    json: Any = None,
+    body: str | None = None,
+) -> Any:
+    """The action as a workflow."""
+    return await ctx.act(
+        HTTP_REQUEST, url=url, method=method, target=target, headers=headers, query=query, json=json, body=body
+    )
 
 
 def _terms(settings: HttpSettings, method: object, name: object) -> Terms:

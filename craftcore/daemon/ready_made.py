@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.email import EMAIL, email_action, send_email
+from craftcore.actions.http import HTTP_REQUEST, http_action, send_request
 from craftcore.actions.program import Programs, passed_on
 from craftcore.app import App
 from craftcore.config import Config
@@ -13,10 +14,11 @@ from craftcore.daemon.secrets import Secrets
 
 
 def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> None:
-    """Running programs, and sending mail: as workflows for `emit` and `schedule`, and what is irreversible as actions
-    for `ctx.act`."""
+    """Running programs, sending mail, asking providers over HTTP: as workflows for `emit` and `schedule`, and what is
+    irreversible as actions for `ctx.act`."""
     _declare_command(app, config, environ)
     _declare_email(app, config, environ)
+    _declare_http(app, config, environ)
 
 
 def _declare_command(app: App, config: Config, environ: Mapping[str, str]) -> None:
@@ -38,3 +40,10 @@ def _declare_email(app: App, config: Config, environ: Mapping[str, str]) -> None
         app.declare_action(email_action(config.email, Secrets(environ).get))
     if EMAIL not in app.workflows:
         app.declare(EMAIL, send_email)
+
+
+def _declare_http(app: App, config: Config, environ: Mapping[str, str]) -> None:
+    if HTTP_REQUEST not in app.actions:
+        app.declare_action(http_action(config.http, Secrets(environ).get))
+    if HTTP_REQUEST not in app.workflows:
+        app.declare(HTTP_REQUEST, send_request)

@@ -1,0 +1,214 @@
+"""What every app can do without a line of Python: emitted by name, with a real engine and a real provider."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, InvalidInput, TaskContext
+from craftcore.config import Config, HttpSettings
+from craftcore.daemon.ready_made import declare_ready_made
+from craftcore.http_targets import HttpTarget, SecretHeader
+from tests.actions.http_provider import (
+    Provider,
+    a_provider,
+    answers_nobody,
+    breaks_off,
+    done_and,
+    once,
+    replies,
+    resets,
+)
+from tests.actions.test_http import when_logged
+from tests.engine.lab import Lab, lab, settings
+from tests.engine.turns import failure, result
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "sk-hunter2"
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with a_provider() as provider:
+        yield provider
+
+
+def an_app(provider: Provider, **target: Any) -> tuple[App, Config]:
+    """One whose target `pay` is the provider."""
+    app = App()
+    headers = {"Authorization": SecretHeader(secret="env:PAY_KEY", prefix="Bearer ")}
+    known = HttpTarget(base_url=provider.url, headers=headers, allow_private=True, **target)
+    config = replace(settings(), http=HttpSettings(timeout=PATIENCE, target={"pay": known}))
+    declare_ready_made(app, config, {"PAY_KEY": SECRET})
+    return app, config
+
+
+CHARGE = {"method": "POST", "target": "pay", "url": "charges", "json": {"amount": 5}}
+
+
+def ledger(it: Lab) -> list[dict[str, Any]]:
+    return it.rows("SELECT * FROM activity_log ORDER BY seq")
+
+
+async def test_a_request_is_emitted_by_its_name_and_done_once(provider, tmp_path):
+    app, config = an_app(provider)
+    async with lab(app, tmp_path, config) as it:
+        task = (await app.emit("http.request", CHARGE)).id
+        got = result(await it.ended(task))
+
+        assert (got["status"], got["provider_ref"]) == (201, "made-1")
+        [row] = ledger(it)
+        assert (row["status"], row["provider_ref"]) == ("DONE", "made-1")
+        assert provider.effects[0].key == row["idem_key"] == f"activity:{task}:1.1"
+        assert provider.effects[0].headers["authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("payload", [{}, {"url": 3}, {"url": "/", "headers": []}, {"url": "/", "methd": "GET"}])
+async def test_a_payload_that_is_no_request_is_refused_when_it_is_emitted(provider, tmp_path, payload):
+    app, config = an_app(provider)
+    async with lab(app, tmp_path, config):
+        with pytest.raises(InvalidInput):
+            await app.emit("http.request", payload)
+
+
+@pytest.mark.parametrize("behaviour", [done_and(resets), resets])
+async def test_where_the_provider_drops_a_second_call_a_lost_answer_is_one_effect_and_no_question(
+    provider, tmp_path, behaviour
+):
+    provider.honours_keys = True
+    provider.behaviour = once(behaviour)
+    app, config = an_app(provider, provider_dedupes=True)
+    async with lab(app, tmp_path, config) as it:
+        got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
+
+        assert got["provider_ref"] == "made-1"
+        assert len(provider.asked) == 2
+        assert len(provider.effects) == 1
+        assert [row["status"] for row in ledger(it)] == ["DONE"]
+        assert await app.questions() == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "effects", "ends"),
+    [("happened", 1, "by phone"), ("resend", 2, "made-2"), ("give up", 1, "ACTIVITY_UNKNOWN")],
+)
+async def test_where_it_does_not_a_lost_answer_is_put_to_a_person(provider, tmp_path, choice, effects, ends):
+    provider.behaviour = once(done_and(resets))
+    app, config = an_app(provider)
+    async with lab(app, tmp_path, config) as it:
+        task = (await app.emit("http.request", CHARGE)).id
+        await it.waiting(task)
+        [question] = await app.questions()
+        assert question.options == ("happened", "resend", "give up")
+        assert [row["status"] for row in ledger(it)] == ["UNKNOWN"]
+
+        reference = {"reference": "by phone"} if choice == "happened" else {}
+        await app.answer(question.id, choice, answered_by="ada", **reference)
+        row = await it.ended(task)
+
+        if choice == "give up":
+            assert failure(row)[0] == ends
+        else:
+            got = result(row)
+            assert (got if choice == "happened" else got["provider_ref"]) == ends
+        assert len(provider.effects) == effects
+
+
+async def test_what_the_provider_refused_is_no_question_and_not_asked_again(provider, tmp_path):
+    provider.behaviour = replies(402, {"error": {"message": f"declined for {SECRET}"}})
+    app, config = an_app(provider)
+    async with lab(app, tmp_path, config) as it:
+        row = await it.ended((await app.emit("http.request", CHARGE)).id)
+
+        assert failure(row) == ("AGENT_ERROR", "answered with HTTP status 402: declined for ***")
+        assert [row["status"] for row in ledger(it)] == ["FAILED"]
+        assert len(provider.asked) == 1
+
+
+async def test_a_get_is_no_entry_of_the_ledger_and_simply_tried_again(provider, tmp_path):
+    provider.behaviour = once(breaks_off(200), replies(200, {"id": 7}))
+    app, config = an_app(provider)
+    async with lab(app, tmp_path, config) as it:
+        got = result(await it.ended((await app.emit("http.request", {"url": "x", "target": "pay"})).id))
+
+        assert (got["status"], got["body"]) == (200, '{"id": 7}')
+        assert len(provider.asked) == 2
+        assert ledger(it) == []
+
+
+async def test_a_workflow_may_do_the_same_by_the_name_of_the_action(provider, tmp_path):
+    app, config = an_app(provider)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> list[Any]:
+        charge = await ctx.act("http.request", key="charge", **CHARGE)
+        status = await ctx.act("http.request", target="pay", url="charges/1", headers={"Accept": "text/plain"})
+        return [charge["provider_ref"], status["status"]]
+
+    async with lab(app, tmp_path, config) as it:
+        assert result(await it.ended((await app.emit("order")).id)) == ["made-1", 201]
+
+
+async def test_a_task_that_is_cancelled_while_it_connects_leaves_no_doubt(provider, tmp_path):
+    """And one whose request has left does: a person may still find out."""
+    app, config = an_app(provider)
+    provider.behaviour = done_and(answers_nobody)
+    public = replace(config.http, allow_private=True)
+    connecting = App()
+    declare_ready_made(connecting, replace(config, http=public), {})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        async with lab(connecting, tmp_path, config) as it:
+            with when_logged("start_tls.started", lambda: begun.append(True)):
+                begun: list[bool] = []
+                task = (await connecting.emit("http.request", {"method": "POST", "url": url})).id
+                await it.until(lambda: bool(begun))
+            await connecting.cancel_task(task)
+            assert (await it.ended(task))["status"] == "CANCELLED"
+            assert [(row["status"], row["error_message"]) for row in ledger(it)] == [
+                ("FAILED", "cancelled before anything was sent")
+            ]
+    async with lab(app, tmp_path, config) as it:
+        task = (await app.emit("http.request", CHARGE)).id
+        await it.until(provider.began.is_set)
+        await app.cancel_task(task)
+        assert (await it.ended(task))["status"] == "CANCELLED"
+        assert ledger(it)[-1]["status"] == "UNKNOWN"
+
+
+async def test_no_secret_is_in_the_file_also_when_the_provider_repeats_it(provider, tmp_path):
+    app, config = an_app(provider)
+    provider.behaviour = replies(201, {"id": SECRET, "echo": f"Bearer {SECRET}"}, X_Echo=SECRET)
+    async with lab(app, tmp_path, config) as it:
+        got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
+        assert got["provider_ref"] == "***"
+
+    files: list[Path] = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert files
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in json.dumps(got)
+
+
+async def test_what_the_app_has_of_that_name_itself_stays_its_own(provider):
+    app = App()
+
+    @app.workflow("http.request")
+    async def mine() -> None:
+        pass
+
+    @app.action("http.request")
+    async def also_mine(call: Any) -> None:
+        pass
+
+    declare_ready_made(app, Config(), {})
+
+    assert app.workflows["http.request"].fn is mine
+    assert app.actions["http.request"] is also_mine
