@@ -560,7 +560,29 @@ def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
     assert list(tmp_path.iterdir()) == []
 
 
-# A process that dies while it calls
+# A daemon
+
+
+def test_a_running_daemon_goes_on_at_once(tmp_path):
+    (tmp_path / "dying.py").write_text(DYING.replace("await asyncio.sleep(3600)", 'raise ConnectionError("lost")'))
+    with a_daemon(tmp_path, "dying:app") as daemon:
+        daemon.ready()
+        task_id = craftcore(tmp_path, "emit", "pay").json["id"]
+        until(lambda: craftcore(tmp_path, "--json", "inbox", "list").json, "the question")
+
+        done = craftcore(tmp_path, "activity", "resolve", task_id, "--resend")
+
+        assert "no daemon runs" not in done.out
+        ended = until(lambda: is_done(tmp_path, task_id), "the end of the task")
+    assert ended["result"] == "ref-2"
+    assert len(set(traced(tmp_path))) == 1
+    assert len(traced(tmp_path)) == 2
+
+
+def is_done(folder, task_id):
+    told = craftcore(folder, "--json", "task", "show", task_id).json
+    return told if told["status"] == "DONE" else None
+
 
 DYING = """
 import asyncio, os
