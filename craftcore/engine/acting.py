@@ -185,7 +185,7 @@ class _Act:
 
     async def _called(self, begun: Begun) -> Answer | Activity:
         turn = self._turn
-        if turn.run.stopped_by in ("cancelled", "shutdown"):  # in a scope that shields it from that
+        if turn.run.interrupted_by is not None:  # in a scope that shields it from that
             answer = NOT_CALLED
         else:
             reach(CutPoint.INTENT_COMMITTED)
@@ -199,6 +199,7 @@ class _Act:
         if end.status is ActivityStatus.UNKNOWN:
             return await self._look()
         if answer.error is not None:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
             raise answer.error
         return answer
 

@@ -48,9 +48,13 @@ class Finding(NamedTuple):
     reference: str | None
 
 
+class Withdrawn(NoEffect):
+    """The run was stopped before the call was made. It ends as what stopped it, and not as a failure."""
+
+
 NOT_CALLED = Answer(
     CallEnd(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
-    error=NoEffect("cancelled before it was called"),
+    error=Withdrawn("cancelled before it was called"),
 )
 
 
@@ -95,8 +99,8 @@ async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, ar
         return _done(turn, action, returned[0])._replace(interrupts=error)
     if returned:
         return _done(turn, action, returned[0])
-    if run.stopped_by in ("cancelled", "shutdown"):
-        return Answer(_unknown("it was cancelled while it was called", run.stopped_by))
+    if run.interrupted_by is not None:
+        return Answer(_unknown("it was cancelled while it was called", run.interrupted_by))
     return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
 
 

@@ -32,6 +32,7 @@ class Run:
         "calls",
         "claim",
         "entry",
+        "interrupted_by",
         "lane",
         "move",
         "on_shutdown",
@@ -52,6 +53,8 @@ class Run:
         self.lane = claim.lane
         self.outcome: Outcome | None = None
         self.stopped_by: Why | None = None
+        self.interrupted_by: Why | None = None
+        """Why its calls are interrupted, whatever stopped its code before."""
         self.calls: set[anyio.CancelScope] = set()
         self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
@@ -75,6 +78,7 @@ class Run:
             if self._scope is not None:
                 self._scope.cancel()
         if why != "parked":
+            self.interrupted_by = self.interrupted_by or why
             for call in self.calls:
                 call.cancel()
         if why == "shutdown":

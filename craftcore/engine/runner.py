@@ -15,6 +15,7 @@ from craftcore.app import App
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.acting import flown
+from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.groups import decisive, is_only, said
 from craftcore.engine.isolation import in_own_context
@@ -146,10 +147,13 @@ class Runner:
         return Succeeded(result_json=text)
 
     def _raised(self, run: Run, error: BaseException) -> Outcome:
+        cancelled = anyio.get_cancelled_exc_class()
         if run.turn is not None and run.turn.wait is not None:
-            if isinstance(error, Suspend) or is_only(error, (Suspend, anyio.get_cancelled_exc_class())):
+            if isinstance(error, Suspend) or is_only(error, (Suspend, cancelled, Withdrawn)):
                 return suspended(run)
             return _swallowed(run.turn)
+        if isinstance(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
+            return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
         return self._outcome_of(decisive(error))
 
     def _outcome_of(self, error: BaseException) -> Outcome:
