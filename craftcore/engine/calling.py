@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from inspect import iscoroutine
 from typing import Any, NamedTuple
 
 import anyio
@@ -18,7 +19,7 @@ import anyio
 from craftcore.action import Action, Call
 from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
 from craftcore.engine.threads import in_thread
-from craftcore.engine.turn import Turn
+from craftcore.engine.turn import Turn, in_step
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
 from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
 from craftcore.tasks.outcomes import Done
@@ -26,6 +27,9 @@ from craftcore.typed import as_stored, is_async
 
 REFERENCE_MAX = 998
 """Characters of a provider's reference that are kept: those of a line of mail."""
+
+CODE_MAX = 100
+"""Characters of an error code that are kept."""
 
 RECONCILE_TRIES = 3
 RECONCILE_WAIT_SECONDS = 1.0
@@ -56,6 +60,10 @@ NOT_CALLED = Answer(
     CallEnd(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
     error=Withdrawn("cancelled before it was called"),
 )
+TOO_LATE = Answer(
+    CallEnd(ActivityStatus.FAILED, "its time was over before it was called", may_retry=True),
+    error=NoEffect("its time was over before it was called"),
+)
 
 
 async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]) -> Answer:
@@ -65,43 +73,85 @@ async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, ar
     end would only leave one thing more that nobody knows.
     """
     run = turn.run
-    returned: list[Any] = []
     left = call.deadline.timestamp() - turn.doors.clock.now()
+    if left <= 0:
+        return TOO_LATE
+    calling = _Calling(action, call, arguments)
+    interrupts: BaseException | None = None
+    said = ""
     try:
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():
             run.calls.add(scope)
             try:
                 if action.is_async:
-                    returned.append(await action.fn(call, **arguments))
+                    await calling.call()
                 else:
-                    fn = partial(action.fn, call, **arguments)
-                    await in_thread(run, lambda: returned.append(fn()), turn.doors.threads)
+                    await in_thread(run, calling.call_plainly, turn.doors.threads)
             finally:
                 run.calls.discard(scope)
-    except NoEffect as error:
-        text = message_of(error)
-        code = ErrorCode.AGENT_UNAVAILABLE
-        return Answer(
-            CallEnd(ActivityStatus.FAILED, "nothing happened", error_code=code, error_message=text, may_retry=True),
-            error=error,
-        )
-    except Fail as error:
-        text = message_of(error)
-        return Answer(
-            CallEnd(ActivityStatus.FAILED, "the provider refused", error_code=error.code, error_message=text),
-            error=error,
-        )
     except Exception as error:
-        return Answer(_unknown("it failed after it was called", f"{type(error).__name__}: {message_of(error)}"))
+        return _failed(error)
     except BaseException as error:
-        if not returned:
-            return Answer(_unknown("it was interrupted", shown(error)), interrupts=error)
-        return _done(turn, action, returned[0])._replace(interrupts=error)
-    if returned:
-        return _done(turn, action, returned[0])
+        interrupts, said = error, shown(error)
+    if calling.returned:
+        return _done(turn, action, calling.returned[0])._replace(interrupts=interrupts)
+    if calling.raised:
+        return _failed(calling.raised[0])._replace(interrupts=interrupts)
+    if not calling.has_begun:
+        return (TOO_LATE if run.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
+    if interrupts is not None:
+        return Answer(_unknown("it was interrupted", said), interrupts=interrupts)
     if run.interrupted_by is not None:
         return Answer(_unknown("it was cancelled while it was called", run.interrupted_by))
     return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
+
+
+class _Calling:
+    """The function of an action, and what is known of a call of it when nobody waits for its end any more."""
+
+    __slots__ = ("_action", "_arguments", "_call", "has_begun", "raised", "returned")
+
+    def __init__(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> None:
+        self._action = action
+        self._call = call
+        self._arguments = arguments
+        self.has_begun = False
+        self.returned: list[Any] = []
+        self.raised: list[Exception] = []
+
+    async def call(self) -> None:
+        self.has_begun = True
+        self.returned.append(await self._action.fn(self._call, **self._arguments))
+
+    def call_plainly(self) -> Any:
+        """For a thread. It gives back what cannot be a result, to be refused."""
+        self.has_begun = True
+        try:
+            result = self._action.fn(self._call, **self._arguments)
+        except Exception as error:
+            self.raised.append(error)
+            raise
+        if iscoroutine(result):
+            return result
+        self.returned.append(result)
+
+
+def _failed(error: Exception) -> Answer:
+    """What an exception of an action says."""
+    text = message_of(error)
+    match error:
+        case NoEffect():
+            code = ErrorCode.AGENT_UNAVAILABLE
+            end = CallEnd(
+                ActivityStatus.FAILED, "nothing happened", error_code=code, error_message=text, may_retry=True
+            )
+            return Answer(end, error=error)
+        case Fail():
+            said = bounded(error.code, CODE_MAX)
+            end = CallEnd(ActivityStatus.FAILED, "the provider refused", error_code=said, error_message=text)
+            return Answer(end, error=error)
+        case _:
+            return Answer(_unknown("it failed after it was called", f"{type(error).__name__}: {text}"))
 
 
 def deadline_of(turn: Turn, timeout: float) -> datetime:
@@ -170,5 +220,8 @@ def _unknown(reason: str, message: str) -> CallEnd:
 
 def _reference_in(value: Any) -> str | None:
     """The provider's reference: what was returned, if it is text, or what a mapping says."""
-    given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
+    try:
+        given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
+    except Exception:  # a mapping of somebody's own
+        return None
     return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None

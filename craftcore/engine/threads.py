@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import anyio
@@ -16,14 +17,19 @@ from craftcore.storage.waiters import current_loop
 
 async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
     """Run a plain function in a thread. What holds its place waits until it returns, also when it is cancelled, so that
-    it never runs twice at once. Only a shutdown leaves it behind."""
+    it never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
+    does."""
     loop = current_loop()
     returned = loop.waiter()
-    begun = False
+    begun = withdrawn = False
+    gate = Lock()
 
     def call_and_tell() -> Any:
         nonlocal begun
-        begun = True
+        with gate:
+            if withdrawn:
+                return None
+            begun = True
         try:
             result = call()
             if inspect.iscoroutine(result):
@@ -39,6 +45,8 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
     try:
         return await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=limiter)
     except anyio.get_cancelled_exc_class():
+        with gate:
+            withdrawn = not begun
         if begun and run.stopped_by != "shutdown":
             run.on_shutdown.append(let_go)
             try:

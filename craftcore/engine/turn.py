@@ -48,7 +48,7 @@ _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 
 @contextmanager
 def in_step() -> Iterator[None]:
-    """The function of a step runs in this block."""
+    """The function of a step, or of an action, runs in this block."""
     token = _IN_STEP.set(True)
     try:
         yield
@@ -161,8 +161,8 @@ class Turn:
             )
         if _IN_STEP.get():
             raise KeyRequired(
-                f"ctx.{kind} inside a step needs key=…: the step is not run again at a re-entry, and what follows it "
-                "would be counted differently"
+                f"ctx.{kind} inside a step or an action needs key=…: that is not run again at a re-entry, and what "
+                "follows it would be counted differently"
             )
         counter = kind if kind == "act" else ""
         self._counted[counter] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, NoEffect, OnUnknown, TaskContext
-from tests.engine.acts import Gate, Held, Provider, statuses
+from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
+from craftcore.errors import ErrorCode, KeyRequired
+from tests.engine.acts import Gate, Held, Provider, ledger, statuses
 from tests.engine.lab import lab, settings
-from tests.engine.turns import begin, result
+from tests.engine.turns import begin, failure, result, run
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -136,3 +139,128 @@ async def test_a_cancelled_task_interrupts_its_calls_although_its_turn_is_parked
 
         [status, *_] = statuses(it)
         assert (status, len(provider.calls)) == (("UNKNOWN", 1) if when == "during the call" else ("FAILED", 0))
+
+
+async def test_a_plain_function_that_returns_a_coroutine_has_done_nothing(tmp_path):
+    """It was DONE, and nothing had run."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(lambda call, *, to: provider(call, to=to))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send, to="ada")
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == ErrorCode.INTERNAL_AGENT_ERROR
+        assert statuses(it) == ["FAILED"]
+        assert provider.calls == []
+
+
+async def test_an_act_within_an_action_needs_a_key(tmp_path):
+    """It was counted at the first entry only; the one after it was taken for it at the next, and never done."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    entered: list[TaskContext] = []
+
+    @app.action("twofold", irreversible=True)
+    async def twofold(call: Call) -> str:
+        with pytest.raises(KeyRequired, match="inside a step or an action"):
+            await entered[-1].act(send, to="ada")
+        await entered[-1].act(send, key="within", to="ada")
+        return "both"
+
+    async def turn(ctx: TaskContext) -> Any:
+        entered.append(ctx)
+        done = [await ctx.act(twofold), await ctx.act(send, to="ada")]
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return done
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["both", "ref-2"]
+        assert len(provider.calls) == 2
+
+
+@pytest.mark.parametrize("told", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
+async def test_what_a_thread_says_after_its_time_is_heard(tmp_path, told):
+    """It cannot be stopped, and was waited for; but of what it came to only a result was heard."""
+    app, inside, go = App(), threading.Event(), threading.Event()
+
+    @app.action("pay", irreversible=True, timeout=0.01)
+    def pay(call: Call) -> Any:
+        inside.set()
+        go.wait(PATIENCE)
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn, max_attempts=1)
+        await anyio.to_thread.run_sync(inside.wait)
+        [run_] = it.engine.consumer.running.values()
+        [scope] = run_.calls
+        await it.until(lambda: scope.cancel_called)
+        go.set()
+        await it.ended(task)
+        assert statuses(it) == ["DONE" if told == "returned" else "FAILED"]
+
+
+async def test_a_plain_action_that_never_had_a_thread_was_not_called(tmp_path, monkeypatch):
+    """It was in doubt: somebody was asked about a call that nobody had made."""
+    monkeypatch.setattr("craftcore.engine.engine.STEP_THREADS", 1)
+    app, inside, go = App(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, timeout=0.01)
+    def pay(call: Call) -> None:
+        calls.append(call.attempt)
+
+    async def turn(ctx: TaskContext) -> Any:
+        def hold() -> None:
+            inside.set()
+            go.wait(PATIENCE)
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "hold", hold)
+            await anyio.to_thread.run_sync(inside.wait)
+            with pytest.raises(NoEffect, match="its time was over before it was called"):
+                await ctx.act(pay)
+            go.set()
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert (statuses(it), calls) == (["FAILED"], [])
+
+
+async def test_the_mapping_of_somebodys_own_that_a_provider_returns_may_be_broken(tmp_path):
+    """It had happened, and was in doubt."""
+
+    class Broken(dict[str, Any]):
+        def get(self, *_: Any) -> Any:
+            raise RuntimeError("broken")
+
+    app = App()
+    send = app.action("send", irreversible=True)(Provider(Broken(id=7)))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == {"id": 7}
+        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", None)]
+
+
+async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusal(tmp_path):
+    """It could not be written, and was in doubt."""
+    app = App()
+    pay = app.action("pay", irreversible=True)(Provider(Fail("\ud800" + "X" * 10_000, "declined")))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code[:3], len(code), message) == ("?XX", 100, "declined")
+        assert [(row["status"], row["error_code"]) for row in ledger(it)] == [("FAILED", code)]
