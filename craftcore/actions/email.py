@@ -69,7 +69,8 @@ def email_action(settings: EmailSettings, secret: Callable[[str], str], clock: C
     async def look_up(call: Call, **arguments: Any) -> Done[str] | NoEffect | None:
         """Found: it was sent. Missing: it was not, if the settings say that the folder is complete."""
         own_id = message_id(call.key, _sender(settings).domain)
-        found = await is_in_folder(settings, secret(settings.imap_password), own_id)
+        ours, at, _ = own_id.partition("@")  # a part of it is searched for: the domain may have been another one then
+        found = await is_in_folder(settings, secret(settings.imap_password), ours + at)
         log.info("email.looked_up", message_id=own_id, folder=settings.imap_folder, found=found)
         if found:
             return Done(own_id)

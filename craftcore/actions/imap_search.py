@@ -34,7 +34,10 @@ class FolderUnreadable(CraftcoreError):
 
 
 async def is_in_folder(settings: EmailSettings, password: str, message_id: str) -> bool:
-    """Whether the folder of the settings has it. Raises FolderUnreadable, in no text of which the password is."""
+    """Whether the folder of the settings has it; a part of the id will do.
+
+    Raises FolderUnreadable, in no text of which the password is.
+    """
     port = settings.imap_port or PORTS[settings.imap_security]
     try:
         with anyio.fail_after(settings.timeout):

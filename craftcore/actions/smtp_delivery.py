@@ -134,7 +134,8 @@ class Delivery:
         if reply.code != BEGIN_DATA:
             raise aiosmtplib.SMTPResponseException(reply.code, reply.message)
         transport = cast(asyncio.WriteTransport, self._smtp.transport)
-        transport.set_write_buffer_limits(high=0)  # so that to drain is to have handed over all of it
+        # So that to drain is to have handed over all of it. Not 0: of asyncio's TLS nothing is as much as that, too.
+        transport.set_write_buffer_limits(high=1, low=0)
         self._stream = asyncio.StreamWriter(transport, self._smtp.protocol, None, asyncio.get_running_loop())  # type: ignore[arg-type]
         for chunk in _chunks(_stuffed(self._mail.content)):
             self._stream.write(chunk)

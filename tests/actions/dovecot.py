@@ -104,7 +104,9 @@ class Dovecot:
 def a_dovecot(password: str) -> Iterator[Dovecot]:
     """A dovecot with one user and one password, gone when the block is left. Skips where there is none to run."""
     program = _program()
-    with tempfile.TemporaryDirectory(prefix="dovecot-") as name:  # its sockets need a short path
+    with tempfile.TemporaryDirectory(
+        prefix="dovecot-", ignore_cleanup_errors=True
+    ) as name:  # a short path, for sockets
         folder = Path(name)
         a_certificate(folder)
         (folder / "users").write_text(f"{USER}:{{PLAIN}}{password}\n")

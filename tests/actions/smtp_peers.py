@@ -149,7 +149,9 @@ class Scripted:
 
 
 @asynccontextmanager
-async def a_server(receive_buffer: int | None = None, **replies: Reply) -> AsyncIterator[Scripted]:
+async def a_server(
+    receive_buffer: int | None = None, tls: ssl.SSLContext | None = None, **replies: Reply
+) -> AsyncIterator[Scripted]:
     """A server that does as it is told, and is gone when the block is left."""
     scripted = Scripted({key.replace("_", " "): reply for key, reply in replies.items()})
     listening = socket.create_server(("127.0.0.1", 0))
@@ -160,7 +162,7 @@ async def a_server(receive_buffer: int | None = None, **replies: Reply) -> Async
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         serving.add(asyncio.get_running_loop().create_task(scripted.serve(reader, writer)))
 
-    server = await asyncio.start_server(begin, sock=listening)
+    server = await asyncio.start_server(begin, sock=listening, ssl=tls)
     scripted.port = listening.getsockname()[1]
     try:
         yield scripted

@@ -128,9 +128,10 @@ async def test_the_same_call_has_the_same_message_id_and_another_has_its_own():
     assert len(room.taken) == 3
 
 
-async def test_a_large_message_arrives_whole():
-    async with a_server() as server:
-        await send(an_action(server.port), body=LARGE)
+@pytest.mark.parametrize("security", ["none", "tls"])
+async def test_a_large_message_arrives_whole(trusted, security):
+    async with a_server(tls=trusted if security == "tls" else None) as server:
+        await send(an_action(server.port, security=security), body=LARGE)
 
     [message] = server.messages
     assert message_from_bytes(message, policy=policy.default).get_content().strip() == LARGE
@@ -199,7 +200,7 @@ NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("replies", "kind", "said"), NOTHING_SENT, ids=[str(number) for number in range(24)])
 async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing(replies, kind, said):
-    async with a_server(None, **replies) as server:
+    async with a_server(None, None, **replies) as server:
         error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
 
     assert type(error) is kind, error
@@ -214,7 +215,7 @@ async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing
     [({"AUTH": "535 no"}, "UNAUTHORIZED"), ({"MAIL": "530 who"}, "UNAUTHORIZED"), ({"RCPT": "550 no"}, "AGENT_ERROR")],
 )
 async def test_a_refusal_says_whether_the_password_is_at_fault(replies, code):
-    async with a_server(None, **replies) as server:
+    async with a_server(None, None, **replies) as server:
         error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
 
     assert isinstance(error, Fail)
@@ -255,16 +256,18 @@ async def test_everybody_gets_it_or_nobody_does(refusals, kind):
     assert "DATA" not in server.heard
 
 
+@pytest.mark.parametrize("security", ["none", "tls"])
 @pytest.mark.parametrize("goes", [resets, closes])
-async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(goes: Any):
+async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(trusted, security, goes: Any):
     """The final dot never left us."""
 
     async def some_then_goes(with_: Conversation) -> None:
         await with_.reader.readexactly(1000)
         await goes(with_)
 
-    async with a_server(receive_buffer=4096, body=some_then_goes) as server:
-        error = await failure(an_action(server.port), body=LARGE)
+    tls = trusted if security == "tls" else None
+    async with a_server(receive_buffer=4096, tls=tls, body=some_then_goes) as server:
+        error = await failure(an_action(server.port, security=security), body=LARGE)
 
     assert isinstance(error, NoEffect), error
     assert server.messages == []
@@ -272,7 +275,7 @@ async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(goe
 
 @pytest.mark.parametrize("step", ["greeting", "EHLO", "DATA"])
 async def test_a_server_that_does_not_let_us_begin_in_time_has_sent_nothing(step):
-    async with a_server(None, **{step: hangs}) as server:
+    async with a_server(None, None, **{step: hangs}) as server:
         error = await failure(an_action(server.port, timeout=0.2))
 
     assert isinstance(error, NoEffect)
@@ -313,7 +316,7 @@ async def test_a_call_that_is_cancelled_before_the_message_has_sent_nothing_and_
         scope.cancel()
         await hangs(with_)
 
-    async with a_server(None, **{step: cancels}) as server:
+    async with a_server(None, None, **{step: cancels}) as server:
         with scope:
             error = await failure(an_action(server.port))
 
@@ -449,7 +452,7 @@ async def test_no_result_no_error_and_no_log_line_tells_the_password(caplog):
         {"dot": f"{echo}"},
     ]
     for replies in echoes:
-        async with a_server(None, **replies) as server:
+        async with a_server(None, None, **replies) as server:
             error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
         assert "*** and *** and ***" in str(error)
         assert error.__cause__ is None

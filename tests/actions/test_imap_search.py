@@ -138,6 +138,13 @@ async def test_what_is_in_the_folder_was_sent(dovecot):
     assert await reconciler(settings(dovecot.port))(CALL, **ARGUMENTS) == Done(own_id)
 
 
+async def test_what_was_sent_from_another_domain_before_the_settings_were_changed_was_sent(dovecot, anyio_backend):
+    call = Call(key=f"activity:{anyio_backend}:1.1", attempt=1, deadline=CALL.deadline)
+    dovecot.put(a_message(message_id(call.key, "before.example")))
+
+    assert isinstance(await reconciler(settings(dovecot.port, imap_is_complete=True))(call, **ARGUMENTS), Done)
+
+
 async def test_what_is_missing_is_unknown_unless_the_folder_is_said_to_be_complete(dovecot):
     """That it is not there yet, or never will be, looks just like that it was not sent."""
     other = Call(key="activity:t2:1.1", attempt=1, deadline=CALL.deadline)

@@ -24,7 +24,7 @@ MAIL = {"to": ["Ada <ada@example.net>"], "subject": "Hello", "body": "Hello Ada"
 def a_provider(**replies: Reply) -> Iterator[Scripted]:
     """A mail server beside the daemons. `messages`: those that it has."""
     with start_blocking_portal() as portal:
-        with portal.wrap_async_context_manager(a_server(None, **replies)) as server:
+        with portal.wrap_async_context_manager(a_server(None, None, **replies)) as server:
             yield server
 
 
