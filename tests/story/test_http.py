@@ -1,0 +1,110 @@
+"""Requests made from the command line by real daemons, to a real provider, and what is left of them when they die."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.actions.http_provider import Provider, a_provider, answers_nobody, done_and, once
+from tests.processes import DaemonProcess, a_daemon, craftcore, until
+
+SECRET = "sk-correct/horse+battery"
+CHARGE = {"method": "POST", "target": "payments", "url": "charges", "json": {"amount": 500}}
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with a_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "app.py").write_text("from craftcore import App\napp = App()\n")
+    return tmp_path
+
+
+@contextmanager
+def running(folder: Path, provider: Provider, *, dedupes: bool) -> Iterator[DaemonProcess]:
+    (folder / "craftcore.toml").write_text(
+        f"""
+        [retry]
+        base_seconds = 0
+        [http.target.payments]
+        base_url = "{provider.url}/v1"
+        headers = {{ Authorization = {{ secret = "env:PAYMENTS_KEY", prefix = "Bearer " }} }}
+        provider_dedupes = {json.dumps(dedupes)}
+        allow_private = true
+        """
+    )
+    with a_daemon(folder, "app:app", CRAFTCORE_CONFIG="craftcore.toml", PAYMENTS_KEY=SECRET) as daemon:
+        yield daemon.ready()
+
+
+def emit(folder: Path) -> str:
+    emitted = craftcore(folder, "--json", "emit", "http.request", "--payload", json.dumps(CHARGE))
+    assert emitted.code == 0, emitted.err
+    task_id: str = emitted.json["id"]
+    return task_id
+
+
+def ended(folder: Path, task_id: str) -> Any:
+    """The task, once it has ended."""
+
+    def over() -> bool:
+        shown = craftcore(folder, "--json", "task", "show", task_id)
+        return shown.code == 0 and shown.json["status"] in ("DONE", "FAILED", "CANCELLED")
+
+    until(over, f"task {task_id} to end")
+    return craftcore(folder, "--json", "task", "show", task_id).json
+
+
+def test_a_request_is_made_from_the_command_line_and_nothing_that_is_stored_has_the_secret(folder, provider):
+    with running(folder, provider, dedupes=False) as daemon:
+        done = ended(folder, emit(folder))
+        log = daemon.log
+
+    assert done["status"] == "DONE"
+    assert done["result"]["provider_ref"] == "made-1"
+    [asked] = provider.asked
+    assert (asked.method, asked.path) == ("POST", "/v1/charges")
+    assert asked.headers["authorization"] == f"Bearer {SECRET}"
+    stored = b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
+    assert b'"amount":500' in stored
+    assert SECRET.encode() not in stored
+    assert SECRET not in log
+
+
+def test_a_daemon_that_dies_after_the_provider_did_it_asks_a_person(folder, provider):
+    provider.behaviour = once(done_and(answers_nobody))
+    with running(folder, provider, dedupes=False) as daemon:
+        task_id = emit(folder)
+        until(provider.began.is_set, "the provider to have done it")
+        daemon.kill()
+    with running(folder, provider, dedupes=False):
+        [question] = until(lambda: craftcore(folder, "--json", "inbox", "list").json, "a question")
+        assert question["task_id"] == task_id
+        assert craftcore(folder, "inbox", "answer", question["id"], "happened").code == 0
+        assert ended(folder, task_id)["status"] == "DONE"
+
+    assert len(provider.effects) == 1
+
+
+def test_a_daemon_that_dies_after_the_provider_did_it_asks_it_again_where_it_drops_a_second_call(folder, provider):
+    provider.behaviour = once(done_and(answers_nobody))
+    provider.honours_keys = True
+    with running(folder, provider, dedupes=True) as daemon:
+        task_id = emit(folder)
+        until(provider.began.is_set, "the provider to have done it")
+        daemon.kill()
+    with running(folder, provider, dedupes=True):
+        assert ended(folder, task_id)["result"]["provider_ref"] == "made-1"
+        assert craftcore(folder, "--json", "inbox", "list").json == []
+
+    assert len(provider.effects) == 1
+    assert len({asked.key for asked in provider.asked}) == 1
