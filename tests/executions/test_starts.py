@@ -1,0 +1,110 @@
+"""After a restart a rate knows what was started before, as far as it is worth reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore import App, Rate
+from craftcore.engine.limits import Limits
+from craftcore.engine.recall import recall
+from craftcore.executions import starts_store
+from craftcore.executions.starts_store import StartsStore
+from craftcore.storage.transaction import Transaction
+from tests.virtual import NEW_YEAR, VirtualCore
+
+
+def record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:
+    tx.run(
+        """
+        INSERT INTO executions (seq, id, trigger_id, attempt, epoch, workflow, created_at, envelope_json, envelope_hash)
+        VALUES (:seq, :id, 't', 1, 1, CAST(:workflow AS TEXT), :at, '{}', 'h')
+        """,
+        seq=seq,
+        id=f"exec-t.{seq}",
+        workflow=workflow,
+        at=at,
+    )
+
+
+def recorded(core: VirtualCore, *records: tuple[Any, float]) -> None:
+    with core.transaction() as tx:
+        for seq, (workflow, ago) in enumerate(records, 1):
+            record(tx, seq, workflow, NEW_YEAR - ago)
+
+
+def since(core: VirtualCore, seconds: float) -> tuple[list[tuple[str, float]], bool]:
+    with core.reading() as reader:
+        return StartsStore().since(reader, {"mail", "post"}, NEW_YEAR - seconds, NEW_YEAR)
+
+
+def test_the_starts_of_what_has_a_rate_are_told_newest_first(core):
+    recorded(core, ("mail", 90), ("mail", 50), ("other", 40), ("post", 30), (None, 20))
+
+    assert since(core, 60) == ([("post", NEW_YEAR - 30), ("mail", NEW_YEAR - 50)], True)
+
+
+def test_one_at_the_very_beginning_of_the_time_does_not_count_any_more(core):
+    recorded(core, ("mail", 60), ("mail", 59))
+
+    assert since(core, 60) == ([("mail", NEW_YEAR - 59)], True)
+
+
+def test_a_start_in_the_future_was_told_by_another_clock_and_is_left_out(core):
+    recorded(core, ("mail", 30), ("mail", -3600), ("mail", 0))
+
+    assert since(core, 60) == ([("mail", NEW_YEAR), ("mail", NEW_YEAR - 30)], True)
+
+
+def test_the_name_of_a_workflow_that_is_no_text_is_not_read(core):
+    recorded(core, ("mail", 30), (b"\xff\xfe", 20))
+
+    assert since(core, 60) == ([("mail", NEW_YEAR - 30)], True)
+
+
+@pytest.mark.parametrize(("records", "are_all"), [(2, True), (3, False), (4, False)])
+def test_no_more_records_are_read_than_a_boot_may_wait_for(core, monkeypatch, records, are_all):
+    monkeypatch.setattr(starts_store, "READ_MAX", 3)
+    recorded(core, *[("mail", 10.0)] * records)
+
+    starts, told = since(core, 60)
+
+    assert (len(starts), told) == (min(records, 3), are_all)
+
+
+@pytest.mark.parametrize("records", [2, 4])
+def test_a_start_says_when_it_knows_only_a_part(core, monkeypatch, records):
+    monkeypatch.setattr(starts_store, "READ_MAX", 3)
+    recorded(core, *[("mail", 10.0)] * records)
+    app = App()
+
+    async def mail() -> None: ...
+
+    app.declare("mail", mail, rate=Rate(10, per=60))
+    limits = Limits(app.workflows.values(), app.by_source)
+
+    with capture_logs() as logs, core.reading() as reader:
+        recall(reader, limits, core.clock)
+
+    assert [(line["event"], line["starts"]) for line in logs] == (
+        [("limits.recalled_in_part", 3)] if records > 2 else []
+    )
+
+
+def test_what_was_started_before_counts_against_the_rate_for_as_long_as_it_would_have(core):
+    recorded(core, *[("mail", 50.0)] * 2)
+    app = App()
+
+    async def mail() -> None: ...
+
+    app.declare("mail", mail, rate=Rate(2, per=60))
+    limits = Limits(app.workflows.values(), app.by_source)
+
+    with core.reading() as reader:
+        recall(reader, limits, core.clock)
+
+    booted = core.clock.boot_time()
+    limits.budget([], [], booted)
+    assert limits.next_token([], []) == pytest.approx(booted + 10)
