@@ -26,6 +26,13 @@ from tests.engine.turns import failure, result
 from tests.processes import PATIENCE, a_daemon, craftcore, until, working_in
 
 EFFECT = 'echo "$CRAFTCORE_ATTEMPT $CRAFTCORE_IDEMPOTENCY_KEY" >> effects; '
+PATIENT_APP = f"""
+from craftcore import App
+from craftcore.engine import engine
+
+engine.DRAIN_SECONDS = {PATIENCE}  # a disk that is slow to flush is not what is tested here
+app = App()
+"""
 LONGER_AND_LONGER = (0.5, 2, 8, 30, 120)
 """Seconds until it is out of time: it is tried again where a slow machine had not even brought the program up."""
 
@@ -400,7 +407,8 @@ def test_a_program_whose_daemon_was_killed_is_not_run_again_before_a_person_says
 
 def test_a_program_that_a_shutdown_stops_is_not_run_again_before_a_person_says_so(home: Path) -> None:
     (home / "craftcore.toml").write_text("[daemon]\nshutdown_grace = 0\n")
-    with a_daemon(home, "--config", "craftcore.toml") as daemon:
+    (home / "patient.py").write_text(PATIENT_APP)
+    with a_daemon(home, "patient:app", "--config", "craftcore.toml") as daemon:
         daemon.ready()
         task = emitted(home, EFFECT + "exec sleep 600")
         until(lambda: effects(home), "the effect")
