@@ -31,8 +31,16 @@ FROM_OUTSIDE = "from outside"
 QUIET = "until idle"
 PRODUCER = "a producer beside"
 
-OF_TASKS = {CutPoint.STEP_RAN, CutPoint.STEP_COMMITTED, CutPoint.TURN_SUSPENDED, CutPoint.ANSWER_COMMITTED}
-"""What nothing here passes; `task_campaign` does."""
+OF_TASKS = {
+    CutPoint.STEP_RAN,
+    CutPoint.STEP_COMMITTED,
+    CutPoint.INTENT_COMMITTED,
+    CutPoint.PROVIDER_ANSWERED,
+    CutPoint.ACTIVITY_SETTLED,
+    CutPoint.TURN_SUSPENDED,
+    CutPoint.ANSWER_COMMITTED,
+}
+"""What nothing here passes; `task_campaign` and `act_campaign` do."""
 
 KILLS = (*(point for point in CutPoint if point not in OF_TASKS), IN_HANDLER, FROM_OUTSIDE)
 """Every way in which a life may end."""
