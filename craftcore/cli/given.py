@@ -12,8 +12,8 @@ from craftcore.errors import FilterInvalid, InvalidInput, NotFound
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.service import NOTE_MAX
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.texts import NOTE_MAX
 from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.store import TriggerStore
 

@@ -11,6 +11,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.texts import check_texts
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import Waiting
 
@@ -48,6 +49,7 @@ class Deciding:
         activity = self._activities.get(tx, key)
         if activity is None:
             raise NotFound(f"no activity {key}")
+        check_texts(note=note, decided_by=decided_by)
         if reference is not None:
             if decision is not Decision.HAPPENED:
                 raise InvalidInput("a reference is for what happened")

@@ -112,21 +112,6 @@ class QuestionStore:
             now=tx.now,
         )
 
-    def detach(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
-        """What is asked about activities of these tasks is to be answered all the same, and no wait is resolved by it:
-        the tasks have ended."""
-        tx.run(
-            """
-            UPDATE questions
-               SET wait_seq   = NULL,
-                   expires_at = NULL
-             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
-               AND kind = 'activity'
-               AND status = 'OPEN'
-            """,
-            seqs=canonical(list(task_seqs)),
-        )
-
     def withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
         """Nobody needs to know any more what became of these activities."""
         tx.run(

@@ -27,15 +27,13 @@ from craftcore.tasks.model import (
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.setting_aside import set_aside_corrupt_tasks
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.texts import check_texts, text_of
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import MAILBOX_MAX, Waiting
 from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
-
-NOTE_MAX = 4_000
-"""Characters of an answer, of its note, and of who gave it."""
 
 
 class TaskService:
@@ -85,8 +83,8 @@ class TaskService:
         """
         if not is_name(event):
             raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
-        _check_texts(sent_by=sent_by)
-        text = _json_text(payload, "payload")
+        check_texts(sent_by=sent_by)
+        text = text_of(payload, "payload")
         if len(text) > self._payload_max_bytes:
             raise PayloadTooLarge(
                 f"payload has {len(text):,} bytes; the limit is {self._payload_max_bytes:,} "
@@ -121,7 +119,7 @@ class TaskService:
             raise InvalidInput(f"{shown(choice)} is no option; choose one of: {', '.join(question.options)}")
         if not choice:
             raise InvalidInput("the answer is empty")
-        _check_texts(answer=choice, note=note, answered_by=answered_by)
+        check_texts(answer=choice, note=note, answered_by=answered_by)
         if question.activity_key is not None:
             self._deciding.decide(
                 tx, question.activity_key, Decision(choice), decided_by=answered_by, reference=reference, note=note
@@ -247,20 +245,6 @@ class TaskService:
             return self._triggers.get(tx, task.trigger_id).is_started
         except NotFound:
             return False
-
-
-def _check_texts(**texts: str | None) -> None:
-    """Raise InvalidInput for text that is too long, or cannot be stored."""
-    for name, text in texts.items():
-        if text is not None and len(text) > NOTE_MAX:
-            raise InvalidInput(f"the {name} has {len(text):,} characters; the limit is {NOTE_MAX:,}")
-        _json_text(text, name)
-
-
-def _json_text(value: Any, where: str) -> str:
-    from craftcore.typed import json_text  # when it is needed: a reading command must not pay for msgspec
-
-    return json_text(value, where)
 
 
 def _closed(question: Question) -> str:
