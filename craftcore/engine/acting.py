@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, NoReturn
@@ -30,7 +31,7 @@ from craftcore.engine.insist import insist
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Flight, Turn, check_name
 from craftcore.engine.words import shown
-from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Retry, StateRefused
+from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Retry, StateRefused, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, WaitKind
@@ -215,15 +216,21 @@ class _Act:
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
         event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
-        doors = self._turn.doors
+        doors, run = self._turn.doors, self._turn.run
         settle = partial(
-            insist, doors.writer, doors.set_aside, doors.acts.settle_all, ActEnd(begun, end, event), each=True
+            insist,
+            doors.writer,
+            doors.set_aside,
+            doors.acts.settle_all,
+            ActEnd(begun, end, event),
+            each=True,
+            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
         )
         try:
             await settle(in_any_case=True)
         except BaseException as cancelled:
             if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(shield=True), suppress(StorageFull):
                     await settle()
             raise
         self._turn.completed(None, "")

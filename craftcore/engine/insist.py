@@ -30,11 +30,13 @@ async def insist(
     *args: Any,
     each: bool = False,
     in_any_case: bool = False,
+    gives_up: Callable[[], bool] | None = None,
 ) -> Any:
     """Commit `work(tx, *args)`, on a full disk as often as it takes. `each`: with all that wait for the same work, and
     `in_any_case`: also when the caller is cancelled meanwhile.
 
-    A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it.
+    A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it;
+    StorageFull once `gives_up` says so.
     """
     commit: Callable[..., Awaitable[Any]] = writer.commit
     if each:
@@ -44,6 +46,8 @@ async def insist(
         try:
             return await commit(work, *args)
         except StorageFull:
+            if gives_up is not None and gives_up():
+                raise
             if not said:
                 log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason="the disk is full")
             said = True

@@ -33,6 +33,7 @@ class Run:
         "claim",
         "entry",
         "interrupted_by",
+        "is_left_behind",
         "lane",
         "move",
         "on_shutdown",
@@ -56,6 +57,8 @@ class Run:
         self.interrupted_by: Why | None = None
         """Why its calls are interrupted, whatever stopped its code before."""
         self.calls: set[anyio.CancelScope] = set()
+        self.is_left_behind = False
+        """The engine shuts down, and waits for nobody."""
         self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
         self._scope: anyio.CancelScope | None = None
@@ -82,5 +85,6 @@ class Run:
             for call in self.calls:
                 call.cancel()
         if why == "shutdown":
+            self.is_left_behind = True
             for let_go in self.on_shutdown:
                 let_go()

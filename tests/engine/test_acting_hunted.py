@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 import anyio
+import apsw
 import pytest
 
 from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
-from craftcore.errors import ErrorCode, KeyRequired
+from craftcore.errors import ErrorCode, KeyRequired, StorageFull
+from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.acts import Gate, Held, Provider, ledger, statuses
 from tests.engine.lab import lab, settings
 from tests.engine.turns import begin, failure, result, run
@@ -264,3 +266,25 @@ async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusa
         code, message = failure(await run(it, turn))
         assert (code[:3], len(code), message) == ("?XX", 100, "declined")
         assert [(row["status"], row["error_code"]) for row in ledger(it)] == [("FAILED", code)]
+
+
+async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tmp_path, monkeypatch):
+    """It tried to write what the act had come to, over and over, in a scope that nothing cancelled."""
+    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.0)
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    with FaultyDisk() as disk:
+        with anyio.fail_after(PATIENCE), pytest.raises((StorageFull, apsw.FullError)):
+            async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+                await begin(it, turn)
+                await gate.inside.wait()
+                disk.fill()
+        disk.free()
+
+        async with lab(app, tmp_path) as it:
+            assert statuses(it) == ["UNKNOWN"]
