@@ -62,7 +62,8 @@ def course_of(activity: Activity, terms: Terms, *, can_reconcile: bool, is_fresh
         case OnUnknown.RECONCILE:
             if not can_reconcile:
                 return Ask("nothing declares how to ask the provider")
-            waits = min(activity.last_call_at + terms.settle_after - now, terms.settle_after)  # a clock may go back
+            # It may have taken its whole time: what counts is when it was in doubt. And a clock may go back.
+            waits = min(activity.updated_at + terms.settle_after - now, terms.settle_after)
             return Reconcile(at=now + max(0.0, waits))
         case OnUnknown.RESEND:
             return _resend(activity, terms, is_fresh, now)

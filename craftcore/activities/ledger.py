@@ -49,6 +49,8 @@ class Ledger:
         return [intent for intent in intents if intent.task_seq in seqs]
 
     def _again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity | Exception:
+        if before.task_seq != intent.task_seq:  # ids may hold colons, and so may keys
+            return conflict(intent.key, f"{before.action} of task {before.task_id}", intent.action)
         if (before.action, before.args_hash) != (intent.action, intent.args_hash):
             return conflict(intent.key, before.action, intent.action)
         if before.status is ActivityStatus.INTENT:  # of this very process, and nobody attends to it any more

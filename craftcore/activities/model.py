@@ -53,7 +53,7 @@ class Terms:
     idempotent_provider   the provider does one thing once for each key that it is given
     idempotency_window    how long it remembers a key; None: for ever
     timeout               how long a call may take
-    settle_after          how long after a call the provider's "no" is believed
+    settle_after          how long after a call is in doubt the provider's "no" is believed
     """
 
     irreversible: bool = True

@@ -144,8 +144,8 @@ class _Act:
                 case ActivityStatus.FAILED:
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, found.error_message or found.reason)
             await anyio.lowlevel.checkpoint_if_cancelled()
-            if found.decision is Decision.RESEND:  # decided a moment ago: it did not happen
-                found = await self._fly(None)
+            if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
+                found = await self._fly(None)  # decided a moment ago; or its end could not be written
             else:
                 found = await self._resolve(found)
         return found.value
@@ -160,6 +160,7 @@ class _Act:
             if other.args_hash != self._hash:
                 raise conflict(self._key, self._action.name, self._action.name)
             await other.over()
+            self._turn.refuse_when_over()
         flight = flights[self._key] = Flight(self._hash)
         self._turn.flights.add(flight)
         try:

@@ -9,22 +9,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from craftcore.activities.ledger import LEFT_BEHIND, Ledger
+from craftcore.activities.ledger import LEFT_BEHIND, Ledger, stands
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
 from craftcore.activities.store import ActivityStore
 from craftcore.canonical import canonical
 from craftcore.clock import Clock
-from craftcore.errors import ErrorCode, LeaseLost
+from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.memo_store import MemoStore, NewEvent
-from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
+from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.store import TaskStore
-
-REQUEST_SHOWN = 600
-"""Characters of the arguments that a question shows."""
 
 EVENTS = {
     ActivityStatus.DONE: EventType.ACTIVITY_DONE,
@@ -116,6 +113,9 @@ class Acts:
         event: NewEvent,
     ) -> Activity:
         """A policy ended a doubt. The activity as it stands then. Raises StateRefused when somebody else did before."""
+        now = self._store.by_seq(tx, activity.seq)
+        if not now.is_open or now.calls != activity.calls:
+            raise StateRefused(f"{now.key} {stands(now)}; nothing was written")
         decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference)
         self._questions.withdraw_about(tx, [activity.seq])
         self._recording.record_all(tx, [event])
@@ -141,8 +141,9 @@ class Acts:
         it again; and about those that would have sent something else under a key."""
         in_doubt = self._store.undecided(tx, task_seqs)
         for activity in in_doubt:
-            if not self._tasks.by_seq(tx, activity.task_seq).status.is_live:
-                asked = question_about(activity, None)
+            task = self._tasks.by_seq(tx, activity.task_seq)
+            if not task.status.is_live:
+                asked = question_about(activity, None, _resend_after(task))
                 self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
         for task in self._tasks.failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
             asked = NewQuestion(
@@ -160,27 +161,31 @@ def told(act: NewAct, begun: Begun) -> NewEvent:
     return act.event._replace(payload_json=text, activity_seq=begun.seq)
 
 
-def question_about(activity: Activity, why: str | None) -> NewQuestion:
-    """What a person is asked about an activity in doubt."""
+def question_about(activity: Activity, why: str | None, resend: str = "send it") -> NewQuestion:
+    """What a person is asked about an activity in doubt. Its arguments are shown beside it, and not written here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
-    request = activity.request_json or "(too large to be kept)"
-    if len(request) > REQUEST_SHOWN:
-        request = request[:REQUEST_SHOWN] + "…"
     return NewQuestion(
         kind=QuestionKind.ACTIVITY,
-        question=f"Did {activity.action} happen? It was called at {called}, and {activity.reason}{said}. "
+        question=f"Did {activity.action} happen? It was called at {called}, and {activity.reason}{said}."
         + (
-            "What it had begun may still go on: look before you answer. "
+            " What it had begun may still go on: look before you answer."
             if activity.reason == LEFT_BEHIND.reason
             else ""
         )
-        + (f"Asked, because {why}. " if why else "")
-        + f"With {request}\n"
-        "happened: it is done. resend: it did not happen, send it. give up: leave it, and let the task fail.",
+        + (f" Asked, because {why}." if why else "")
+        + f"\nhappened: it is done. resend: it did not happen, {resend}. "
+        "give up: leave it, and let the task fail.",
         options=tuple(Decision),
         activity_seq=activity.seq,
     )
+
+
+def _resend_after(task: Task) -> str:
+    """What "resend" means once its task has ended."""
+    if task.status is TaskStatus.FAILED:
+        return "send it when its task, which is FAILED, is retried"
+    return f"and it is not sent either: its task is {task.status}"
 
 
 def _ending_text(activity: Activity) -> str:

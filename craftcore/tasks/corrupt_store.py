@@ -282,7 +282,7 @@ class CorruptTaskStore:
 
 
 ONE_QUESTION = """
-SELECT questions.*, '' AS task_id, '' AS workflow, NULL AS activity_key
+SELECT questions.*, '' AS task_id, '' AS workflow, NULL AS activity_key, NULL AS request_json
   FROM questions
  WHERE seq = :seq
 """

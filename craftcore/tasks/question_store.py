@@ -9,8 +9,12 @@ from craftcore.canonical import canonical
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
+REQUEST_SHOWN = 600
+"""Characters of the arguments that a question about an activity shows."""
+
 SELECT = """
-SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow, activity_log.idem_key AS activity_key
+SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow,
+       activity_log.idem_key AS activity_key, activity_log.request_json AS request_json
   FROM questions
   JOIN tasks ON tasks.seq = questions.task_seq
   LEFT JOIN activity_log ON activity_log.seq = questions.activity_seq
@@ -41,7 +45,8 @@ class QuestionStore:
             )
             ON CONFLICT (activity_seq) WHERE activity_seq IS NOT NULL AND status = 'OPEN' DO UPDATE
                SET wait_seq   = excluded.wait_seq,
-                   expires_at = excluded.expires_at
+                   expires_at = excluded.expires_at,
+                   question   = excluded.question
             """,
             id=question_id,
             task_seq=task_seq,
@@ -177,13 +182,23 @@ class QuestionStore:
 def question_of(row: Row) -> Question:
     """The model of a full row."""
     options = row["options_json"]
-    known = {name: value for name, value in row.items() if name != "options_json"}
+    known = {name: value for name, value in row.items() if name not in ("options_json", "request_json")}
     return Question(
         **{
             **known,
+            "question": row["question"] if row["activity_seq"] is None else _with_request(row),
             "options": None if options is None else tuple(json.loads(options)),
             "kind": QuestionKind(row["kind"]),
             "status": QuestionStatus(row["status"]),
             "by_message": bool(row["by_message"]),
         }
     )
+
+
+def _with_request(row: Row) -> str:
+    """The question about an activity as it is put: with its arguments, which no other row holds a second time."""
+    request = row["request_json"] or "arguments that are not kept"
+    if len(request) > REQUEST_SHOWN:
+        request = request[:REQUEST_SHOWN] + "…"
+    asked, newline, choices = row["question"].partition("\n")
+    return f"{asked} With {request}{newline}{choices}"

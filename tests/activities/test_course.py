@@ -1,0 +1,164 @@
+"""What is done about an activity of which nobody knows whether it happened: by its policy, while that holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from craftcore.activities.course import (
+    Ask,
+    Assume,
+    Course,
+    GivenUp,
+    Reconcile,
+    Resend,
+    ResendLater,
+    course_of,
+)
+from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, Terms
+from tests.virtual import NEW_YEAR
+
+CALLED = NEW_YEAR
+
+RESENDS = Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=10.0)
+WINDOWED = replace(RESENDS, idempotency_window=100.0)
+RECONCILES = Terms(on_unknown=OnUnknown.RECONCILE, timeout=10.0, settle_after=30.0)
+
+
+def in_doubt(terms: Terms, **changes: Any) -> Activity:
+    """Called at CALLED, and UNKNOWN ten seconds later."""
+    row = Activity(
+        seq=1,
+        key="activity:t:1.1",
+        task_id="t",
+        task_seq=1,
+        turn=1,
+        action="pay",
+        status=ActivityStatus.UNKNOWN,
+        reason="it did not answer in time",
+        policy=terms.on_unknown,
+        args_hash="hash",
+        request_json="{}",
+        result_json=None,
+        result_unstored=None,
+        provider_ref=None,
+        error_code=None,
+        error_message=None,
+        may_retry=True,
+        calls=1,
+        in_doubt=True,
+        decision=None,
+        execution_seq=1,
+        epoch=1,
+        first_call_at=CALLED,
+        last_call_at=CALLED,
+        created_at=CALLED,
+        updated_at=CALLED + 10,
+        settled_at=None,
+    )
+    return replace(row, **changes)
+
+
+def course(terms: Terms, *, at: float = 20.0, fresh: bool = False, reconciles: bool = True, **changes: Any) -> Course:
+    """`at`: seconds after it was called."""
+    activity = in_doubt(terms, **changes)
+    return course_of(activity, terms, can_reconcile=reconciles, is_fresh=fresh, now=CALLED + at)
+
+
+def asks(found: Course) -> str:
+    """Why a person is asked; "" for no other reason than that it is the policy."""
+    assert isinstance(found, Ask), found
+    return found.why or ""
+
+
+def test_ask_asks():
+    assert course(Terms()) == Ask()
+    assert course(Terms(), fresh=True) == Ask()
+
+
+def test_assume_done_takes_it_as_done_at_once():
+    terms = Terms(on_unknown=OnUnknown.ASSUME_DONE)
+    assert [course(terms), course(terms, fresh=True)] == [Assume(), Assume()]
+
+
+def test_resend_calls_again_but_not_in_the_attempt_that_saw_it_fail():
+    assert course(RESENDS) == Resend()
+    assert course(RESENDS, fresh=True) == ResendLater()
+
+
+def test_a_provider_without_a_window_remembers_for_ever():
+    assert course(RESENDS, at=1e9) == Resend()
+
+
+@pytest.mark.parametrize("at", [0.0, 50.0, 89.9, 90.0])
+def test_it_is_called_again_while_the_call_surely_ends_within_the_window(at):
+    """100 s of window, and a call may take 10."""
+    assert course(WINDOWED, at=at) == Resend()
+
+
+@pytest.mark.parametrize("at", [90.1, 100.0, 1e6])
+def test_beyond_the_window_a_person_is_asked(at):
+    assert "the provider remembers a key for 100 s" in asks(course(WINDOWED, at=at))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_window_counts_from_the_first_call_whatever_was_called_since(fresh):
+    found = course(WINDOWED, at=95.0, fresh=fresh, calls=4, last_call_at=CALLED + 94, updated_at=CALLED + 94)
+    assert "its first call was 95 s ago" in asks(found)
+
+
+def test_a_clock_that_went_back_says_nothing_about_a_window():
+    assert "its first call was -1 s ago" in asks(course(WINDOWED, at=-1.0))
+    assert course(RESENDS, at=-1.0) == Resend()
+
+
+def test_a_provider_that_drops_no_second_call_any_more_is_not_called_again():
+    no_more = replace(RESENDS, idempotent_provider=False)
+    assert "does not drop a second call" in asks(course(no_more))
+
+
+def test_a_refusal_of_the_second_call_is_put_to_a_person():
+    """A key that has expired says no to everything; that tells nothing of the first call."""
+    assert "was refused" in asks(course(RESENDS, may_retry=False))
+
+
+def test_reconcile_asks_the_provider_once_its_no_can_be_believed():
+    """In doubt since 10 s after the call, and believed 30 s after that."""
+    assert course(RECONCILES, at=20.0) == Reconcile(at=CALLED + 40)
+    assert course(RECONCILES, at=40.0) == Reconcile(at=CALLED + 40)
+    assert course(RECONCILES, at=70.0) == Reconcile(at=CALLED + 70)
+
+
+def test_a_call_that_took_its_whole_time_is_given_as_much_again():
+    """A no that was asked for the moment it timed out was believed: the default is as long as the timeout."""
+    terms = replace(RECONCILES, settle_after=10.0)
+    assert course(terms, at=10.0) == Reconcile(at=CALLED + 20)
+
+
+def test_a_clock_that_went_back_does_not_make_it_wait_for_longer():
+    assert course(RECONCILES, at=-5_000.0) == Reconcile(at=CALLED - 5_000 + 30)
+
+
+def test_what_nothing_can_reconcile_is_put_to_a_person():
+    assert "nothing declares how to ask the provider" in asks(course(RECONCILES, reconciles=False))
+
+
+@pytest.mark.parametrize("terms", [Terms(), RESENDS, RECONCILES, Terms(on_unknown=OnUnknown.ASSUME_DONE)])
+def test_what_was_given_up_stays_so_whatever_the_policy(terms):
+    assert course(terms, decision=Decision.GIVE_UP) == GivenUp()
+
+
+@pytest.mark.parametrize("now", [Terms(), RESENDS, RECONCILES, Terms(on_unknown=OnUnknown.ASSUME_DONE)])
+@pytest.mark.parametrize("then", list(OnUnknown))
+def test_a_policy_that_has_changed_since_the_call_is_a_persons_matter(now, then):
+    found = course(now, policy=then)
+    if then is now.on_unknown:
+        assert not isinstance(found, Ask) or found.why is None
+    else:
+        assert asks(found) == f"its policy was {then} when it was called, and is {now.on_unknown} now"
+
+
+def test_given_up_under_another_policy_is_given_up():
+    assert course(RESENDS, policy=OnUnknown.ASK, decision=Decision.GIVE_UP) == GivenUp()
