@@ -7,11 +7,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.triggers.acceptance import is_name
 from craftcore.typed import is_async, return_type
 
 F = Callable[..., Any]
@@ -82,14 +84,16 @@ class Action:
         self.terms = terms
         self.reconciler: F | None = None
         self.is_async = is_async(fn)
-        self.result_type = return_type(fn)
         self._terms_of = terms_of
         self._is_marked = is_marked
         self._signature = _signature(f"action {name}", fn)
-        named = [one for one in self._signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        self._names = frozenset(one.name for one in named)
-        self._required = frozenset(one.name for one in named if one.default is one.empty)
+        self._names = frozenset(_named(self._signature))
+        self._required = _required(self._signature)
         self._takes_rest = _takes_rest(self._signature)
+        of_call = next(iter(inspect.signature(fn).parameters.values()))
+        self._call_name = of_call.name if of_call.kind is of_call.POSITIONAL_OR_KEYWORD else None
+        if not is_name(name):
+            raise ConfigInvalid(f"action {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if mistakes := [*contradictions(terms)]:
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
 
@@ -107,13 +111,28 @@ class Action:
             raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
+        if self._terms_of is None and self.terms.on_unknown is not OnUnknown.RECONCILE:
+            raise ConfigInvalid(
+                f"action {self.name}: nobody would call its reconcile: say on_unknown=RECONCILE, and not "
+                f"{self.terms.on_unknown.name}"
+            )
         theirs = _signature(f"reconcile of action {self.name}", fn)
         if not _takes_rest(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
             raise ConfigInvalid(
                 f"reconcile of action {self.name}: it takes no {', '.join(sorted(missing))}, which the action does"
             )
+        required = _required(theirs)
+        if not self._takes_rest and (strange := required - self._names):
+            raise ConfigInvalid(
+                f"reconcile of action {self.name}: it needs {', '.join(sorted(strange))}, which that does not take"
+            )
         self.reconciler = fn
         return fn
+
+    @cached_property
+    def result_type(self) -> Any:
+        """What it says that it returns. Looked at when it is first called: a class may be declared below it."""
+        return return_type(self.fn)
 
     def terms_for(self, arguments: Mapping[str, Any]) -> Terms:
         """The terms of a call with these arguments."""
@@ -122,6 +141,10 @@ class Action:
     def check(self, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidInput for arguments that the function does not take, or lacks."""
         given = arguments.keys()
+        if self._call_name in given:
+            raise InvalidInput(
+                f"action {self.name}: {self._call_name} is its name for the call; no argument is called so"
+            )
         if missing := self._required - given:
             raise InvalidInput(f"action {self.name} needs {', '.join(sorted(missing))}")
         if not self._takes_rest and (strange := given - self._names):
@@ -148,6 +171,13 @@ def sounds_irreversible(name: str) -> bool:
 def contradictions(terms: Terms) -> list[str]:
     """What cannot be meant."""
     mistakes = []
+    switches: dict[str, object] = {
+        "irreversible": terms.irreversible,
+        "idempotent_provider": terms.idempotent_provider,
+    }
+    for name, switch in switches.items():
+        if not isinstance(switch, bool):
+            return [f"{name} {switch!r:.80} must be True or False"]
     given: dict[str, object] = {"timeout": terms.timeout, "settle_after": terms.settle_after}
     if terms.idempotency_window is not None:
         given["idempotency_window"] = terms.idempotency_window
@@ -173,7 +203,8 @@ def contradictions(terms: Terms) -> list[str]:
 
 def _signature(whose: str, fn: F) -> inspect.Signature:
     """The parameters beside the call. Raises ConfigInvalid."""
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    bodies = (fn, getattr(fn, "__call__", None))  # noqa: B004
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
         raise ConfigInvalid(f"{whose}: a generator is no action; nothing of it would run. Return instead")
     declared = list(inspect.signature(fn).parameters.values())
     if not declared or declared[0].kind not in (
@@ -188,6 +219,14 @@ def _signature(whose: str, fn: F) -> inspect.Signature:
         if parameter.name == "key":
             raise ConfigInvalid(f"{whose}: no parameter may be called key, which ctx.act takes itself")
     return inspect.Signature(rest)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    return {name: one for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
+
+
+def _required(signature: inspect.Signature) -> frozenset[str]:
+    return frozenset(name for name, one in _named(signature).items() if one.default is one.empty)
 
 
 def _takes_rest(signature: inspect.Signature) -> bool:

@@ -203,10 +203,6 @@ class App:
 
     def declare_action(self, action: Action) -> Action:
         """`action` without the decorator. Raises ConfigInvalid."""
-        if not re.fullmatch(NAME, action.name):
-            raise ConfigInvalid(
-                f"action {action.name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
-            )
         if action.name in self.actions:
             raise ConfigInvalid(f"action {action.name} is declared twice")
         self.actions[action.name] = action

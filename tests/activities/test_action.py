@@ -1,0 +1,299 @@
+"""What an action declares of itself: what cannot be meant is refused, and says what can."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, OnUnknown
+from craftcore.action import Action, message_id
+from craftcore.activities.model import Terms
+from craftcore.errors import ConfigInvalid, InvalidInput
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+async def send(call: Call, *, to: str, body: str = "") -> str:
+    return to
+
+
+def declare(fn: Any = send, **options: Any) -> Action:
+    return App().action("mail.send", **options)(fn)
+
+
+def refusal(fn: Any = send, **options: Any) -> str:
+    with pytest.raises(ConfigInvalid) as refused:
+        declare(fn, **options)
+    return refused.value.message
+
+
+# Terms
+
+
+def test_an_action_is_reversible_unless_it_says_so_and_asks_unless_it_says_more():
+    assert not declare().terms.irreversible
+    assert declare(irreversible=True).terms == Terms(
+        irreversible=True, on_unknown=OnUnknown.ASK, idempotent_provider=False, timeout=60.0, settle_after=60.0
+    )
+
+
+def test_times_are_seconds_or_timedeltas_and_a_no_is_believed_after_as_long_as_a_call_may_take():
+    terms = declare(
+        irreversible=True,
+        on_unknown="resend",
+        idempotent_provider=True,
+        idempotency_window=timedelta(days=1),
+        timeout=timedelta(seconds=90),
+    ).terms
+    assert (terms.timeout, terms.settle_after, terms.idempotency_window) == (90.0, 90.0, 86_400.0)
+    assert declare(irreversible=True, settle_after=5).terms.settle_after == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"on_unknown": "resend"}, "on_unknown=RESEND repeats it, unless the provider drops a second call"),
+        ({"idempotency_window": 3600}, "an idempotency_window is how long an idempotent_provider remembers"),
+        (
+            {"idempotent_provider": True, "idempotency_window": 60},
+            "idempotency_window 60 must be longer than the timeout of 60 seconds",
+        ),
+        ({"idempotent_provider": True, "idempotency_window": float("nan")}, "must be longer than the timeout"),
+        ({"idempotent_provider": True, "idempotency_window": -1}, "must be longer than the timeout"),
+        ({"idempotent_provider": True, "idempotency_window": "1h"}, "idempotency_window '1h' must be seconds"),
+        ({"idempotent_provider": "no"}, "idempotent_provider 'no' must be True or False"),
+        ({"on_unknown": "hope"}, "on_unknown 'hope' must be one of ask, resend, reconcile, assume_done"),
+        ({"timeout": 0}, "timeout 0 must be more than 0 seconds, and at most a day"),
+        ({"timeout": -1}, "timeout -1 must be more than 0"),
+        ({"timeout": 86_401}, "at most a day"),
+        ({"timeout": float("inf")}, "timeout inf must be"),
+        ({"timeout": float("nan")}, "timeout nan must be"),
+        ({"timeout": None}, "timeout None must be seconds or a timedelta"),
+        ({"timeout": True}, "timeout True must be seconds or a timedelta"),
+        ({"timeout": "60"}, "timeout '60' must be seconds or a timedelta"),
+        ({"settle_after": -1}, "settle_after -1 must be 0 seconds or more"),
+        ({"settle_after": "soon"}, "settle_after 'soon' must be seconds or a timedelta"),
+    ],
+)
+def test_what_cannot_be_meant_of_an_irreversible_action_is_refused(options, says):
+    message = refusal(irreversible=True, **options)
+    assert message.startswith("action mail.send: ")
+    assert says in message
+
+
+def test_every_mistake_is_told_at_once():
+    message = refusal(irreversible=True, on_unknown="resend", idempotency_window=1, timeout=0)
+    assert [line.split(" ")[2] for line in message.splitlines()] == ["timeout", "on_unknown=RESEND", "an"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"on_unknown": "ask"},
+        {"idempotent_provider": True},
+        {"idempotency_window": 3600},
+        {"settle_after": 0},
+    ],
+)
+def test_what_is_said_of_doubt_is_refused_of_an_action_that_can_be_repeated(option):
+    [name] = option
+    assert refusal(**option) == f"action mail.send: {name} is for an irreversible action: say irreversible=True"
+
+
+def test_a_name_is_used_once_and_is_one():
+    app = App()
+    app.action("mail.send")(send)
+    with pytest.raises(ConfigInvalid, match=r"action mail\.send is declared twice"):
+        app.action("mail.send")(send)
+    for name in ("", "two words", 'quo"te', "x" * 201, "new\nline"):
+        with pytest.raises(ConfigInvalid, match="a name is 1 to 200 characters"):
+            app.action(name)(send)
+        with pytest.raises(ConfigInvalid, match="a name is 1 to 200 characters"):
+            Action(name, send, Terms())
+
+
+# Functions
+
+
+def nothing() -> None: ...
+
+
+def only_named(*, call: Call) -> None: ...
+
+
+def generates(call: Call) -> Iterator[int]:
+    yield 1
+
+
+async def generates_later(call: Call) -> AsyncIterator[int]:
+    yield 1
+
+
+class Generates:
+    def __call__(self, call: Call) -> Iterator[int]:
+        yield 1
+
+
+def by_place(call: Call, to: str, /) -> None: ...
+
+
+def several(call: Call, *to: str) -> None: ...
+
+
+def keyed(call: Call, *, key: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (nothing, "its first parameter is the call, as in `async def send(call, *, to: str)`"),
+        (only_named, "its first parameter is the call"),
+        (generates, "a generator is no action; nothing of it would run"),
+        (generates_later, "a generator is no action"),
+        (Generates(), "a generator is no action"),
+        (partial(generates), "a generator is no action"),
+        (by_place, "parameter to cannot be given by name"),
+        (several, "parameter to cannot be given by name"),
+        (keyed, "no parameter may be called key, which ctx.act takes itself"),
+    ],
+)
+def test_a_function_that_could_not_be_called_is_refused(fn, says):
+    assert says in refusal(fn)
+
+
+def test_arguments_that_the_function_does_not_take_or_lacks_are_refused_before_anything_is_written():
+    action = declare()
+    action.check({"to": "ada"})
+    action.check({"to": "ada", "body": "hello"})
+    with pytest.raises(InvalidInput, match=r"action mail\.send needs to$"):
+        action.check({"body": "hello"})
+    with pytest.raises(InvalidInput, match=r"action mail\.send takes to, body; it was given cc$"):
+        action.check({"to": "ada", "cc": "bob"})
+
+
+def test_no_argument_can_be_called_what_the_call_is_called():
+    async def anything(request: Call, **fields: Any) -> None: ...
+
+    async def by_place_only(request: Call, /, **fields: Any) -> None: ...
+
+    declare(anything).check({"amount": 7, "currency": "EUR"})
+    declare(by_place_only).check({"request": 7})
+    with pytest.raises(InvalidInput, match="request is its name for the call"):
+        declare(anything).check({"request": 7})
+
+
+def test_an_action_is_still_the_function_that_it_was():
+    def double(call: Call, *, amount: int) -> int:
+        return 2 * amount
+
+    call = Call(key="activity:t:1.1", attempt=1, deadline=NOON)
+    assert declare(double)(call, amount=3) == 6
+
+
+def test_the_class_of_a_result_may_be_declared_below_its_action():
+    def pay(call: Call) -> Receipt:
+        raise NotImplementedError
+
+    action = declare(pay)
+
+    @dataclass
+    class Receipt:
+        amount: int
+
+    pay.__globals__["Receipt"] = Receipt
+    try:
+        assert action.result_type is Receipt
+    finally:
+        del pay.__globals__["Receipt"]
+
+
+# Reconcile
+
+
+def reconciled_by(fn: Any, **options: Any) -> str:
+    action = declare(**{"irreversible": True, "on_unknown": "reconcile", **options})
+    with pytest.raises(ConfigInvalid) as refused:
+        action.reconcile(fn)
+    return refused.value.message
+
+
+async def look(call: Call, *, to: str, body: str = "") -> None: ...
+
+
+async def look_at_some(call: Call, *, to: str) -> None: ...
+
+
+async def look_at_more(call: Call, *, to: str, body: str, account: str) -> None: ...
+
+
+async def look_at_all(call: Call, **arguments: Any) -> None: ...
+
+
+def test_reconcile_takes_what_the_action_takes():
+    for fn in (look, look_at_all):
+        action = declare(irreversible=True, on_unknown="reconcile")
+        assert action.reconcile(fn) is fn
+        assert action.reconciler is fn
+    assert reconciled_by(look_at_some) == "reconcile of action mail.send: it takes no body, which the action does"
+    assert "it needs account, which that does not take" in reconciled_by(look_at_more)
+    assert "its first parameter is the call" in reconciled_by(nothing)
+    assert "a generator is no action" in reconciled_by(generates)
+
+
+def test_reconcile_is_declared_once_and_only_where_somebody_calls_it():
+    action = declare(irreversible=True, on_unknown="reconcile")
+    action.reconcile(look)
+    with pytest.raises(ConfigInvalid, match="reconcile is declared twice"):
+        action.reconcile(look)
+    assert "say on_unknown=RECONCILE, and not ASK" in reconciled_by(look, on_unknown="ask")
+    with pytest.raises(ConfigInvalid, match="only an irreversible action can be in doubt"):
+        declare().reconcile(look)
+
+
+@pytest.mark.anyio
+async def test_an_app_whose_action_is_to_be_reconciled_does_not_run_without_saying_how(tmp_path):
+    app = App()
+    action = app.action("mail.send", irreversible=True, on_unknown=OnUnknown.RECONCILE)(send)
+    with pytest.raises(ConfigInvalid, match=r"action mail\.send: on_unknown=RECONCILE, and no reconcile"):
+        async with app.running(tmp_path / "agent.db"):
+            pass
+    action.reconcile(look)
+    async with app.running(tmp_path / "agent.db"):
+        pass
+
+
+# The call
+
+
+def a_call(key: str = "activity:0199:1.1") -> Call:
+    return Call(key=key, attempt=1, deadline=NOON)
+
+
+@pytest.mark.parametrize("key", ["activity:0199:1.1", "activity:" + "t" * 200 + ":" + "k" * 200, "activity:a@b:c+d@e"])
+def test_its_message_id_is_one_that_mail_programs_read(key):
+    """RFC 5322, 3.6.4: dot-atoms on both sides of the @, and a header line within 998 characters."""
+    message = email.message_from_string(f"Message-ID: {a_call(key).message_id}\n\nhello", policy=email.policy.default)
+    header = message["Message-ID"]
+    assert header.defects == ()
+    assert str(header) == a_call(key).message_id
+    assert len(header) < 78
+    local, _, domain = a_call(key).message_id[1:-1].partition("@")
+    assert all(part.isalnum() for side in (local, domain) for part in side.split("."))
+
+
+def test_the_same_key_gives_the_same_id_and_another_another():
+    keys = [f"activity:t:1.{n}" for n in range(100)]
+    assert len({a_call(key).message_id for key in keys}) == 100
+    assert a_call(keys[0]).message_id == replace(a_call(keys[0]), attempt=9).message_id
+    assert message_id(keys[0], "example.org").endswith("@example.org>")
+
+
+def test_its_headers_carry_the_key():
+    assert a_call().headers == {"Idempotency-Key": "activity:0199:1.1"}
