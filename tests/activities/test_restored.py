@@ -1,0 +1,174 @@
+"""In a database that was put back, what has no row may have been done all the same: by the file that ran after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
+from craftcore.errors import IdempotencyConflict
+from craftcore.storage.facts import remember
+from craftcore.storage.transaction import Transaction
+from tests.activities.life import (
+    DONE,
+    LEDGER,
+    NOTHING,
+    STORE,
+    an_activity,
+    an_intent,
+    begin_call,
+    begun,
+    decide,
+    end_call,
+    look,
+)
+from tests.tasks.life import begin, enter_next
+from tests.triggers.life import emit
+from tests.virtual import NEW_YEAR, VirtualCore
+
+
+def put_back(core: VirtualCore) -> None:
+    """The file is found to be older than what ran on it."""
+    with core.transaction() as tx:
+        remember(tx, "restored_at", repr(tx.now))
+
+
+def doubt(answer: object) -> Activity:
+    assert isinstance(answer, Activity), answer
+    assert answer.is_open
+    return answer
+
+
+def test_what_has_no_row_of_a_task_that_was_there_is_in_doubt(core, clock):
+    running = begin(core)
+    clock.advance(60)
+    put_back(core)
+    clock.advance(60)
+
+    found = doubt(begin_call(core, an_intent(running, epoch=4)))
+
+    assert found == look(core, found.seq)
+    assert (found.in_doubt, found.may_retry, found.settled_at) == (True, True, None)
+    assert found.reason == "the database was restored: it may be done"
+    assert (found.calls, found.execution_seq, found.epoch) == (1, 0, 4)
+    assert (found.key, found.request_json) == (an_intent(running).key, '{"amount":7}')
+    assert core.do(STORE.undecided, [running.task.seq]) == [found]
+
+
+def test_it_may_have_been_called_since_its_task_was_there(core, clock):
+    """A provider's window counts from the first call, and that was not earlier."""
+    running = begin(core)
+    clock.advance(60)
+    put_back(core)
+    clock.advance(60)
+
+    found = doubt(begin_call(core, an_intent(running)))
+
+    assert (found.first_call_at, found.last_call_at, found.created_at) == (NEW_YEAR, NEW_YEAR + 120, NEW_YEAR + 120)
+
+
+def test_a_clock_that_is_behind_the_creation_of_a_task_does_not_put_that_after_now(core, clock):
+    clock.advance(hours=1)
+    running = begin(core)
+    put_back(core)
+    clock.set_back(1800)
+
+    assert doubt(begin_call(core, an_intent(running))).first_call_at == clock.now()
+
+
+def test_what_has_a_row_is_what_it_was(core):
+    running = begin(core)
+    done = an_activity(core, running, DONE, "1.1")
+    an_activity(core, running, NOTHING, "1.2")
+    put_back(core)
+
+    assert begin_call(core, an_intent(running, "1.1")) == done
+    assert begin_call(core, an_intent(running, "1.2")) == Begun(2, 2, False)
+    refused = begin_call(core, an_intent(running, "1.1", args_hash="another"))
+    assert isinstance(refused, IdempotencyConflict)
+
+
+def test_a_task_that_began_since_may_act(core, clock):
+    put_back(core)
+    clock.advance(1)
+
+    assert begun(core, an_intent(begin(core))).calls == 1
+
+
+def test_a_task_of_a_trigger_that_was_there_may_have_begun_before(core, clock):
+    emit(core)
+    put_back(core)
+    clock.advance(60)
+    running = enter_next(core)
+    assert running.task.created_at == NEW_YEAR + 60
+
+    doubt(begin_call(core, an_intent(running)))
+
+
+def test_a_task_whose_trigger_is_gone_is_as_old_as_it_says(core, clock):
+    old = begin(core)
+    clock.advance(1)
+    put_back(core)
+    clock.advance(1)
+    young = begin(core)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+
+    doubt(begin_call(core, an_intent(old)))
+    assert begun(core, an_intent(young)).calls == 1
+
+
+def test_old_and_new_tasks_of_one_batch_are_each_told_their_own(core, clock):
+    old = begin(core)
+    put_back(core)
+    clock.advance(1)
+    young = begin(core)
+    intents = [
+        an_intent(running, place)
+        for running, place in [(young, "1.1"), (old, "1.1"), (young, "1.2"), (old, "1.2"), (young, "1.3")]
+    ]
+
+    answers = core.do(LEDGER.begin_all, intents)
+
+    assert [look(core, answer.seq).key for answer in answers if not isinstance(answer, Exception)] == [
+        intent.key for intent in intents
+    ]
+    assert [isinstance(answer, Begun) for answer in answers] == [True, False, True, False, True]
+
+
+def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
+    running = begin(core)
+    put_back(core)
+
+    def begin_and_break(tx: Transaction) -> None:
+        LEDGER.begin_all(tx, [an_intent(running)])
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        core.do(begin_and_break)
+    assert core.do(STORE.newest, 1) == []
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_a_person_decides_it_like_any_other(core, decision):
+    running = begin(core)
+    put_back(core)
+    found = doubt(begin_call(core, an_intent(running)))
+
+    decided = decide(core, found, decision)
+
+    answer = begin_call(core, an_intent(running))
+    if decision is Decision.RESEND:
+        assert answer == Begun(found.seq, 2, False)
+        assert end_call(core, answer, DONE)
+    else:
+        assert answer == decided
+
+
+def test_what_is_put_back_twice_is_in_doubt_of_what_began_in_between_too(core, clock):
+    put_back(core)
+    clock.advance(1)
+    running = begin(core)
+    clock.advance(1)
+    put_back(core)
+
+    assert doubt(begin_call(core, an_intent(running))).status is ActivityStatus.UNKNOWN
