@@ -1,0 +1,302 @@
+"""What stands in a row of the ledger over its whole life: nothing is lost that somebody could need, and what comes too
+late changes none of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from craftcore.activities.ledger import LEFT_BEHIND
+from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision, OnUnknown
+from craftcore.errors import IdempotencyConflict, StateRefused
+from tests.activities.life import (
+    DONE,
+    LEDGER,
+    NOTHING,
+    REFUSED,
+    STORE,
+    UNKNOWN,
+    an_activity,
+    an_intent,
+    begin_call,
+    begun,
+    decide,
+    end_call,
+    look,
+)
+from tests.tasks.life import Running, begin, rows
+from tests.virtual import NEW_YEAR, VirtualCore
+
+ENDS = [DONE, NOTHING, REFUSED, UNKNOWN]
+
+
+@pytest.fixture
+def running(core: VirtualCore) -> Running:
+    return begin(core)
+
+
+def everything(core: VirtualCore) -> list[dict[str, Any]]:
+    return rows(core, "activity_log") + rows(core, "activity_decisions")
+
+
+def test_an_intent_says_all_of_what_is_about_to_happen(core, running, clock):
+    clock.advance(5)
+    intent = an_intent(running, policy=OnUnknown.RECONCILE, epoch=3)
+
+    found = look(core, begun(core, intent).seq)
+
+    assert {name: getattr(found, name) for name in intent._fields} == intent._asdict()
+    assert found.reason == "about to be called"
+    assert {found.first_call_at, found.last_call_at, found.created_at, found.updated_at} == {NEW_YEAR + 5}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_stands_as_the_call_came_to_it(core, running, clock, end):
+    call = begun(core, an_intent(running))
+    clock.advance(2)
+
+    end_call(core, call, end)
+
+    found = look(core, call.seq)
+    assert {name: getattr(found, name) for name in end._fields} == end._asdict()
+    assert found.in_doubt is (end.status is ActivityStatus.UNKNOWN)
+    assert (found.last_call_at, found.updated_at) == (NEW_YEAR, NEW_YEAR + 2)
+
+
+def test_arguments_too_large_to_be_kept_are_known_by_their_hash(core, running):
+    end_call(core, begun(core, an_intent(running, request_json=None)), DONE)
+
+    found = begin_call(core, an_intent(running, request_json=None))
+    assert isinstance(found, Activity)
+    assert found.request_json is None
+    refused = begin_call(core, an_intent(running, request_json=None, args_hash="another"))
+    assert isinstance(refused, IdempotencyConflict)
+
+
+def test_hundreds_of_acts_of_one_batch_are_told_each_of_its_own(core, running):
+    intents = [an_intent(running, f"1.{number}") for number in range(500)]
+    firsts = core.do(LEDGER.begin_all, intents[::2])
+    calls = [first for first in firsts if isinstance(first, Begun)]
+    assert core.do(LEDGER.settle_all, [(call, DONE) for call in calls]) == set(range(1, 251))
+
+    answers = core.do(LEDGER.begin_all, intents)
+
+    assert answers[1::2] == [Begun(seq, 1, False) for seq in range(251, 501)]
+    assert [found.key for found in answers[::2] if isinstance(found, Activity)] == [one.key for one in intents[::2]]
+    assert [row["idem_key"] for row in rows(core, "activity_log")] == [one.key for one in intents[::2] + intents[1::2]]
+
+
+def test_one_conflict_of_a_batch_keeps_nobody_else_from_beginning(core, running):
+    done = an_activity(core, running, DONE, "1.2")
+
+    first, refused, found, last = core.do(
+        LEDGER.begin_all,
+        [
+            an_intent(running, "1.1"),
+            an_intent(running, "1.2", args_hash="another"),
+            an_intent(running, "1.2"),
+            an_intent(running, "1.3"),
+        ],
+    )
+
+    assert isinstance(refused, IdempotencyConflict)
+    assert (first, found, last) == (Begun(2, 1, False), done, Begun(3, 1, False))
+
+
+def test_nobody_begins_and_settles_nothing(core):
+    assert core.do(LEDGER.begin_all, []) == []
+    assert core.do(LEDGER.settle_all, []) == set()
+
+
+def test_of_a_batch_of_ends_those_are_told_that_were_still_to_come(core, running):
+    calls = [begun(core, an_intent(running, place)) for place in ("1.1", "1.2", "1.3")]
+    end_call(core, calls[1], DONE)
+
+    assert core.do(LEDGER.settle_all, [(call, UNKNOWN) for call in calls]) == {1, 3}
+    assert [row["status"] for row in rows(core, "activity_log")] == ["UNKNOWN", "DONE", "UNKNOWN"]
+
+
+def test_the_reference_that_an_earlier_call_got_is_kept_until_there_is_another(core, running):
+    an_activity(core, running, NOTHING._replace(provider_ref="pi_1"))
+    an_activity(core, running, NOTHING)
+    assert look(core, 1).provider_ref == "pi_1"
+
+    an_activity(core, running, DONE._replace(provider_ref="pi_2"))
+
+    assert look(core, 1).provider_ref == "pi_2"
+
+
+def test_who_says_that_it_happened_and_gives_no_reference_leaves_the_one_there_is(core, running):
+    found = decide(core, an_activity(core, running, UNKNOWN._replace(provider_ref="pi_1")), Decision.HAPPENED)
+
+    assert (found.provider_ref, found.result_json) == ("pi_1", None)
+
+
+@pytest.mark.parametrize("late", ENDS)
+@pytest.mark.parametrize("decision", Decision)
+def test_a_call_that_comes_back_after_somebody_decided_changes_nothing(core, running, decision, late):
+    call = begun(core, an_intent(running))
+    found = begin_call(core, an_intent(running))
+    assert isinstance(found, Activity)
+    decide(core, found, decision)
+    before = everything(core)
+
+    assert not end_call(core, call, late)
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("late", ENDS)
+def test_a_call_that_comes_back_after_its_process_was_taken_for_dead_changes_nothing(core, running, late):
+    call = begun(core, an_intent(running))
+    core.do(LEDGER.leave_behind)
+    before = everything(core)
+
+    assert not end_call(core, call, late)
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("late", ENDS)
+def test_the_end_of_an_earlier_call_is_not_that_of_the_one_on_its_way(core, running, late):
+    first = begun(core, an_intent(running))
+    end_call(core, first, NOTHING)
+    second = begun(core, an_intent(running))
+    before = everything(core)
+
+    assert not end_call(core, first, late)
+    assert everything(core) == before
+    assert end_call(core, second, DONE)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_never_began_has_no_end(core, end):
+    assert not end_call(core, Begun(7, 1, False), end)
+    assert everything(core) == []
+
+
+def test_what_a_dead_process_was_calling_is_in_doubt_and_nothing_else_of_it_changes(core, running, clock):
+    others = [an_activity(core, running, end, f"2.{number}") for number, end in enumerate(ENDS)]
+    left = [an_activity(core, running, None, place) for place in ("1.1", "1.2")]
+    clock.advance(60)
+
+    assert core.do(LEDGER.leave_behind) == left
+
+    for before in left:
+        in_doubt = replace(before, status=ActivityStatus.UNKNOWN, reason=LEFT_BEHIND.reason, in_doubt=True)
+        assert look(core, before.seq) == replace(in_doubt, may_retry=True, updated_at=NEW_YEAR + 60)
+    assert [look(core, one.seq) for one in others] == others
+
+
+@pytest.mark.parametrize("policy", OnUnknown)
+def test_what_a_person_lets_be_sent_begins_under_every_policy(core, running, policy):
+    call = begun(core, an_intent(running, policy=policy))
+    end_call(core, call, UNKNOWN)
+    decide(core, look(core, call.seq), Decision.RESEND)
+
+    assert begun(core, an_intent(running, policy=policy)).calls == 2
+
+
+@pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "wire"}])
+def test_what_a_person_lets_be_sent_is_that_and_nothing_else(core, running, other):
+    decide(core, an_activity(core, running, UNKNOWN), Decision.RESEND)
+    before = everything(core)
+
+    assert isinstance(begin_call(core, an_intent(running, **other)), IdempotencyConflict)
+    assert everything(core) == before
+
+
+def test_a_decision_is_of_one_doubt_and_the_next_is_decided_anew(core, running):
+    decide(core, an_activity(core, running, UNKNOWN), Decision.RESEND)
+
+    again = an_activity(core, running, UNKNOWN)
+
+    assert again.is_open
+    assert begin_call(core, an_intent(running)) == again
+
+
+@pytest.mark.parametrize("meanwhile", [*Decision, "called"])
+def test_who_would_call_again_and_comes_too_late_is_told_how_it_stands(core, running, meanwhile):
+    seen = an_activity(core, running, UNKNOWN)
+    if meanwhile == "called":
+        core.do(LEDGER.call_again, seen, an_intent(running))
+    else:
+        decide(core, seen, Decision(meanwhile))
+    before = everything(core)
+
+    assert core.do(LEDGER.call_again, seen, an_intent(running)) == look(core, seen.seq)
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("end", [DONE, None])
+def test_what_is_done_or_on_its_way_is_not_called_again_whoever_asks_for_it(core, running, end):
+    seen = an_activity(core, running, end)
+    before = everything(core)
+
+    assert core.do(LEDGER.call_again, seen, an_intent(running)) == seen
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("second", Decision)
+def test_that_it_happened_is_not_taken_back_by_who_saw_it_in_doubt_before(core, running, second):
+    seen = an_activity(core, running, UNKNOWN)
+    decide(core, seen, Decision.HAPPENED, reference="pi_7")
+    before = everything(core)
+
+    with pytest.raises(StateRefused):
+        decide(core, seen, second)
+    assert everything(core) == before
+
+
+# What is asked of it
+
+
+def test_what_is_in_doubt_is_told_by_task_until_somebody_decides(core):
+    tasks = [begin(core) for _ in range(3)]
+    doubts = [an_activity(core, task, UNKNOWN) for task in tasks]
+    for task in tasks[:2]:
+        for number, end in enumerate([DONE, NOTHING, REFUSED, None], 2):
+            an_activity(core, task, end, f"1.{number}")
+
+    assert core.do(STORE.undecided, [task.task.seq for task in tasks[:2]]) == doubts[:2]
+    assert core.do(STORE.undecided, []) == []
+    assert core.do(STORE.in_doubt) == (3, doubts[0])
+
+    for doubt, decision in zip(doubts, Decision, strict=True):
+        decide(core, doubt, decision)
+    assert core.do(STORE.undecided, [task.task.seq for task in tasks]) == []
+    assert core.do(STORE.in_doubt) == (0, None)
+
+
+def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
+    tasks = [begin(core), begin(core)]
+    for task in tasks:
+        for number, end in enumerate(ENDS, 1):
+            intent = an_intent(task, f"1.{number}", action="pay" if number % 2 else "mail")
+            end_call(core, begun(core, intent), end)
+
+    def seqs(limit: int = 99, **those: object) -> list[int]:
+        return [one.seq for one in core.do(STORE.newest, limit, **those)]
+
+    assert seqs() == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert seqs(3) == [8, 7, 6]
+    assert seqs(status=ActivityStatus.UNKNOWN) == [8, 4]
+    assert seqs(status=ActivityStatus.FAILED) == [7, 6, 3, 2]
+    assert seqs(status=ActivityStatus.INTENT) == []
+    assert seqs(action="mail") == [8, 6, 4, 2]
+    assert seqs(status=ActivityStatus.UNKNOWN, action="pay") == []
+    assert seqs(task_id=tasks[0].task.id) == [4, 3, 2, 1]
+    assert seqs(task_id=tasks[0].task.id, status=ActivityStatus.DONE, action="pay") == [1]
+
+
+def test_a_shortened_key_is_that_of_one_or_known_to_be_ambiguous(core, running):
+    for place in ("1.1", "1.10", "order"):
+        begun(core, an_intent(running, place))
+    start = f"activity:{running.task.id}:"
+
+    with core.reading() as reader:
+        assert STORE.keys_like(reader, start + "o") == [start + "order"]
+        assert len(STORE.keys_like(reader, start)) == 2
+        assert STORE.keys_like(reader, start + "2") == []
+        assert STORE.get(reader, start + "1.1") == look(core, 1)
+        assert STORE.get(reader, start + "1.") is None
