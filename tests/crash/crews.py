@@ -63,7 +63,7 @@ def campaign(result: R, new: Callable[[], R], one_database: OneDatabase[R], *, k
                 result.add(json.loads(answer.read_text()))
         if result.wrong:
             kept = Path(tempfile.mkdtemp(prefix="craftcore-crash-kept-"))
-            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            shutil.copytree(folder, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.bell"))
             result.wrong.append(f"kept in {kept}, seed {seed}")
     result.seconds = time.monotonic() - began
     return result
