@@ -1,0 +1,177 @@
+"""The kill campaign of irreversible actions: many tasks that act at once, killed at random, and disturbed otherwise.
+
+    python -m tests.crash.act_campaign --kills 2000 --seed 2026
+
+Each life takes in some more tasks of every kind, goes on with those that earlier ones left, and ends by SIGKILL: at a
+named place, around a call, or from outside; some end in order while calls are on their way. Calls time out, lose their
+connection and are cancelled, and a person answers what is asked. In the end lives finish everything, and `act_checker`
+judges by the provider's book. `act_matrix` is the other half: each fault by itself, at every place.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from craftcore import TriggerSpec
+from craftcore.cutpoints import CutPoint
+from tests.crash import crews
+from tests.crash.act_app import (
+    ANSWERED,
+    BUSY,
+    CANCEL,
+    HOW,
+    IGNORED,
+    LATE,
+    REFUSED,
+    REWRITTEN,
+    STOP,
+    TIME_OUT,
+    WHERE,
+    WRITTEN,
+    Fault,
+)
+from tests.crash.act_checker import COUNTED, check
+from tests.crash.act_child import APP, POINTS, ActLife, live
+from tests.crash.act_client import ask_in_thread, quiet
+from tests.crash.act_person import SHRUGS
+from tests.crash.act_provider import Provider, a_provider
+from tests.crash.child import FROM_OUTSIDE, QUIET
+from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.forks import fork, wait
+from tests.crash.task_child import LEAVES
+
+LIVES_WITH_NEW_TASKS = 20
+LIVES_A_DATABASE = 30
+LIVES_AT_MOST = 300
+NEW_TASKS = 4
+
+SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
+"""Backend and concurrency of one database after the other."""
+
+AROUND_A_CALL = (CutPoint.INTENT_COMMITTED, CutPoint.PROVIDER_ANSWERED, CutPoint.ACTIVITY_SETTLED)
+WAYS = (*POINTS, *AROUND_A_CALL, *(FROM_OUTSIDE,) * 8, LEAVES, QUIET)
+"""How lives end, unless one of their tasks ends them before; what stands here more than once does so more often."""
+
+PASSES = {
+    CutPoint.RECLAIM_COMMITTED: 1,
+    CutPoint.EMIT_COMMITTED: 1,
+    CutPoint.WRITER_FLUSHING: 20,
+    CutPoint.WRITER_FLUSHED: 20,
+}
+"""At which of the first passes of a place a life may die."""
+
+FAULTS = [
+    *(Fault(how, at) for how in (TIME_OUT, CANCEL, STOP) for at in (WRITTEN, REWRITTEN)),
+    *(Fault(how, where) for how in HOW for where in (*WHERE, IGNORED, LATE)),
+    *(Fault(BUSY, ANSWERED), Fault(REFUSED, ANSWERED)),
+]
+
+
+@dataclass(slots=True)
+class Result:
+    """What a campaign came to. `kills` by what a life died of, `found` by what the checker counts."""
+
+    seconds: float = 0.0
+    databases: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: dict[str, Any]) -> None:
+        self.databases += other["databases"]
+        self.kills.update(other["kills"])
+        self.found.update(other["found"])
+        self.wrong += other["wrong"]
+
+    def table(self) -> str:
+        return "\n".join(
+            [
+                *(f"{of:<20}{self.kills[of]:>7}" for of in sorted(self.kills)),
+                f"{'killed':<20}{sum(self.kills.values()):>7} on {self.databases} databases in {self.seconds:.1f} s",
+                ", ".join(f"{self.found[name]} {name.replace('_', ' ')}" for name in COUNTED),
+            ]
+        )
+
+
+def campaign(kills: int, seed: int, workers: int) -> Result:
+    """Kill at least this often, on databases of about thirty lives each."""
+    return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
+
+
+def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result) -> None:
+    with a_provider(home) as provider:
+        _lives(home, provider, SHAPES[nth % len(SHAPES)], chance, ways, result)
+        ask_in_thread(provider.port, quiet())
+    if result.wrong:
+        return
+    verdict = judged_in_a_process(home, lambda: check(home))
+    result.wrong += [f"{wrong} ({home})" for wrong in verdict["wrong"]]
+    result.found.update({name: verdict[name] for name in COUNTED})
+
+
+def _lives(
+    home: Path,
+    provider: Provider,
+    shape: tuple[str, int],
+    chance: random.Random,
+    ways: list[str],
+    result: Result,
+) -> None:
+    """One life after the other, until everything is over."""
+    specs: list[TriggerSpec] = []
+    for number in range(1, LIVES_AT_MOST):
+        if number <= LIVES_WITH_NEW_TASKS:
+            specs = [*(_a_task(f"{number}.{n}", chance) for n in range(NEW_TASKS)), *specs]
+        if not ways:
+            ways.extend(chance.sample(WAYS, len(WAYS)))
+        way = ways.pop() if number <= LIVES_A_DATABASE else QUIET
+        life = ActLife(
+            folder=home,
+            number=number,
+            provider=provider,
+            specs=tuple(specs),
+            ends=way,
+            at_pass=chance.randint(1, PASSES.get(CutPoint(way), 8)) if way in POINTS else chance.randint(1, 20),
+            backend=shape[0],
+            concurrency=shape[1],
+        )
+        ended = wait(fork(one_life, life, live), chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
+        ask_in_thread(provider.port, quiet(clock=0.0))
+        if ended == -signal.SIGKILL:
+            of = life.died.read_text() if life.died.exists() else ""
+            result.kills[of or FROM_OUTSIDE] += 1
+        elif ended != 0:
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+            return
+        if life.over.exists() and number > LIVES_WITH_NEW_TASKS:
+            return
+    result.wrong.append(f"{LIVES_AT_MOST} lives were not enough ({home})")
+
+
+def _a_task(name: str, chance: random.Random) -> TriggerSpec:
+    """A task of any kind, and what is done to it."""
+    workflow = chance.choice(["single", "single", "twins", "crowd", "turns"])
+    text = f"{name} {SHRUGS}" if chance.random() < 0.1 else name
+    if workflow == "crowd":
+        payload: dict[str, Any] = {"text": text, "acts": [_an_act(chance) for _ in range(chance.randint(2, 4))]}
+    else:
+        action, faults = _an_act(chance)
+        payload = {"text": text, "action": action, "faults": faults}
+    return TriggerSpec(workflow=workflow, payload=payload, dedup_key=f"task:{name}")
+
+
+def _an_act(chance: random.Random) -> tuple[str, list[str]]:
+    """Any action, and what becomes of its first calls. Few tasks are cancelled: what has ended is in nobody's way."""
+    faults = chance.sample(FAULTS, chance.choice([0, 0, 1, 1, 1, 2, 3]))
+    kept = [fault for fault in faults if fault.how != CANCEL or chance.random() < 0.3]
+    return chance.choice([*APP.actions]), [str(fault) for fault in kept]
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, campaign, kills=500))

@@ -1,0 +1,67 @@
+"""Time as the campaigns of irreversible actions need it: nobody waits for any of it.
+
+The world's wall time may be set forward, for all lives on one folder: a day passes in no time, and windows with it. The
+loop's own time, by which timeouts end, jumps: so a call times out exactly where it is to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from trio.abc import Clock as LoopClock
+
+from craftcore.clock import SystemClock
+
+
+class World(SystemClock):
+    """The machine's clock, so much later as the folder's file says."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._file = folder / "later"
+        self._later = float(self._file.read_text()) if self._file.exists() else 0.0
+
+    def now(self) -> float:
+        return super().now() + self._later
+
+    def boot_time(self) -> float:
+        return super().boot_time() + self._later
+
+    def pass_by(self, seconds: float) -> None:
+        """So many seconds pass, for this life and all later ones."""
+        self._later += seconds
+        new = self._file.with_suffix(".new")
+        new.write_text(str(self._later))
+        new.replace(self._file)  # whole, whenever this process dies
+
+
+class LoopTime(LoopClock):
+    """The time of one event loop, which can be set forward: of trio's as its clock, of asyncio's by `take_over`."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def jump(self, seconds: float) -> None:
+        """Whatever would have ended within so many seconds ends now."""
+        self._ahead += seconds
+
+    def options(self, backend: str) -> dict[str, Any]:
+        """What `anyio.run` is to be given."""
+        return {"clock": self} if backend == "trio" else {}
+
+    def take_over(self, backend: str) -> None:
+        """Be the time of the loop that runs now."""
+        if backend == "asyncio":
+            asyncio.get_running_loop().time = self.current_time  # type: ignore[method-assign]
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return deadline - self.current_time()

@@ -1,0 +1,79 @@
+"""Irreversible actions cut off at every place around the call, and killed by the hundred: nothing happens twice
+unseen, nothing is lost unseen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.act_app import CRASH, WHERE
+from tests.crash.act_child import POINTS
+from tests.crash.act_matrix import BESIDE, IN_THE_TABLES, MORE, tables
+from tests.crash.child import FROM_OUTSIDE
+from tests.crash.crews import campaign_of, result_of
+
+MATRIX = "tests.crash.act_matrix"
+CAMPAIGN = "tests.crash.act_campaign"
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "did-it-happen.md"
+
+DECLARED = 16
+"""Pairs of a policy and a kind of provider that may be declared."""
+
+
+def judge_matrix(result: dict[str, Any], cells: int, kills: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert (found["duplicates"], found["losses"]) == (0, 0)
+    assert len(result["cells"]) == cells
+    assert result["kills"] >= kills, "each cell with a crash kills"
+    assert result["stops"] >= kills
+    assert found["doubts"] > cells / 2, "what leaves nobody in doubt proves nothing"
+
+
+def judge_campaign(result: dict[str, Any], kills: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert (found["duplicates"], found["losses"]) == (0, 0)
+    assert sum(result["kills"].values()) >= kills
+    assert {f"{CRASH}@{where}" for where in WHERE} < {*result["kills"]}
+    assert len({*POINTS} & {*result["kills"]}) > len(POINTS) / 2
+    assert result["kills"][FROM_OUTSIDE] > 0
+    assert found["acts"] > 2 * kills
+    assert found["doubts"] > kills, "kills that leave nobody in doubt prove nothing"
+    assert min(found[name] for name in ("answers", "gave_up", "reconciled", "resent", "assumed")) > 0
+    assert found["effects"] > found["acts"] / 2
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return result_of(MATRIX, tmp_path_factory.mktemp("matrix"), 1800)
+
+
+def test_no_place_around_a_call_loses_or_repeats_an_effect_that_nobody_hears_of(matrix):
+    judge_matrix(matrix, DECLARED * len([*IN_THE_TABLES, *BESIDE]), DECLARED * len(WHERE))
+
+
+def test_the_tables_in_the_docs_are_what_the_matrix_comes_to(matrix):
+    _, _, measurements = DOCUMENT.read_text(encoding="utf-8").partition("### ")
+
+    printed = tables(matrix["cells"], matrix["refused"])
+
+    assert measurements.strip() == printed.removeprefix("### ").strip(), f"run python -m {MATRIX}, and copy its tables"
+
+
+def test_two_hundred_kills_repeat_and_lose_nothing_that_nobody_hears_of(tmp_path):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 200, 1800, "--seed", "1"), 200)
+
+
+@pytest.mark.campaign
+def test_every_cell_in_every_shape_and_more_faults(tmp_path):
+    result = result_of(MATRIX, tmp_path, 4 * 3600, "--thorough")
+    judge_matrix(result, DECLARED * len([*IN_THE_TABLES, *BESIDE, *MORE]), 4 * DECLARED * len(WHERE))
+
+
+@pytest.mark.campaign
+def test_two_thousand_kills_repeat_and_lose_nothing_that_nobody_hears_of(tmp_path):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
