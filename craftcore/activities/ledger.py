@@ -36,7 +36,7 @@ class Ledger:
         for intent in self._of_restored_tasks(tx, fresh):
             known[intent.key] = self._store.insert_in_doubt(tx, intent, "the database was restored: it may be done")
             fresh.remove(intent)
-        begun = dict(zip((intent.key for intent in fresh), self._store.insert_all(tx, fresh), strict=True))
+        begun = dict(zip((intent.key for intent in fresh), self._store.add_intents(tx, fresh), strict=True))
         return [begun.get(intent.key) or self._again(tx, known[intent.key], intent) for intent in intents]
 
     def _of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:

@@ -69,7 +69,7 @@ class ActivityStore:
         """Those of these keys that were used before."""
         return {row["idem_key"]: activity_of(row) for row in tx.all(KNOWN, keys=canonical(list(keys)))}
 
-    def insert_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun]:
+    def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun]:
         """Write new intents."""
         first = int(tx.value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
         now = tx.now
