@@ -104,6 +104,7 @@ class Action:
     def reconcile(self, fn: F) -> F:
         """Declare how to ask the provider what became of a call: `fn(call, **arguments)`, with the arguments of the
         action, returns Done(reference) when it happened, NoEffect when it did not and will not, None when nobody knows.
+        With RECONCILE that settles it; with any other policy a person who is asked is told what the provider says.
 
         Raises ConfigInvalid.
         """
@@ -111,11 +112,6 @@ class Action:
             raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
-        if self._terms_of is None and self.terms.on_unknown is not OnUnknown.RECONCILE:
-            raise ConfigInvalid(
-                f"action {self.name}: nobody would call its reconcile: say on_unknown=RECONCILE, and not "
-                f"{self.terms.on_unknown.name}"
-            )
         theirs = _signature(f"reconcile of action {self.name}", fn)
         if not _takes_rest(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
             raise ConfigInvalid(

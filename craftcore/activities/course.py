@@ -19,7 +19,7 @@ class ResendLater:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Ask the provider, not before this moment."""
+    """Ask the provider. That it did not happen is believed not before this moment."""
 
     at: float
 

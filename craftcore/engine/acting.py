@@ -26,7 +26,7 @@ from craftcore.activities.ledger import conflict
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, Terms, ended
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.calling import NOT_CALLED, Answer, call_provider, deadline_of, reconciled, unstored
+from craftcore.engine.calling import NOT_CALLED, Answer, Finding, call_provider, deadline_of, reconciled, unstored
 from craftcore.engine.insist import insist
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Flight, Turn, check_name
@@ -267,19 +267,26 @@ class _Act:
             case GivenUp():
                 raise ActivityUnknown(f"{self._action.name} was given up: {activity.reason}", key=self._key)
             case Reconcile(at=at):
-                if at > clock.now():
-                    turn.park(NewWait(name=self._wait_name("settle", activity), kind=WaitKind.TIMER, due_at=at))
-                return await self._reconcile(activity)
+                return await self._reconcile(activity, at)
             case Ask(why=why):
-                self._ask(activity, why)
+                await self._ask(activity, why)
 
-    async def _reconcile(self, activity: Activity) -> Activity:
-        """Ask the provider; when it does not know, a person."""
-        call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
-        finding = await reconciled(self._turn, self._action, self._terms, call, self._arguments)
+    async def _reconcile(self, activity: Activity, at: float) -> Activity:
+        """Ask the provider; when it does not know, a person. That it happened is believed at once, and that it did not
+        when no call can be on its way any more."""
+        finding = await self._found_out(activity)
+        if isinstance(finding, Finding) and finding.decision is Decision.HAPPENED:
+            return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if at > self._turn.doors.clock.now():
+            name = self._wait_name("settle", activity)
+            self._turn.park(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
-            self._ask(activity, finding)
+            self._park_asking(activity, finding)
         return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+
+    async def _found_out(self, activity: Activity) -> Finding | str:
+        call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
+        return await reconciled(self._turn, self._action, self._terms, call, self._arguments)
 
     async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
         told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
@@ -294,9 +301,17 @@ class _Act:
             return await self._look()
         return found
 
-    def _ask(self, activity: Activity, why: str | None) -> NoReturn:
-        asked = question_about(activity, why)
+    async def _ask(self, activity: Activity, why: str | None) -> NoReturn:
+        """Ask a person, who is told what the provider says, where it can be asked."""
+        said = None
+        if self._action.reconciler is not None:
+            finding = await self._found_out(activity)
+            said = finding if isinstance(finding, str) else finding.said
+        self._park_asking(activity, "; ".join(filter(None, (why, said))) or None)
+
+    def _park_asking(self, activity: Activity, why: str | None) -> NoReturn:
         name = self._wait_name("activity", activity)
+        asked = question_about(activity, why)
         self._turn.park(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
 
     def _wait_name(self, kind: str, activity: Activity) -> str:

@@ -51,6 +51,13 @@ class Finding(NamedTuple):
     decision: Decision
     reference: str | None
 
+    @property
+    def said(self) -> str:
+        """`the provider says that it happened (ref-7)`"""
+        reference = f" ({self.reference})" if self.reference else ""
+        happened = "it happened" if self.decision is Decision.HAPPENED else "it has not happened so far"
+        return f"the provider says that {happened}{reference}"
+
 
 class Withdrawn(NoEffect):
     """The run was stopped before the call was made. It ends as what stopped it, and not as a failure."""

@@ -173,7 +173,7 @@ def question_about(activity: Activity, why: str | None, resend: str = "send it")
             if activity.reason == LEFT_BEHIND.reason
             else ""
         )
-        + (f" Asked, because {why}." if why else "")
+        + (f" What is known: {why}." if why else "")
         + f"\nhappened: it is done. resend: it did not happen, {resend}. "
         "give up: leave it, and let the task fail.",
         options=tuple(Decision),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, Call, Fail, NoEffect, OnUnknown, Producer, TaskContext
+from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, Producer, TaskContext
 from craftcore.engine import boot as booting
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import begin, failure, result, run
@@ -130,3 +130,53 @@ async def test_in_a_database_that_was_put_back_what_has_no_row_is_asked_about_an
         await it.ended(task)
 
     assert len(provider.calls) == 2
+
+
+async def test_who_is_asked_is_told_what_the_provider_says(tmp_path):
+    app, provider = App(), Provider(ValueError("who knows"))
+    pay = app.action("pay", irreversible=True)(provider)
+
+    @pay.reconcile
+    async def paid(call: Call, *, to: Any = None) -> Done[str]:
+        return Done("pay-1")
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.waiting(task)
+        [question] = await app.questions()
+
+        assert "the provider says that it happened (pay-1)" in question.question
+        await app.answer(question.id, "give up", answered_by="ada")
+        assert failure(await it.ended(task))[0] == "ACTIVITY_UNKNOWN"
+
+
+async def test_that_it_happened_is_believed_at_once_and_that_it_did_not_when_the_call_has_settled(tmp_path):
+    app, provider, asked = App(), Provider(ValueError("who knows"), ValueError("again")), []
+    options: Any = {"irreversible": True, "on_unknown": OnUnknown.RECONCILE}
+
+    @app.action("early", settle_after=3600, **options)
+    async def early(call: Call) -> Any:
+        return await provider(call)
+
+    @early.reconcile
+    async def happened(call: Call) -> Done[str]:
+        return Done("early-1")
+
+    @app.action("late", settle_after=0, **options)
+    async def late(call: Call) -> Any:
+        return await provider(call)
+
+    @late.reconcile
+    async def did_not(call: Call) -> type[NoEffect]:
+        asked.append(call.attempt)
+        return NoEffect
+
+    async def turn(ctx: TaskContext) -> Any:
+        return [await ctx.act(early), await ctx.act(late)]
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["early-1", "ref-3"]
+        assert asked == [1]
