@@ -44,6 +44,24 @@ SELECT *
  WHERE idem_key IN (SELECT value FROM json_each(:keys))
 """
 
+INTENTS = """
+SELECT *
+  FROM activity_log
+ WHERE status IN ('INTENT', 'UNKNOWN')
+   AND status = 'INTENT'
+ ORDER BY seq
+"""
+"""The first condition is that of the index."""
+
+UNDECIDED = """
+SELECT *
+  FROM activity_log
+ WHERE task_seq IN (SELECT value FROM json_each(:seqs))
+   AND status = 'UNKNOWN'
+   AND decision IS NULL
+ ORDER BY seq
+"""
+
 _NEWEST = """
 SELECT *
   FROM activity_log
@@ -201,7 +219,7 @@ class ActivityStore:
 
     def intents(self, tx: Reader) -> list[Activity]:
         """Every intent that has no end. While nothing runs, those are of processes that died."""
-        return [activity_of(row) for row in tx.all("SELECT * FROM activity_log WHERE status = 'INTENT' ORDER BY seq")]
+        return [activity_of(row) for row in tx.all(INTENTS)]
 
     # What a decision does
 
@@ -284,18 +302,7 @@ class ActivityStore:
 
     def undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
         """What is in doubt of these tasks, and nobody has decided."""
-        rows = tx.all(
-            """
-            SELECT *
-              FROM activity_log
-             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
-               AND status = 'UNKNOWN'
-               AND decision IS NULL
-             ORDER BY seq
-            """,
-            seqs=canonical(list(task_seqs)),
-        )
-        return [activity_of(row) for row in rows]
+        return [activity_of(row) for row in tx.all(UNDECIDED, seqs=canonical(list(task_seqs)))]
 
     def newest(
         self,

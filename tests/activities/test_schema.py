@@ -1,0 +1,153 @@
+"""The tables of the ledger refuse what contradicts itself, whoever writes it; their migration keeps what was asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.activities.model import Decision
+from craftcore.activities.store import INTENTS, NEWEST_OPEN, UNDECIDED
+from craftcore.errors import RowInvalid
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import migrate, shipped
+from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, decide
+from tests.tasks.life import begin, rows
+from tests.virtual import VirtualCore
+
+INTENT_ROW, DONE_ROW, FAILED_ROW, REFUSED_ROW, UNKNOWN_ROW, GIVEN_UP_ROW = range(1, 7)
+
+
+@pytest.fixture
+def six(core: VirtualCore) -> VirtualCore:
+    """An activity in each state, and a question about the last."""
+    running = begin(core)
+    for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN, UNKNOWN], 1):
+        found = an_activity(core, running, end, f"1.{n}")
+    decide(core, found, Decision.GIVE_UP)
+    with core.transaction() as tx:
+        for n in (UNKNOWN_ROW, GIVEN_UP_ROW):
+            tx.run(
+                """
+                INSERT INTO questions (id, task_seq, activity_seq, kind, question, created_at)
+                VALUES (:id, 1, :n, 'activity', 'Did it?', 1)
+                """,
+                id=f"q{n}",
+                n=n,
+            )
+    return core
+
+
+GIVEN = {"status": "INTENT", "action": None, "task_id": None}
+
+REFUSED_CHANGES = [
+    (INTENT_ROW, "status = 'MAYBE'"),
+    (INTENT_ROW, "status = NULL"),
+    (INTENT_ROW, "policy = 'hope'"),
+    (INTENT_ROW, "settled_at = 1"),
+    (INTENT_ROW, "decision = 'resend'"),
+    (INTENT_ROW, "status = 'DONE'"),
+    (INTENT_ROW, "status = 'UNKNOWN'"),
+    (INTENT_ROW, "in_doubt = 1, status = 'FAILED'"),
+    (INTENT_ROW, "calls = 0"),
+    (INTENT_ROW, "may_retry = 2"),
+    (INTENT_ROW, "in_doubt = -1"),
+    (INTENT_ROW, "idem_key = (SELECT idem_key FROM activity_log WHERE seq = 2)"),
+    (INTENT_ROW, "idem_key = NULL"),
+    (INTENT_ROW, "task_seq = 99"),
+    (INTENT_ROW, "args_hash = NULL"),
+    (INTENT_ROW, "first_call_at = 'noon'"),
+    (DONE_ROW, "settled_at = NULL"),
+    (DONE_ROW, "decision = 'perhaps'"),
+    (FAILED_ROW, "in_doubt = 1"),
+    (REFUSED_ROW, "in_doubt = 1"),
+    (UNKNOWN_ROW, "in_doubt = 0"),
+    (UNKNOWN_ROW, "decision = 'sure'"),
+    (GIVEN_UP_ROW, "status = 'DONE', settled_at = NULL"),
+]
+
+
+@pytest.mark.parametrize(("row", "change"), REFUSED_CHANGES)
+def test_what_contradicts_itself_is_refused(six, row, change):
+    before = rows(six, "activity_log")
+    with pytest.raises(RowInvalid), six.transaction() as tx:
+        tx.run(f"UPDATE activity_log SET {change} WHERE seq = {row}")
+    assert rows(six, "activity_log") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "kind = 'ask'",
+        "kind = 'conflict'",
+        "activity_seq = NULL",
+        "activity_seq = 99",
+        f"activity_seq = {GIVEN_UP_ROW}",
+    ],
+)
+def test_a_question_is_about_an_activity_or_it_is_not_and_only_one_is_open(six, change):
+    with pytest.raises(RowInvalid), six.transaction() as tx:
+        tx.run(f"UPDATE questions SET {change} WHERE activity_seq = {UNKNOWN_ROW}")
+
+
+def test_an_activity_can_be_asked_about_again_once_the_question_is_closed(six):
+    with six.transaction() as tx:
+        tx.run("UPDATE questions SET status = 'WITHDRAWN', closed_at = 2 WHERE id = 'q5'")
+        tx.run(f"UPDATE questions SET activity_seq = {UNKNOWN_ROW} WHERE id = 'q6'")
+
+
+def test_an_activity_that_was_decided_of_or_asked_about_cannot_be_deleted(six):
+    for seq in (UNKNOWN_ROW, GIVEN_UP_ROW):
+        with pytest.raises(RowInvalid), six.transaction() as tx:
+            tx.run("DELETE FROM activity_log WHERE seq = :seq", seq=seq)
+
+
+def test_the_migration_keeps_every_question_as_it_was_and_what_guards_them(tmp_path, clock):
+    """It makes the table anew: a CHECK cannot be changed in place."""
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [one for one in shipped() if one.name < "0004"])
+    with database.transaction() as tx:
+        tx.run(
+            "INSERT INTO tasks (seq, id, workflow, status, trigger_id, created_at, updated_at) "
+            "VALUES (3, 't', 'w', 'RUNNING', 't', 1, 1)"
+        )
+        tx.run(
+            "INSERT INTO waits (seq, id, task_seq, turn, name, kind, created_at) "
+            "VALUES (4, 'w', 3, 1, 'ask#1', 'question', 1)"
+        )
+        for sql in (
+            "(7, 'open', 3, 4, 'ask', 'Send?', '[\"yes\"]', '\"yes\"', 1, 'OPEN', NULL, NULL, NULL, 1, 9, NULL)",
+            "(8, 'done', 3, NULL, 'budget', 'On?', NULL, 'null', 0, 'ANSWERED', 'yes', 'a note', 'ada', 1, NULL, 2)",
+            "(9, 'over', 3, NULL, 'stale', 'On?', NULL, 'null', 0, 'EXPIRED', NULL, NULL, NULL, 1, 2, 2)",
+            "(10, 'gone', 3, NULL, 'stalled', 'On?', NULL, 'null', 0, 'WITHDRAWN', NULL, NULL, NULL, 1, NULL, 2)",
+        ):
+            tx.run(
+                "INSERT INTO questions (seq, id, task_seq, wait_seq, kind, question, options_json, default_json, "
+                f"by_message, status, answer, note, answered_by, created_at, expires_at, closed_at) VALUES {sql}"
+            )
+        before = tx.all("SELECT * FROM questions ORDER BY seq")
+    names = "SELECT name FROM sqlite_schema WHERE tbl_name = 'questions' AND type = 'index' ORDER BY name"
+    with database.reading() as reader:
+        indexes = [row["name"] for row in reader.all(names)]
+
+    migrate(database, clock, [one for one in shipped() if one.name < "0005"])
+
+    with database.reading() as reader:
+        after = reader.all("SELECT * FROM questions ORDER BY seq")
+        assert [{**row, "activity_seq": None} for row in before] == after
+        assert [row["name"] for row in reader.all(names)] == sorted([*indexes, "questions_activity"])
+        assert reader.all("PRAGMA foreign_key_check") == []
+        assert reader.value("PRAGMA integrity_check") == "ok"
+        plan = reader.all("EXPLAIN QUERY PLAN SELECT 1 FROM questions WHERE task_seq = 3 AND status = 'OPEN'")
+        assert "questions_open" in plan[0]["detail"]
+    database.close()
+
+
+def test_what_an_end_of_a_task_and_a_boot_ask_reads_nothing_that_is_settled(six):
+    """However long the ledger is."""
+    with six.reading() as reader:
+        for sql in (INTENTS, UNDECIDED.replace(":seqs", "'[1]'"), NEWEST_OPEN.replace(":limit", "1")):
+            [detail] = [
+                row["detail"]
+                for row in reader.all(f"EXPLAIN QUERY PLAN {sql}", **GIVEN if ":status" in sql else {})
+                if row["detail"].startswith(("SEARCH activity_log", "SCAN activity_log"))
+            ]
+            assert detail.startswith("SEARCH activity_log USING INDEX activity_log_"), detail
