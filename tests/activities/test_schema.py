@@ -65,6 +65,53 @@ REFUSED_CHANGES = [
 ]
 
 
+NEEDED = {
+    "activity_log": [
+        *("idem_key", "task_id", "task_seq", "turn", "action", "status", "reason", "policy", "args_hash", "may_retry"),
+        *("calls", "in_doubt", "execution_seq", "epoch", "first_call_at", "last_call_at", "created_at", "updated_at"),
+    ],
+    "activity_decisions": ["activity_seq", "decision", "decided_by", "decided_at"],
+}
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, name) for table, names in NEEDED.items() for name in names])
+def test_what_every_row_says_is_not_left_out(six, table, column):
+    with pytest.raises(RowInvalid, match=f"NOT NULL.*{column}"), six.transaction() as tx:
+        tx.run(f"UPDATE {table} SET {column} = NULL WHERE seq = 1")
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "told"),
+    [
+        ("activity_log", "calls = 'two'", "cannot store TEXT value in INTEGER"),
+        ("activity_log", "turn = 1.5", "cannot store REAL value in INTEGER"),
+        ("activity_log", "request_json = x'00'", "cannot store BLOB value in TEXT"),
+        ("activity_decisions", "decided_at = 'noon'", "cannot store TEXT value in REAL"),
+        ("activity_decisions", "note = x'00'", "cannot store BLOB value in TEXT"),
+        ("activity_decisions", "decision = 'perhaps'", "CHECK"),
+        ("activity_decisions", "activity_seq = 99", "FOREIGN KEY"),
+    ],
+)
+def test_what_is_no_value_of_its_column_is_refused(six, table, change, told):
+    with pytest.raises(RowInvalid, match=told), six.transaction() as tx:
+        tx.run(f"UPDATE {table} SET {change} WHERE seq = 1")
+
+
+def test_a_task_that_acted_is_not_deleted_before_what_it_did(six):
+    with six.transaction() as tx:
+        tx.run("DELETE FROM questions")
+    with pytest.raises(RowInvalid, match="FOREIGN KEY"), six.transaction() as tx:
+        tx.run("DELETE FROM tasks")
+
+
+def test_what_contradicts_nothing_is_let_in(six):
+    """The rows these tests start from are sound: the refusals are those of the change."""
+    with six.transaction() as tx:
+        for table, columns in NEEDED.items():
+            for column in columns:
+                assert tx.run(f"UPDATE {table} SET {column} = {column} WHERE seq = 1") == 1
+
+
 @pytest.mark.parametrize(("row", "change"), REFUSED_CHANGES)
 def test_what_contradicts_itself_is_refused(six, row, change):
     before = rows(six, "activity_log")
