@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from craftcore.actions.scrubbing import Scrubber
 from craftcore.engine.words import bounded, message_of
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
 
@@ -63,6 +64,7 @@ class ChatModel:
         self._base_url = base_url.rstrip("/")
         self._model = model
         self._api_key = api_key
+        self._scrubber = Scrubber([] if api_key is None else [api_key])
         self._timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
         self._parameters = dict(parameters)
         self._certificates = httpx2.create_ssl_context()  # reading them takes too long to be done for each question
@@ -124,7 +126,7 @@ class ChatModel:
         return ""
 
     def _without_key(self, text: str) -> str:
-        return text.replace(self._api_key, "***") if self._api_key is not None else text
+        return self._scrubber.text(text)
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

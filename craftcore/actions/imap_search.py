@@ -17,6 +17,7 @@ from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSStream
 
+from craftcore.actions.scrubbing import Scrubber
 from craftcore.config import EmailSettings
 from craftcore.engine.words import bounded, message_of
 from craftcore.errors import CraftcoreError, ErrorCode
@@ -46,8 +47,8 @@ async def is_in_folder(settings: EmailSettings, password: str, message_id: str) 
         why = f"no answer within {settings.timeout:g} seconds"
     except Exception as error:
         why = message_of(error)
-    for spelt in (password, _quoted(password)[1:-1], _plain(settings.imap_username, password)):
-        why = why.replace(spelt, "***")
+    spelt = (password, _quoted(password)[1:-1], _plain(settings.imap_username, password))
+    why = Scrubber(spelt).text(why)
     where = f"folder {settings.imap_folder} at {settings.imap_host}:{port}"
     raise FolderUnreadable(f"{where} cannot be searched: {bounded(' '.join(why.split()), SAID_CHARACTERS)}")
 

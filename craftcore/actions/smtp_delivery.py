@@ -21,6 +21,7 @@ from typing import cast
 import anyio
 
 from craftcore.actions.email_message import Outgoing
+from craftcore.actions.scrubbing import Scrubber
 from craftcore.config import EmailSettings
 from craftcore.engine.words import bounded, message_of
 from craftcore.errors import CraftcoreError, ErrorCode, Fail, NoEffect
@@ -59,6 +60,7 @@ class Delivery:
             local_hostname="localhost",  # else it is looked up, for as long as that takes
             timeout=None,  # one time limit, and it is ours
         )
+        self._scrubber = Scrubber(_spelt(settings.username or "", password))
         self._is_heard = False
         """The server has replied to the last thing we said, and waits for another command."""
 
@@ -177,16 +179,7 @@ class Delivery:
 
     def _said(self, text: str) -> str:
         """What somebody else said, as it can be kept."""
-        for secret in self._secrets():
-            text = text.replace(secret, "***")
-        return bounded(" ".join(text.split()), SAID_CHARACTERS)
-
-    def _secrets(self) -> Iterator[str]:
-        """The password, and the ways in which it was told to the server."""
-        if self._password is not None:
-            yield self._password
-            for spelt in (f"\0{self._settings.username}\0{self._password}", self._password):
-                yield b64encode(spelt.encode()).decode()
+        return bounded(" ".join(self._scrubber.text(text).split()), SAID_CHARACTERS)
 
     async def _leave(self) -> None:
         """Politely where the server listens, and at once elsewhere. What is decided is decided."""
@@ -199,6 +192,14 @@ class Delivery:
         if self._smtp.transport is not None:
             cast(asyncio.WriteTransport, self._smtp.transport).abort()  # closing waits until what is left was written
         self._smtp.close()
+
+
+def _spelt(username: str, password: str | None) -> Iterator[str]:
+    """The password, and the ways in which it is told to the server."""
+    if password is not None:
+        yield password
+        for spelt in (f"\0{username}\0{password}", password):
+            yield b64encode(spelt.encode()).decode()
 
 
 def _stuffed(content: bytes) -> bytes:
