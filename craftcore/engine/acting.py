@@ -35,6 +35,7 @@ from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Ret
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, WaitKind
+from craftcore.triggers.acceptance import is_name
 from craftcore.typed import from_json, json_text
 
 _NUMBERED = re.compile(r"\d+\.\d+")
@@ -211,7 +212,7 @@ class _Act:
         end = ended(end, in_doubt=begun.in_doubt)
         # By hand: names need no escaping, and this is written for every act.
         error = "null" if end.error_message is None else canonical(end.error_message)
-        reference = "null" if end.provider_ref is None else canonical(end.provider_ref)
+        reference = "null" if end.provider_ref is None else _quoted(end.provider_ref)
         told = (
             f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
@@ -327,6 +328,10 @@ class _Act:
             return unstored(activity.result_unstored)
         is_told = activity.decision is Decision.HAPPENED
         return from_json(activity.result_json or "null", Any if is_told else self._action.result_type, where)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if is_name(text) else canonical(text)
 
 
 async def flown(turn: Turn) -> None:

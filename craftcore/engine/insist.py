@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -38,13 +37,12 @@ async def insist(
     A corrupt row in the way is set aside first. Raises what else went wrong, and RowInvalid when no row explains it;
     StorageFull once `gives_up` says so.
     """
-    commit: Callable[..., Awaitable[Any]] = writer.commit
-    if each:
-        commit = partial(writer.commit_each, in_any_case=in_any_case)
     said = False
     while True:
         try:
-            return await commit(work, *args)
+            if each:
+                return await writer.commit_each(work, *args, in_any_case=in_any_case)
+            return await writer.commit(work, *args)
         except StorageFull:
             if gives_up is not None and gives_up():
                 raise
