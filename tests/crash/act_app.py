@@ -2,12 +2,13 @@
 kind of provider that may be declared together.
 
 What is done to a task stands in its payload, as `how@where`: it is part of the arguments of its act, so the same at
-every entry. A fault of an act strikes a certain call of it, one around it strikes once.
+every entry. The n-th of those within a call strikes the n-th call; one around a call strikes once, after those before
+it in the plan.
 
-User code writes down what it is told, in the file that all lives share (`task_app.Seen`):
+What happens is written down in the file that all lives share (`task_app.Seen`):
 
-    got      what an act brought to the workflow     suffers  a fault strikes
-    answered what a person said, and why             found    how a boot found the file
+    suffers   a fault strikes                      answered    what a person said, and how often it had happened
+    got       what an act brought to its workflow  impossible  what a boot found that cannot be
 """
 
 from __future__ import annotations
@@ -335,7 +336,7 @@ def declare(app: App, deeds: Deeds, pair: Pair) -> None:
         return deeds.call_in_thread(call, kind, of, text, faults)
 
     for action in (send, plain):
-        if kind in ANSWERS:
+        if policy is OnUnknown.RECONCILE and kind in ANSWERS:
 
             @action.reconcile
             async def seen(call: Call, *, of: str, text: str, faults: Sequence[str]) -> Any:
@@ -361,14 +362,14 @@ def an_app(deeds: Deeds) -> App:
 
     @app.workflow("crowd", retry=PATIENT, timeout=TURN_TIMEOUT)
     async def crowd(ctx: TaskContext, text: str, acts: list[tuple[str, list[str]]]) -> Any:
-        """Several at once."""
+        """Several at once, the first of them twice under the same key: that is one."""
         results: dict[str, Any] = {}
 
         async def one(n: int, action: str, faults: list[str]) -> None:
             results[f"{n}"] = await deeds.act(ctx, action, f"{text} {n}", faults, key=f"{n}")
 
         async with anyio.create_task_group() as beside:
-            for n, (action, faults) in enumerate(acts):
+            for n, (action, faults) in [*enumerate(acts), (0, acts[0])]:
                 beside.start_soon(one, n, action, faults)
         return results
 

@@ -14,7 +14,7 @@ import random
 import signal
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,11 @@ from tests.crash.act_app import (
     Fault,
 )
 from tests.crash.act_checker import COUNTED, check
-from tests.crash.act_child import APP, POINTS, ActLife, live
+from tests.crash.act_child import APP, POINTS, POINTS_BESIDE, ActLife, beside, live
 from tests.crash.act_client import ask_in_thread, quiet
 from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import Provider, a_provider
-from tests.crash.child import FROM_OUTSIDE, QUIET
+from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
 from tests.crash.crews import command, judged_in_a_process, last_words, one_life
 from tests.crash.forks import fork, wait
 from tests.crash.task_child import LEAVES
@@ -141,7 +141,10 @@ def _lives(
             backend=shape[0],
             concurrency=shape[1],
         )
-        ended = wait(fork(one_life, life, live), chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
+        pid = fork(one_life, life, live)
+        if number > 1 and chance.random() < 0.3:
+            _somebody_beside(life, chance, result)
+        ended = wait(pid, chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
         ask_in_thread(provider.port, quiet(clock=0.0))
         if ended == -signal.SIGKILL:
             of = life.died.read_text() if life.died.exists() else ""
@@ -152,6 +155,17 @@ def _lives(
         if life.over.exists() and number > LIVES_WITH_NEW_TASKS:
             return
     result.wrong.append(f"{LIVES_AT_MOST} lives were not enough ({home})")
+
+
+def _somebody_beside(life: ActLife, chance: random.Random, result: Result) -> None:
+    """A person answers at a command line meanwhile, which is killed on the way, most of the time."""
+    place = chance.choice([*POINTS_BESIDE, FROM_OUTSIDE])
+    other = replace(life, number=1000 + life.number, ends=place, at_pass=chance.randint(1, 2))
+    pid = fork(one_life, other, lambda one: beside(one, 10))
+    ended = wait(pid, chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
+    result.kills[PRODUCER] += ended == -signal.SIGKILL
+    if ended not in (0, -signal.SIGKILL):
+        result.wrong.append(f"the person beside life {life.number} ended with {ended}: {last_words(life.folder)}")
 
 
 def _a_task(name: str, chance: random.Random) -> TriggerSpec:

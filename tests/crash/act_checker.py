@@ -101,6 +101,7 @@ class _Check:
         self.tasks_have_their_acts()
         self.workflows_were_told_the_truth()
         self.count()
+        self.verdict.outcomes = self.outcomes()
 
     # What it goes by
 
@@ -149,13 +150,9 @@ class _Check:
 
     def happened_at_most_once(self, act: Row) -> None:
         effects = self.book.effects[act["idem_key"]]
-        if effects > 1 + self.lies(act):
+        if effects > 1:  # the person tells the truth, so nobody decided to have it twice
             self.verdict.duplicates += effects - 1
             self.blame([f"{self.named(act)} happened {effects} times, and nobody decided that"])
-
-    def lies(self, act: Row) -> int:
-        """How often a person had it sent again although she saw that it had happened."""
-        return sum(choice == RESEND and effects > 0 for choice, effects in self.answered(act))
 
     def is_as_the_ledger_says(self, act: Row) -> None:
         effects = self.book.effects[act["idem_key"]]
@@ -172,12 +169,9 @@ class _Check:
                 self.blame([f"{self.named(act)} is FAILED, and it did happen"])
         if self.is_assumed(act) and self.policy_of(act) != "assume_done":
             self.blame([f"{self.named(act)} was assumed to have happened, and its policy is {self.policy_of(act)}"])
-        if (
-            effects
-            and act["status"] == "DONE"
-            and act["provider_ref"] not in (None, self.book.references[act["idem_key"]])
-        ):
-            self.blame([f"{self.named(act)} has the reference {act['provider_ref']}, which is not what it was given"])
+        given = self.book.references.get(act["idem_key"])
+        if act["provider_ref"] not in (None, given):
+            self.blame([f"{self.named(act)} has the reference {act['provider_ref']}, and was given {given}"])
 
     def was_sent_again_only_where_it_may_be(self, act: Row) -> None:
         """A second call needs a decision, or the proof that the one before did nothing. A policy decides for itself
@@ -206,7 +200,7 @@ class _Check:
         told = sum(made["decided_by"] in ("reconcile", "policy assume_done") for made in decided)
         if types.count("ACTIVITY_RESOLVED") != told:
             self.blame([f"{self.named(act)} was decided {decided}, and its history is {types}"])
-        said = [choice for choice, _ in self.answered(act)]
+        said = [choice for _, key, choice, _ in self.seen("answered") if key == act["idem_key"]]
         by_person = [made["decision"] for made in decided if made["decided_by"] == PERSON]
         on_record = [question["answer"] for question in self.questions.get(act["seq"], []) if question["answer"]]
         if not len(by_person) == len(on_record) <= len(said) or {*by_person} != {*on_record} or {*by_person} - {*said}:
@@ -272,11 +266,15 @@ class _Check:
         found.reconciled = self.book.looks.total()
         found.assumed = sum(self.is_assumed(act) for act in self.acts.values())
 
+    def outcomes(self) -> dict[str, str]:
+        """What became of the act of each task that has but one."""
+        outcomes = {}
         for task in self.tasks.values():
             acts = [act for act in self.acts.values() if act["task_seq"] == task["seq"]]
             if ACTS.get(task["workflow"]) == 1:
                 key = self.connection.execute("SELECT dedup_key FROM triggers WHERE id = ?", (task["id"],)).get
-                found.outcomes[key] = self.outcome(acts[0]) if acts else "0"
+                outcomes[str(key)] = self.outcome(acts[0]) if acts else "0"
+        return outcomes
 
     def outcome(self, act: Row) -> str:
         """How often it happened, and what was done about it: `1: asked, sent again`."""
@@ -308,10 +306,6 @@ class _Check:
         return act["decision"] == HAPPENED and any(
             made["decided_by"] == "policy assume_done" for made in self.decisions.get(act["seq"], [])
         )
-
-    def answered(self, act: Row) -> list[tuple[str, int]]:
-        """What the person said of it, and how often it had happened when she looked."""
-        return [(choice, effects) for _, key, choice, effects in self.seen("answered") if key == act["idem_key"]]
 
     def policy_of(self, act: Row) -> str:
         return str(act["action"]).partition(".")[0]

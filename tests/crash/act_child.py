@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSetti
 from craftcore.cutpoints import CutPoint, arm, kill_process
 from craftcore.daemon import running
 from tests.crash.act_app import LATER, Deeds, an_app
-from tests.crash.act_person import Outside
+from tests.crash.act_person import Beside, Outside
 from tests.crash.act_provider import Provider
 from tests.crash.act_time import LoopTime, World
 from tests.crash.child import QUIET, forgive
@@ -41,6 +42,8 @@ POINTS = (
     CutPoint.RECLAIM_COMMITTED,
 )
 """The cut points that a life with acts passes."""
+
+POINTS_BESIDE = (CutPoint.ANSWER_COMMITTED,)
 
 DAY = 86_400.0
 
@@ -79,7 +82,8 @@ class ActLife:
         return self.folder / "died"
 
     def die(self, of: str) -> None:
-        self.died.write_text(of)
+        with suppress(FileExistsError), self.died.open("x") as died:  # in another thread it dies already
+            died.write(of)
         kill_process()
 
 
@@ -130,6 +134,13 @@ async def _see_through(life: ActLife, outside: Outside, beside: TaskGroup) -> No
     await outside.see_through(life.specs, one_by_one=life.one_by_one)
     life.over.touch()
     beside.cancel_scope.cancel()
+
+
+def beside(life: ActLife, rounds: int) -> None:
+    """The person in a process of her own, which dies as a life does."""
+    if life.ends in POINTS_BESIDE:
+        arm(CutPoint(life.ends), kill_process, at_pass=life.at_pass)
+    Beside(life.folder, life.db, life.provider, Seen(life.folder, life.number)).work(rounds)
 
 
 IN_DOUBT = """

@@ -15,9 +15,13 @@ import anyio
 import apsw
 
 from craftcore import App, TriggerSpec
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.engine import Engine
 from craftcore.errors import StateRefused
-from tests.crash.act_client import ask, quiet
+from craftcore.storage.ring import EVERYTHING, ring
+from tests.crash.act_client import ask, ask_in_thread, quiet
 from tests.crash.act_provider import Book, Provider
 from tests.crash.act_time import World
 from tests.crash.task_app import A_MOMENT, Seen
@@ -75,15 +79,47 @@ class Outside:
                 await self.engine.settled()
 
     async def _answer(self, one: Asked) -> None:
-        """What the provider's book says is the truth once nothing of that key is on its way any more."""
         await ask(self.provider.port, quiet(one.key))
-        effects = Book.of(self.folder).effects[one.key]
-        choice = GIVE_UP if SHRUGS in one.text else HAPPENED if effects else RESEND
-        self.seen.line("answered", one.key, choice, effects)
+        choice = choose(one, self.folder, self.seen)
         try:
             await self.app.answer(one.question, choice, answered_by=PERSON)
         except StateRefused as error:  # what it was about has ended otherwise
             self.seen.line("refused", one.key, str(error))
+
+
+class Beside:
+    """The same person at the command line: a process of its own, whether or not an engine runs."""
+
+    def __init__(self, folder: Path, db: Path, provider: Provider, seen: Seen) -> None:
+        self._core = Core(db, Config(), World(folder))
+        self._folder, self._provider, self._seen = folder, provider, seen
+
+    def work(self, rounds: int) -> None:
+        """Look and answer so often."""
+        with a_reader(self._core.database.path) as connection:
+            for _ in range(rounds):
+                for one in asked(connection):
+                    self._answer(one)
+
+    def _answer(self, one: Asked) -> None:
+        ask_in_thread(self._provider.port, quiet(one.key))
+        choice = choose(one, self._folder, self._seen)
+        try:
+            with self._core.transaction() as tx:
+                self._core.tasks.answer(tx, one.question, choice, answered_by=PERSON)
+        except StateRefused as error:
+            self._seen.line("refused", one.key, str(error))
+        else:
+            reach(CutPoint.ANSWER_COMMITTED)
+            ring(self._core.database.path, EVERYTHING)
+
+
+def choose(one: Asked, folder: Path, seen: Seen) -> str:
+    """What the provider's book says is the truth once nothing of that key is on its way any more."""
+    effects = Book.of(folder).effects[one.key]
+    choice = GIVE_UP if SHRUGS in one.text else HAPPENED if effects else RESEND
+    seen.line("answered", one.key, choice, effects)
+    return choice
 
 
 def asked(connection: apsw.Connection) -> list[Asked]:

@@ -17,25 +17,29 @@ from craftcore.clock import SystemClock
 
 
 class World(SystemClock):
-    """The machine's clock, so much later as the folder's file says."""
+    """The machine's clock, so much later as the folder's file says: the same for everybody."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._file = folder / "later"
-        self._later = float(self._file.read_text()) if self._file.exists() else 0.0
 
     def now(self) -> float:
-        return super().now() + self._later
+        return super().now() + self._later()
 
     def boot_time(self) -> float:
-        return super().boot_time() + self._later
+        return super().boot_time() + self._later()
 
     def pass_by(self, seconds: float) -> None:
-        """So many seconds pass, for this life and all later ones."""
-        self._later += seconds
+        """So many seconds pass. Only the life on this folder says so."""
         new = self._file.with_suffix(".new")
-        new.write_text(str(self._later))
+        new.write_text(str(self._later() + seconds))
         new.replace(self._file)  # whole, whenever this process dies
+
+    def _later(self) -> float:
+        try:
+            return float(self._file.read_text())
+        except FileNotFoundError:
+            return 0.0
 
 
 class LoopTime(LoopClock):

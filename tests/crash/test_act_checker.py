@@ -183,7 +183,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (act("turns once", "status = 'UNKNOWN', in_doubt = 1"), "is UNKNOWN, and nobody is asked"),
         (act("turns once", "status = 'UNKNOWN', in_doubt = 1, decision = 'resend'"), "its task ended without it"),
         (act("turns once", "status = 'FAILED', error_code = 'X'"), "is FAILED, and it did happen"),
-        (act("turns once", "provider_ref = 'another'"), "has the reference another"),
+        (act("turns once", "provider_ref = 'another'"), "has the reference another, and was given ref-"),
         (act("asked-no", "calls = 3"), "has 3 calls, and its history"),
         (act("asked-no", "request_json = json_set(request_json, '$.of', 'another')"), "and the ledger says"),
         (sql("DELETE FROM events WHERE type = 'ACTIVITY_RESOLVED'"), "and its history is"),
