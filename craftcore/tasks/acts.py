@@ -131,7 +131,7 @@ class Acts:
                 for one in left
             ],
         )
-        self.ask_at_end(tx, sorted({one.task_seq for one in left}))
+        self._ask_what_is_in_doubt(tx, sorted({one.task_seq for one in left}))
         return len(left)
 
     # Questions
@@ -139,12 +139,7 @@ class Acts:
     def ask_at_end(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
         """Ask about what is in doubt of those of these tasks that have ended, because none of their turns will come to
         it again; and about those that would have sent something else under a key."""
-        in_doubt = self._store.undecided(tx, task_seqs)
-        for activity in in_doubt:
-            task = self._tasks.by_seq(tx, activity.task_seq)
-            if not task.status.is_live:
-                asked = question_about(activity, None, _resend_after(task))
-                self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
+        self._ask_what_is_in_doubt(tx, task_seqs)
         for task in self._tasks.failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
             asked = NewQuestion(
                 kind=QuestionKind.CONFLICT,
@@ -153,6 +148,13 @@ class Acts:
                 options=(TRY_AGAIN, LEAVE),
             )
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
+
+    def _ask_what_is_in_doubt(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
+        for activity in self._store.undecided(tx, task_seqs):
+            task = self._tasks.by_seq(tx, activity.task_seq)
+            if not task.status.is_live:
+                asked = question_about(activity, None, _resend_after(task))
+                self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
 
 
 def told(act: NewAct, begun: Begun) -> NewEvent:

@@ -1,0 +1,649 @@
+"""What a task does to the world and nobody knows of is asked of a person, until somebody decides; its turn goes on with
+the answer, and its end does not end the question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
+from craftcore.errors import ErrorCode, InvalidInput, NotFound, StateRefused
+from craftcore.executions.model import EventType
+from craftcore.tasks.acts import NewAct, question_about
+from craftcore.tasks.deciding import REFERENCE_MAX
+from craftcore.tasks.model import NewWait, QuestionKind, TaskStatus, WaitKind
+from craftcore.tasks.question_store import REQUEST_SHOWN
+from craftcore.tasks.texts import NOTE_MAX
+from craftcore.triggers.settlement import Failed
+from tests.activities.life import (
+    DONE,
+    NOTHING,
+    REFUSED,
+    UNKNOWN,
+    an_activity,
+    an_intent,
+    begin_call,
+    begun,
+    decide,
+    end_call,
+)
+from tests.activities.life import look as look_at
+from tests.tasks.life import (
+    Running,
+    a_question,
+    begin,
+    enter_next,
+    event_of,
+    fail,
+    finish,
+    for_event,
+    go_on,
+    look,
+    rows,
+    suspend,
+    the_question,
+    unwind,
+)
+from tests.triggers.life import claim_all
+from tests.virtual import NEW_YEAR, VirtualCore
+
+HOUR = 3600.0
+
+CONFLICT = Failed(code=ErrorCode.IDEMPOTENCY_CONFLICT, message="other arguments", retryable=False)
+
+
+def for_answer(activity: Activity, name: str = "activity:1.1~1") -> NewWait:
+    """What a turn waits for that does not know whether its act happened."""
+    return NewWait(name=name, kind=WaitKind.QUESTION, question=question_about(activity, None))
+
+
+def in_doubt(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
+    """A turn whose act is in doubt, before it has told anybody."""
+    running = begin(core, **trigger)
+    return running, an_activity(core, running, UNKNOWN)
+
+
+def asked(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
+    """A task that waits for somebody to say what became of its act."""
+    running, activity = in_doubt(core, **trigger)
+    suspend(core, running, for_answer(activity))
+    return running, activity
+
+
+def decided(core: VirtualCore, activity: Activity, decision: Decision = Decision.HAPPENED, **how: Any) -> Activity:
+    return core.do(core.deciding.decide, activity.key, decision, **{"decided_by": "ada", **how})
+
+
+def everything(core: VirtualCore) -> list[dict[str, Any]]:
+    tables = ("activity_log", "activity_decisions", "questions", "waits", "tasks", "triggers")
+    return [row for table in tables for row in rows(core, table)]
+
+
+def questions(core: VirtualCore) -> list[tuple[str, str]]:
+    """Kind and status of what was asked, the first first."""
+    return [(row["kind"], row["status"]) for row in rows(core, "questions")]
+
+
+# Asked
+
+
+def test_a_person_is_asked_with_all_that_they_must_know(core, clock):
+    running, activity = asked(core)
+
+    [question] = core.do(core.tasks.questions, 10)
+
+    assert (question.kind, question.task_id, question.activity_key) == ("activity", running.task.id, activity.key)
+    assert question.options == ("happened", "resend", "give up")
+    assert (question.default_json, question.by_message, question.expires_at) == ("null", False, None)
+    assert "Did pay happen?" in question.question
+    assert "called at 2026-01-01 00:00:00 UTC" in question.question
+    assert f"{activity.reason} ({activity.error_message})" in question.question
+    assert '{"amount":7}' in question.question
+    assert look(core, running.task.id).reason == "waits for an answer"
+
+
+def test_of_long_arguments_the_beginning_is_shown_and_of_those_too_long_to_be_kept_nothing(core):
+    running = begin(core)
+    for place, text in (("1.1", '"' + "x" * 1000 + '"'), ("1.2", None)):
+        call = begun(core, an_intent(running, place, request_json=text))
+        end_call(core, call, UNKNOWN)
+    fail(core, running)
+
+    long, unkept = (question.question for question in core.do(core.tasks.questions, 10))
+
+    assert '"' + "x" * (REQUEST_SHOWN - 1) + "…" in long
+    assert "x" * REQUEST_SHOWN not in long
+    assert "arguments that are not kept" in unkept
+
+
+def test_no_message_answers_it(core):
+    running, activity = asked(core)
+
+    core.do(core.tasks.signal, running.task.id, "message", {"text": "happened"})
+
+    assert look(core, running.task.id).status is TaskStatus.WAITING
+    assert look_at(core, activity.seq) == activity
+
+
+# Decided
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_the_decision_answers_the_question_and_the_turn_goes_on_with_it(core, clock, decision):
+    running, activity = asked(core)
+    clock.advance(90)
+
+    found = decided(core, activity, decision, note="I looked")
+
+    assert found == look_at(core, activity.seq)
+    assert found.decision is decision
+    [question] = rows(core, "questions")
+    assert (question["status"], question["answer"], question["note"]) == ("ANSWERED", decision, "I looked")
+    assert (question["answered_by"], question["closed_at"]) == ("ada", NEW_YEAR + 90)
+    again = enter_next(core)
+    assert (again.task.id, again.entry.resume) == (running.task.id, "ANSWER")
+    assert again.entry.waits["activity:1.1~1"].value_json == f'"{decision}"'
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_the_answer_to_the_question_is_the_decision(core, decision):
+    running, _ = asked(core)
+    reference = "pi_7" if decision is Decision.HAPPENED else None
+
+    question = core.do(
+        core.tasks.answer, the_question(core)["id"], decision, reference=reference, note="seen", answered_by="ada"
+    )
+
+    assert (question.status, question.answer, question.answered_by) == ("ANSWERED", decision, "ada")
+    assert (look_at(core, 1).decision, look_at(core, 1).provider_ref) == (decision, reference)
+    [row] = rows(core, "activity_decisions")
+    assert (row["decision"], row["reference"], row["note"], row["decided_by"]) == (decision, reference, "seen", "ada")
+    assert enter_next(core).task.id == running.task.id
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_what_nobody_was_asked_about_is_decided_all_the_same(core, decision):
+    """Its turn is on its way to ask, or is tried again."""
+    _, activity = in_doubt(core)
+    before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
+
+    assert decided(core, activity, decision).decision is decision
+
+    assert rows(core, "questions") == []
+    assert rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers") == before
+
+
+def test_what_the_provider_refused_may_be_sent_again_although_nobody_is_asked(core):
+    running = begin(core)
+    refused = an_activity(core, running, REFUSED)
+    fail(core, running)
+
+    decided(core, refused, Decision.RESEND)
+
+    assert begin_call(core, an_intent(running)) == Begun(refused.seq, 2, False)
+
+
+def test_the_second_of_two_is_told_that_it_was_too_late(core):
+    _, activity = asked(core)
+    question_id = the_question(core)["id"]
+    decided(core, activity)
+    before = everything(core)
+
+    with pytest.raises(StateRefused, match="is DONE: happened: decided by ada; nothing was written"):
+        decided(core, activity, Decision.RESEND, decided_by="bob")
+    with pytest.raises(StateRefused, match=r'too late: .* was answered by ada with "happened"'):
+        core.do(core.tasks.answer, question_id, "resend", answered_by="bob")
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, None])
+def test_what_is_not_in_doubt_is_not_decided(core, end):
+    activity = an_activity(core, begin(core), end)
+    before = everything(core)
+
+    with pytest.raises(StateRefused):
+        decided(core, activity, Decision.GIVE_UP)
+    assert everything(core) == before
+
+
+def test_a_key_that_nobody_used_is_told(core):
+    with pytest.raises(NotFound, match=r"no activity activity:t:1\.1"):
+        core.do(core.deciding.decide, "activity:t:1.1", Decision.HAPPENED, decided_by="ada")
+
+
+@pytest.mark.parametrize(
+    ("decision", "how", "told"),
+    [
+        (Decision.RESEND, {"reference": "pi_7"}, "a reference is for what happened"),
+        (Decision.GIVE_UP, {"reference": "pi_7"}, "a reference is for what happened"),
+        (Decision.HAPPENED, {"reference": ""}, "1 to 998 printable characters"),
+        (Decision.HAPPENED, {"reference": "x" * (REFERENCE_MAX + 1)}, "1 to 998 printable characters"),
+        (Decision.HAPPENED, {"reference": "pi_7\n"}, "1 to 998 printable characters"),
+        (Decision.HAPPENED, {"reference": "\x1b[31mpi"}, "1 to 998 printable characters"),
+        (Decision.HAPPENED, {"reference": "\ud800"}, "1 to 998 printable characters"),
+        (Decision.HAPPENED, {"note": "x" * (NOTE_MAX + 1)}, "the note has 4,001 characters; the limit is 4,000"),
+        (Decision.HAPPENED, {"note": "\ud800"}, "note holds a lone surrogate"),
+        (Decision.HAPPENED, {"decided_by": "x" * (NOTE_MAX + 1)}, "the decided_by has 4,001 characters"),
+        (Decision.HAPPENED, {"decided_by": "\ud800"}, "lone surrogate"),
+    ],
+)
+def test_what_cannot_be_meant_or_kept_is_refused_and_the_question_stays_open(core, decision, how, told):
+    _, activity = asked(core)
+    before = everything(core)
+
+    with pytest.raises(InvalidInput, match=told):
+        decided(core, activity, decision, **how)
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("how", [{"reference": ""}, {"reference": "\n"}, {"note": "x" * (NOTE_MAX + 1)}])
+def test_what_is_refused_of_a_decision_is_refused_of_the_answer(core, how):
+    asked(core)
+    before = everything(core)
+
+    with pytest.raises(InvalidInput):
+        core.do(core.tasks.answer, the_question(core)["id"], "happened", answered_by="ada", **how)
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("choice", ["Happened", "give_up", "yes", ""])
+def test_what_is_no_option_decides_nothing(core, choice):
+    asked(core)
+    before = everything(core)
+
+    with pytest.raises(InvalidInput, match="no option; choose one of: happened, resend, give up"):
+        core.do(core.tasks.answer, the_question(core)["id"], choice, answered_by="ada")
+    assert everything(core) == before
+
+
+@pytest.mark.parametrize("reference", ["x" * REFERENCE_MAX, "7", "Überweisung №1 \N{SNOWMAN}", '"; DROP'])
+def test_a_reference_is_kept_to_the_letter(core, reference):
+    _, activity = asked(core)
+
+    decided(core, activity, reference=reference, note="x" * NOTE_MAX)
+
+    assert look_at(core, 1).provider_ref == reference
+    assert rows(core, "activity_decisions")[0]["reference"] == reference
+
+
+@pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET])
+def test_a_reference_is_refused_of_a_question_that_is_not_about_an_activity(core, kind):
+    suspend(core, begin(core), a_question(kind=kind))
+    before = everything(core)
+
+    with pytest.raises(InvalidInput, match="a reference is for an irreversible action that happened"):
+        core.do(core.tasks.answer, the_question(core)["id"], "send", reference="pi_7", answered_by="ada")
+    assert everything(core) == before
+
+
+# A wait that is not for it
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_a_wait_that_begins_after_somebody_decided_goes_on_at_once(core, decision):
+    running, activity = in_doubt(core)
+    decided(core, activity, decision)
+
+    follows = suspend(core, running, for_answer(activity))
+
+    assert follows.due_at == core.clock.now()
+    task = look(core, running.task.id)
+    assert (task.status, task.reason) == (TaskStatus.RUNNING, "what it waited for had come")
+    assert questions(core) == [("activity", "WITHDRAWN")]
+    again = enter_next(core)
+    assert (again.entry.resume, again.entry.waits["activity:1.1~1"].resolved_by) == ("ANSWER", "answer")
+
+
+def test_an_answer_wakes_nobody_who_waits_for_something_else(core):
+    """Its task failed, was tried again, and waits for an event by now."""
+    running, activity = in_doubt(core)
+    fail(core, running)
+    core.do(core.tasks.retry, running.task.id)
+    suspend(core, enter_next(core), for_event("paid"))
+    before = rows(core, "waits") + rows(core, "tasks")
+
+    decided(core, activity)
+
+    assert rows(core, "waits") + rows(core, "tasks") == before
+    assert questions(core) == [("activity", "ANSWERED")]
+
+
+def test_an_answer_resolves_the_wait_of_its_question_and_not_the_one_that_came_after(core, clock):
+    """The wait for it ended at the deadline, and the turn waits for an event by now."""
+    running, activity = begin_with_deadline(core)
+    suspend(core, running, for_answer(activity))
+    clock.advance(HOUR)
+    suspend(core, enter_next(core, deadline=HOUR), for_event("paid", until=clock.now() + HOUR))
+    assert the_question(core)["wait_seq"] == 1
+    before = rows(core, "waits") + rows(core, "triggers")
+
+    decided(core, activity)
+
+    assert rows(core, "waits") + rows(core, "triggers") == before
+    assert [(row["name"], row["resolved_by"]) for row in rows(core, "waits")] == [
+        ("activity:1.1~1", "end"),
+        ("wait_for#1", None),
+    ]
+    assert questions(core) == [("activity", "ANSWERED")]
+
+
+def test_one_that_is_called_again_is_not_asked_about_any_more(core):
+    """Its provider drops a second call, and its task, tried again, came to it while the question was open."""
+    running, activity = in_doubt(core)
+    fail(core, running)
+    core.do(core.tasks.retry, running.task.id)
+    again = enter_next(core)
+    intended = event_of(again, None)._replace(type=EventType.ACTIVITY_INTENT)
+
+    [call] = core.do(core.acts.begin_all, [NewAct(an_intent(again), intended, activity)])
+
+    assert call == Begun(activity.seq, 2, True)
+    assert questions(core) == [("activity", "WITHDRAWN")]
+    assert [(row["decision"], row["decided_by"]) for row in rows(core, "activity_decisions")] == [
+        ("resend", "policy ask")
+    ]
+
+
+# The end of its task
+
+
+def ends(core: VirtualCore, running: Running, how: str) -> TaskStatus:
+    match how:
+        case "done":
+            finish(core, running)
+        case "failed":
+            fail(core, running)
+        case "cancelled":
+            unwind(core, running)
+    return look(core, running.task.id).status
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
+def test_a_task_that_ends_with_an_act_in_doubt_leaves_a_question_that_belongs_to_no_wait(core, how):
+    running, activity = in_doubt(core)
+
+    status = ends(core, running, how)
+
+    assert status == how.upper()
+    question = the_question(core)
+    assert (question["kind"], question["activity_seq"], question["task_seq"]) == ("activity", 1, running.task.seq)
+    assert (question["wait_seq"], question["expires_at"]) == (None, None)
+    assert decided(core, activity).status is ActivityStatus.DONE
+    assert questions(core) == [("activity", "ANSWERED")]
+    assert look(core, running.task.id).status is status
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_an_answer_after_the_end_of_the_task_changes_nothing_of_it(core, decision):
+    running, activity = asked(core)
+    core.do(core.tasks.cancel, running.task.id)
+    before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
+
+    core.do(core.tasks.answer, the_question(core)["id"], decision, answered_by="ada")
+
+    assert rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers") == before
+    assert look_at(core, activity.seq).decision is decision
+
+
+def test_the_question_of_a_task_that_is_cancelled_while_it_waits_for_it_stays_and_loses_its_wait(core):
+    running, _ = asked(core)
+    assert the_question(core)["wait_seq"] == 1
+    question_id = the_question(core)["id"]
+
+    core.do(core.tasks.cancel, running.task.id)
+
+    assert (the_question(core)["id"], the_question(core)["wait_seq"]) == (question_id, None)
+    assert [(row["status"], row["resolved_by"]) for row in rows(core, "waits")] == [("RESOLVED", "end")]
+
+
+def test_each_act_in_doubt_is_asked_about_and_nothing_else_is(core):
+    running = begin(core)
+    for number, end in enumerate([UNKNOWN, DONE, NOTHING, REFUSED, UNKNOWN, UNKNOWN], 1):
+        activity = an_activity(core, running, end, f"1.{number}")
+    decide(core, activity, Decision.GIVE_UP)
+
+    fail(core, running)
+
+    assert [(row["activity_seq"], row["status"]) for row in rows(core, "questions")] == [(1, "OPEN"), (5, "OPEN")]
+
+
+def test_nobody_is_asked_while_a_turn_of_the_task_will_come_to_it_again(core):
+    running, _ = in_doubt(core)
+
+    core.do(core.acts.ask_at_end, [running.task.seq])
+    go_on(core, running)
+
+    assert rows(core, "questions") == []
+
+
+def test_the_other_tasks_of_a_batch_are_asked_about_their_own(core):
+    first, second = in_doubt(core)[0], in_doubt(core)[0]
+    fail(core, first)
+    assert [row["task_seq"] for row in rows(core, "questions")] == [first.task.seq]
+
+    fail(core, second)
+
+    assert [row["task_seq"] for row in rows(core, "questions")] == [first.task.seq, second.task.seq]
+
+
+def test_the_question_survives_a_retry_of_its_task_and_is_not_asked_twice(core):
+    running, activity = in_doubt(core)
+    fail(core, running)
+    question_id = the_question(core)["id"]
+
+    core.do(core.tasks.retry, running.task.id)
+    assert the_question(core)["id"] == question_id
+
+    fail(core, enter_next(core))
+    assert the_question(core)["id"] == question_id
+
+    core.do(core.tasks.retry, running.task.id)
+    suspend(core, enter_next(core), for_answer(activity))
+    assert the_question(core)["id"] == question_id
+    [wait] = rows(core, "waits")
+    assert the_question(core)["wait_seq"] == wait["seq"]
+
+    core.do(core.tasks.answer, question_id, "happened", answered_by="ada")
+    assert enter_next(core).entry.waits["activity:1.1~1"].value_json == '"happened"'
+    assert questions(core) == [("activity", "ANSWERED")]
+
+
+def test_what_was_decided_of_a_failed_task_holds_when_it_is_tried_again(core):
+    running, activity = in_doubt(core)
+    fail(core, running)
+    decided(core, activity, Decision.RESEND)
+    core.do(core.tasks.retry, running.task.id)
+
+    assert begin_call(core, an_intent(enter_next(core))) == Begun(activity.seq, 2, False)
+
+
+def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(core):
+    """Its process died while it called, and the task had been ended from outside."""
+    running = begin(core)
+    an_activity(core, running, None)
+    fail(core, running)
+    assert rows(core, "questions") == []
+
+    assert core.do(core.acts.leave_behind) == 1
+
+    assert the_question(core)["activity_seq"] == 1
+    assert "look before you answer" in the_question(core)["question"]
+
+
+def test_a_boot_asks_nothing_of_a_task_that_goes_on(core):
+    an_activity(core, begin(core), None)
+
+    assert core.do(core.acts.leave_behind) == 1
+    assert rows(core, "questions") == []
+
+
+# A deadline
+
+
+def test_the_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clock):
+    running, activity = begin_with_deadline(core)
+    suspend(core, running, for_answer(activity))
+    [timer] = core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'")
+    assert timer["due_at"] == NEW_YEAR + HOUR
+    question_id = the_question(core)["id"]
+    clock.advance(HOUR)
+
+    again = enter_next(core, deadline=HOUR)
+
+    assert [(row["status"], row["resolved_by"]) for row in rows(core, "waits")] == [("RESOLVED", "end")]
+    assert again.entry.waits == {}
+    assert the_question(core)["id"] == question_id
+
+    fail(core, again)
+    assert (the_question(core)["id"], the_question(core)["wait_seq"]) == (question_id, None)
+
+
+def test_an_answer_before_the_deadline_pulls_its_one_trigger_forward(core, clock):
+    running, activity = begin_with_deadline(core)
+    suspend(core, running, for_answer(activity))
+    clock.advance(60)
+
+    decided(core, activity)
+
+    assert core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'") == [{"due_at": NEW_YEAR + 60}]
+    assert enter_next(core, deadline=HOUR).entry.resume == "ANSWER"
+    clock.advance(HOUR)
+    assert claim_all(core) == []
+
+
+def test_an_answer_after_the_deadline_decides_the_activity_and_wakes_nobody(core, clock):
+    running, activity = begin_with_deadline(core)
+    suspend(core, running, for_answer(activity))
+    clock.advance(HOUR)
+    fail(core, enter_next(core, deadline=HOUR))
+    before = rows(core, "tasks") + rows(core, "triggers") + rows(core, "waits")
+
+    core.do(core.tasks.answer, the_question(core)["id"], "happened", answered_by="ada")
+
+    assert rows(core, "tasks") + rows(core, "triggers") + rows(core, "waits") == before
+    assert look_at(core, activity.seq).status is ActivityStatus.DONE
+
+
+def begin_with_deadline(core: VirtualCore) -> tuple[Running, Activity]:
+    running = begin(core, deadline=HOUR)
+    return running, an_activity(core, running, UNKNOWN)
+
+
+# A key that was used for something else
+
+
+def conflicted(core: VirtualCore) -> Running:
+    running = begin(core)
+    an_activity(core, running, DONE)
+    fail(core, running, CONFLICT)
+    return running
+
+
+def test_a_task_that_would_have_sent_something_else_under_a_key_is_asked_about(core):
+    running = conflicted(core)
+
+    [question] = core.do(core.tasks.questions, 10)
+
+    assert (question.kind, question.options) == ("conflict", ("retry", "leave"))
+    assert (question.wait_seq, question.activity_key, question.task_id) == (None, None, running.task.id)
+    assert question.question == (
+        f"Task {running.task.id} (greet) has failed: other arguments. Try its turn again, or leave it?"
+    )
+
+
+def test_its_turn_is_tried_again_or_it_is_left_as_the_answer_says(core):
+    first, second = conflicted(core), conflicted(core)
+    retried, left = rows(core, "questions")
+
+    core.do(core.tasks.answer, retried["id"], "retry", answered_by="ada")
+    core.do(core.tasks.answer, left["id"], "leave", answered_by="ada")
+
+    assert enter_next(core).task.id == first.task.id
+    assert look(core, second.task.id).status is TaskStatus.FAILED
+    assert questions(core) == [("conflict", "ANSWERED"), ("conflict", "ANSWERED")]
+
+
+@pytest.mark.parametrize("hand", ["retry", "requeue"])
+def test_nobody_needs_to_answer_once_it_is_tried_again_by_hand(core, hand):
+    running = conflicted(core)
+
+    if hand == "retry":
+        core.do(core.tasks.retry, running.task.id)
+    else:
+        core.do(core.triggers.requeue, running.claim.id)
+
+    assert questions(core) == [("conflict", "WITHDRAWN")]
+    with pytest.raises(StateRefused, match="is withdrawn"):
+        core.do(core.tasks.answer, rows(core, "questions")[0]["id"], "retry", answered_by="ada")
+
+
+def test_one_that_fails_so_again_is_asked_about_again(core):
+    running = conflicted(core)
+    core.do(core.tasks.retry, running.task.id)
+
+    fail(core, enter_next(core), CONFLICT)
+
+    assert questions(core) == [("conflict", "WITHDRAWN"), ("conflict", "OPEN")]
+
+
+def test_what_it_has_in_doubt_is_asked_about_beside_it_and_stays_when_it_is_tried_again(core):
+    running, _ = in_doubt(core)
+    fail(core, running, CONFLICT)
+    assert questions(core) == [("activity", "OPEN"), ("conflict", "OPEN")]
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert questions(core) == [("activity", "OPEN"), ("conflict", "WITHDRAWN")]
+
+
+@pytest.mark.parametrize("answer", [None, "leave"])
+def test_a_boot_that_finds_a_call_of_it_does_not_ask_that_again(core, answer):
+    """One of its acts was a conflict, another was on its way when the process died."""
+    running = begin(core)
+    an_activity(core, running, None)
+    fail(core, running, CONFLICT)
+    if answer is not None:
+        core.do(core.tasks.answer, the_question(core)["id"], answer, answered_by="ada")
+
+    core.do(core.acts.leave_behind)
+
+    assert [kind for kind, _ in questions(core)] == ["conflict", "activity"]
+
+
+def test_one_that_fails_otherwise_is_not_asked_about(core):
+    running = begin(core)
+    an_activity(core, running, REFUSED)
+
+    fail(core, running)
+
+    assert rows(core, "questions") == []
+
+
+# Questions of other kinds
+
+
+@pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
+@pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET, QuestionKind.STALLED])
+def test_what_else_was_asked_of_a_task_is_withdrawn_with_it(core, how, kind):
+    running, _ = in_doubt(core)
+    question = a_question(kind=kind).question
+    assert question is not None
+    core.do(core.acts._questions.ask, core.clock.new_id(), running.task.seq, None, question, None)
+
+    ends(core, running, how)
+
+    assert questions(core) == [(kind, "WITHDRAWN"), ("activity", "OPEN")]
+
+
+def test_a_turn_that_is_entered_again_withdraws_what_was_asked_of_its_being_stalled_and_no_more(core):
+    running, _ = in_doubt(core)
+    fail(core, running)
+    core.do(core.tasks.retry, running.task.id)
+    question = a_question(kind=QuestionKind.STALLED).question
+    assert question is not None
+    core.do(core.acts._questions.ask, core.clock.new_id(), running.task.seq, None, question, None)
+
+    enter_next(core)
+
+    assert questions(core) == [("activity", "OPEN"), ("stalled", "WITHDRAWN")]
