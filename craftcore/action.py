@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -97,9 +97,17 @@ class Action:
         if mistakes := [*contradictions(terms)]:
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
 
-    def __call__(self, call: Call, **arguments: Any) -> Any:
-        """The function itself, outside the ledger."""
-        return self.fn(call, **arguments)
+    def __call__(self, *call: Call, **arguments: Any) -> Any:
+        """The function itself, given a Call of your own: outside the ledger, for a test of it.
+
+        Raises InvalidInput without one: a workflow that means `await ctx.act(pay, …)` and says `await pay(…)`.
+        """
+        if len(call) != 1 or not isinstance(call[0], Call):
+            raise InvalidInput(
+                f"action {self.name} was not called: in a workflow say `await ctx.act(…)` with it, which keeps it from "
+                "being done twice; called as a function its first argument is a Call"
+            )
+        return self.fn(*call, **arguments)
 
     def reconcile(self, fn: F) -> F:
         """Declare how to ask the provider what became of a call: `fn(call, **arguments)`, with the arguments of the
@@ -110,6 +118,11 @@ class Action:
         """
         if not self.terms.irreversible:
             raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
+        if self.terms.on_unknown is not OnUnknown.RECONCILE and self._terms_of is None:
+            raise ConfigInvalid(
+                f"action {self.name}: reconcile is never asked, for on_unknown is {self.terms.on_unknown.upper()}: "
+                "say on_unknown=RECONCILE"
+            )
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
         theirs = _signature(f"reconcile of action {self.name}", fn)
@@ -141,11 +154,18 @@ class Action:
             raise InvalidInput(
                 f"action {self.name}: {self._call_name} is its name for the call; no argument is called so"
             )
-        if missing := self._required - given:
-            raise InvalidInput(f"action {self.name} needs {', '.join(sorted(missing))}")
-        if not self._takes_rest and (strange := given - self._names):
+        missing = self._required - given
+        strange = frozenset() if self._takes_rest else given - self._names
+        if missing and strange:
+            wrong = f"needs {_listed(missing)}; it was given {_listed(strange)}, which it does not take"
+        elif missing:
+            wrong = f"needs {_listed(missing)}"
+        elif strange:
             takes = ", ".join(self._signature.parameters) or "no arguments"
-            raise InvalidInput(f"action {self.name} takes {takes}; it was given {', '.join(sorted(strange))}")
+            wrong = f"takes {takes}; it was given {_listed(strange)}"
+        else:
+            return
+        raise InvalidInput(f"action {self.name} {wrong}")
 
     @property
     def lacks_reconciler(self) -> bool:
@@ -223,6 +243,10 @@ def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
 
 def _required(signature: inspect.Signature) -> frozenset[str]:
     return frozenset(name for name, one in _named(signature).items() if one.default is one.empty)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _takes_rest(signature: inspect.Signature) -> bool:

@@ -74,6 +74,7 @@ class App:
         `rate` allows; the rest waits in the table and holds up nobody else. Both count what names this workflow, and
         what names none and is of its `sources`; not what a router sends here.
         """
+        _require_name("workflow", name)
 
         def declare(fn: F) -> F:
             self.declare(
@@ -169,6 +170,7 @@ class App:
         `reconcile` is believed, as many as the timeout unless given. A plain function runs in a thread, which cannot be
         stopped: it is waited for. Raises ConfigInvalid when the declaration contradicts itself or another one.
         """
+        _require_name("action", name)
 
         def declare(fn: F) -> Action:
             if given := [
@@ -423,6 +425,12 @@ class App:
 
 def _plain_seconds(value: float | timedelta) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def _require_name(kind: str, name: object) -> None:
+    """Raise ConfigInvalid for a decorator without its parentheses, which would declare nothing, and say so nowhere."""
+    if not isinstance(name, str):
+        raise ConfigInvalid(f'{kind} {name!r:.80} has no name: declare it with @app.{kind}("its.name")')
 
 
 def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:

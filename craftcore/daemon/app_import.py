@@ -65,7 +65,7 @@ def _failed(name: str, error: BaseException) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
     kind = "" if isinstance(error, CraftcoreError) else f"{type(error).__name__}: "
-    text = " ".join(str(error).split())
+    text = "; ".join(" ".join(line.split()) for line in str(error).splitlines())
     return f"{name} cannot be imported: {kind}{text} ({theirs[-1].filename}:{theirs[-1].lineno})"
 
 

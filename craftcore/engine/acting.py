@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
+import structlog
 
 from craftcore.action import Action, Call
 from craftcore.activities.course import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
@@ -37,6 +38,8 @@ from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, WaitKind
 from craftcore.triggers.acceptance import is_name
 from craftcore.typed import from_json, json_text
+
+log = structlog.get_logger(__name__)
 
 _NUMBERED = re.compile(r"\d+\.\d+")
 
@@ -64,6 +67,10 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
 def _declared(turn: Turn, action: Action | str) -> Action:
     if isinstance(action, Action):
         return action
+    if not isinstance(action, str):
+        raise InvalidInput(
+            f"ctx.act takes an action that was declared with @app.action, or its name; {shown(action)} is neither"
+        )
     declared = turn.doors.actions.get(action)
     if declared is None:
         raise InvalidInput(
@@ -236,6 +243,15 @@ class _Act:
                     await settle()
             raise
         self._turn.completed(None, "")
+        if end.status is ActivityStatus.UNKNOWN:
+            log.warning(
+                "activity.in_doubt",
+                action=self._action.name,
+                key=self._key,
+                reason=end.reason,
+                error=end.error_message,
+                policy=self._terms.on_unknown,
+            )
         return end
 
     async def _look(self) -> Activity:
@@ -261,12 +277,14 @@ class _Act:
             case ResendLater():
                 raise Retry(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
-                    "it is called again with the same key"
+                    "the next attempt calls it again with the same key"
                 )
             case Assume():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
             case GivenUp():
-                raise ActivityUnknown(f"{self._action.name} was given up: {activity.reason}", key=self._key)
+                raise ActivityUnknown(
+                    f"nobody knows whether {self._action.name} happened ({activity.reason})", key=self._key
+                )
             case Reconcile(at=at):
                 return await self._reconcile(activity, at)
             case Ask(why=why):

@@ -1,0 +1,122 @@
+"""What is easily got wrong about actions is refused at once, in words that say what to write instead."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore import App, Call, Done, InvalidInput, OnUnknown, RetryPolicy, TaskContext
+from craftcore.errors import ConfigInvalid
+from tests.engine.acts import Provider, ledger
+from tests.engine.lab import lab
+from tests.engine.turns import begin, failure, run
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def pay(call: Call, *, amount: int, note: str = "") -> str:
+    return f"{amount} as {call.key}"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "action pay needs amount"),
+        ({"amonut": 1}, "action pay needs amount; it was given amonut, which it does not take"),
+        ({"amount": 1, "to": "ada"}, "action pay takes amount, note; it was given to"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named_the_missing_and_the_strange(given, says):
+    action = App().action("pay", irreversible=True)(pay)
+    with pytest.raises(InvalidInput) as refused:
+        action.check(given)
+    assert refused.value.message == says
+
+
+@pytest.mark.anyio
+async def test_an_action_that_is_called_past_the_ledger_is_not_called(tmp_path):
+    """`await pay(amount=1)` for `await ctx.act(pay, amount=1)`."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await send(to="ada")
+
+    async with lab(app, tmp_path) as it:
+        code, message = failure(await run(it, turn))
+    assert code == "VALIDATION_ERROR"
+    assert message.startswith("action send was not called: in a workflow say `await ctx.act(…)`")
+    assert provider.calls == []
+
+
+@pytest.mark.anyio
+async def test_an_action_can_be_tested_as_the_function_that_it_is():
+    action = App().action("pay", irreversible=True)(pay)
+    assert await action(Call(key="k", attempt=1, deadline=NOW), amount=7) == "7 as k"
+    with pytest.raises(InvalidInput, match="its first argument is a Call"):
+        action("k", amount=7)  # type: ignore[arg-type]  # what a checker of types would have said
+
+
+@pytest.mark.anyio
+async def test_a_function_that_was_not_declared_is_no_action(tmp_path):
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay, amount=1)  # type: ignore[arg-type]  # what a checker of types would have said
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert ledger(it) == []
+    assert code == "VALIDATION_ERROR"
+    assert message.startswith("ctx.act takes an action that was declared with @app.action, or its name; <function pay")
+
+
+@pytest.mark.parametrize("kind", ["action", "workflow"])
+def test_a_decorator_without_parentheses_is_refused(kind):
+    """It would declare nothing, and nobody would say so."""
+    with pytest.raises(ConfigInvalid, match=rf'has no name: declare it with @app.{kind}\("its.name"\)'):
+        getattr(App(), kind)(pay)
+
+
+@pytest.mark.parametrize("policy", [OnUnknown.ASK, OnUnknown.ASSUME_DONE])
+def test_a_reconcile_that_would_never_be_asked_is_refused(policy):
+    action = App().action("pay", irreversible=True, on_unknown=policy)(pay)
+    with pytest.raises(ConfigInvalid, match=f"reconcile is never asked, for on_unknown is {policy.upper()}"):
+
+        @action.reconcile
+        async def find(call: Call, *, amount: int, note: str = "") -> Done[str]:
+            return Done("found")
+
+
+@pytest.mark.anyio
+async def test_what_is_in_doubt_is_in_the_log_when_it_becomes_so(tmp_path):
+    app, provider = App(), Provider(ConnectionResetError("the line is dead"))
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        with capture_logs() as logs:
+            task = await begin(it, turn)
+            await it.waiting(task)
+
+    [said] = [line for line in logs if line["event"] == "activity.in_doubt"]
+    assert (said["log_level"], said["action"], said["key"]) == ("warning", "send", f"activity:{task}:1.1")
+    assert (said["policy"], said["reason"]) == ("ask", "it failed after it was called")
+    assert said["error"] == "ConnectionResetError: the line is dead"
+
+
+@pytest.mark.anyio
+async def test_when_the_attempts_are_spent_nobody_is_told_that_it_is_called_again(tmp_path):
+    app, provider = App(), Provider(TimeoutError(), TimeoutError())
+    send = app.action("send", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        _, message = failure(await run(it, turn, retry=RetryPolicy(max_attempts=2, base=0, cap=0)))
+    assert message.endswith("; the next attempt calls it again with the same key")
+    assert provider.attempts == [1, 2]
