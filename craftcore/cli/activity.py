@@ -36,6 +36,7 @@ from craftcore.tasks.store import TaskStore
 EVENT_COLUMNS = ("time", "type", "record", "what")
 DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
 TEXT_MAX = 1_000
+EMAIL = "email.send"
 
 
 @click.group(cls=Noun)
@@ -73,7 +74,10 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 @click.argument("key", metavar="KEY")
 @click.pass_obj
 def show(session: Session, /, key: str) -> None:
-    """All about one: what was sent, what came of it, who decided what, and what to do about it."""
+    """What was sent, what came of it, and what to do.
+
+    Also its calls, who decided what, and the commands that settle it.
+    """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
@@ -114,6 +118,7 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
             "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
             "arguments": arguments,
             "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
+            "mailed as": _sent_as(found),
             "policy": found.policy,
             "reference": found.provider_ref,
             "result": None if found.result_json is None else _value(told["result"]),
@@ -138,6 +143,15 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
         out.line(f"{to}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
         for decision in open_to:
             session.suggest("activity", "resolve", found.key, FLAGS[decision])
+
+
+def _sent_as(found: Activity) -> str | None:
+    """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
+    if found.status is ActivityStatus.DONE or found.action != EMAIL:
+        return None
+    from craftcore.action import message_id  # and msgspec with it, which no other reading pays for
+
+    return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
 
 
 def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:

@@ -64,7 +64,7 @@ def standing(activity: Activity, task: Task, question: Question | None, *, daemo
         case ActivityStatus.FAILED if activity.may_retry:
             return f"nothing happened, that is certain; it is called again {_when(task)}"
         case ActivityStatus.FAILED:
-            return "nothing happened, that is certain: the provider refused, and it is not called again"
+            return "nothing happened, that is certain: it was refused, and it is not called again"
         case _ if activity.decision is Decision.RESEND:
             return f"decided: it is called again {_when(task)}"
         case _ if activity.decision is Decision.GIVE_UP:

@@ -100,3 +100,6 @@ def _print(session: Session, question: Question, task: Task, now: float) -> None
     if question.activity_key is not None:
         out.line("  All that is known of it:")
         session.suggest("activity", "show", question.activity_key)
+    elif question.kind is QuestionKind.CONFLICT:
+        out.line("  What it has done so far:")
+        session.suggest("activity", "list", "--task", task.id)

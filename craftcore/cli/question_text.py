@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.daemon.log_lines import shortened
-from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
+from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200
 DOCUMENT = (
@@ -36,7 +37,7 @@ def until_answered(question: Question, task: Task, now: float) -> str:
     if question.kind is QuestionKind.STALLED:
         return "its turn runs on meanwhile"
     if not task.status.is_live:
-        return f"for as long as it takes; its task is {task.status} meanwhile"
+        return f"for as long as it takes; its task is {task.status}{_comes_to_it(question, task)}"
     end, deadline = question.expires_at, task.deadline_at
     if deadline is not None and (end is None or deadline < end):
         return f"until the task's deadline at {clock_time(deadline)}, {from_now(deadline, now)}; then the task fails"
@@ -47,9 +48,15 @@ def until_answered(question: Question, task: Task, now: float) -> str:
     return "for as long as it takes"
 
 
+def _comes_to_it(question: Question, task: Task) -> str:
+    if question.kind is not QuestionKind.ACTIVITY:
+        return " meanwhile"
+    return ", and comes to it when it is retried" if task.status is TaskStatus.FAILED else ", and comes to it no more"
+
+
 def how_to_answer(question: Question) -> str:
     """The command, and what it takes; how it was closed when it is not open."""
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
-    choices = "any text" if question.options is None else shortened(", ".join(question.options), SAID_MAX)
+    choices = "any text" if question.options is None else shortened(", ".join(map(quote, question.options)), SAID_MAX)
     return f"To answer: craftcore inbox answer {question.id} CHOICE ({choices})"

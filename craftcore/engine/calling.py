@@ -155,7 +155,7 @@ def _failed(error: Exception) -> Answer:
             return Answer(end, error=error)
         case Fail():
             said = bounded(error.code, CODE_MAX)
-            end = CallEnd(ActivityStatus.FAILED, "the provider refused", error_code=said, error_message=text)
+            end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
             return Answer(end, error=error)
         case _:
             return Answer(_unknown("it failed after it was called", f"{type(error).__name__}: {text}"))

@@ -18,10 +18,16 @@ from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.memo_store import MemoStore, NewEvent
-from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind, Task, TaskStatus
+from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.store import TaskStore
+
+WHAT_ANSWERS_MEAN = (
+    "happened: it is done. resend: it did not happen; the task sends it when it comes to it again. "
+    "give up: nobody will know; the task fails when it comes to it again."
+)
+"""True also when the task ends before somebody answers."""
 
 EVENTS = {
     ActivityStatus.DONE: EventType.ACTIVITY_DONE,
@@ -151,9 +157,8 @@ class Acts:
 
     def _ask_what_is_in_doubt(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
         for activity in self._store.undecided(tx, task_seqs):
-            task = self._tasks.by_seq(tx, activity.task_seq)
-            if not task.status.is_live:
-                asked = question_about(activity, None, _resend_after(task))
+            if not self._tasks.by_seq(tx, activity.task_seq).status.is_live:
+                asked = question_about(activity, None)
                 self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
 
 
@@ -163,7 +168,7 @@ def told(act: NewAct, begun: Begun) -> NewEvent:
     return act.event._replace(payload_json=text, activity_seq=begun.seq)
 
 
-def question_about(activity: Activity, why: str | None, resend: str = "send it") -> NewQuestion:
+def question_about(activity: Activity, why: str | None) -> NewQuestion:
     """What a person is asked about an activity in doubt. Its arguments are shown beside it, and not written here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
@@ -176,18 +181,10 @@ def question_about(activity: Activity, why: str | None, resend: str = "send it")
             else ""
         )
         + (f" What is known: {why}." if why else "")
-        + f"\nhappened: it is done. resend: it did not happen, {resend}. "
-        "give up: leave it, and let the task fail.",
+        + f"\n{WHAT_ANSWERS_MEAN}",
         options=tuple(Decision),
         activity_seq=activity.seq,
     )
-
-
-def _resend_after(task: Task) -> str:
-    """What "resend" means once its task has ended."""
-    if task.status is TaskStatus.FAILED:
-        return "send it when its task, which is FAILED, is retried"
-    return f"and it is not sent either: its task is {task.status}"
 
 
 def _ending_text(activity: Activity) -> str:

@@ -201,4 +201,4 @@ def _with_request(row: Row) -> str:
     if len(request) > REQUEST_SHOWN:
         request = request[:REQUEST_SHOWN] + "…"
     asked, newline, choices = row["question"].partition("\n")
-    return f"{asked} With {request}{newline}{choices}"
+    return f"{asked} Its arguments: {request}{newline}{choices}"

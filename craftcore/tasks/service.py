@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from craftcore.activities.model import Decision
@@ -116,7 +117,9 @@ class TaskService:
         if question.status is not QuestionStatus.OPEN:
             raise StateRefused(f"too late: question {question_id} {_closed(question)}; nothing was written")
         if question.options is not None and choice not in question.options:
-            raise InvalidInput(f"{shown(choice)} is no option; choose one of: {', '.join(question.options)}")
+            raise InvalidInput(
+                f"{shown(choice)} is no option; choose one of: {', '.join(map(quote, question.options))}"
+            )
         if not choice:
             raise InvalidInput("the answer is empty")
         check_texts(answer=choice, note=note, answered_by=answered_by)

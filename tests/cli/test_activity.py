@@ -72,7 +72,7 @@ def test_the_list_says_what_each_came_to_the_newest_first(cli, bank):
 
     assert header.split() == ["key", "called", "action", "status", "reference", "reason"]
     assert [line.split("  ")[0] for line in lines] == [key_of(refused), key_of(lost), key_of(paid)]
-    assert lines[0].endswith("  bank.pay  FAILED   -          the provider refused: declined")
+    assert lines[0].endswith("  bank.pay  FAILED   -          it was refused: declined")
     assert "it failed after it was called: ConnectionResetError: the line is dead" in lines[1]
     assert lines[2].endswith("  2026-11-21 12:00:00Z  bank.pay  DONE     ref-1      the provider answered")
 
@@ -220,7 +220,7 @@ def test_one_that_the_provider_refused_can_only_be_sent_again(cli, bank):
 
     lines = cli("activity", "show", task_id).out.splitlines()
 
-    assert lines[1] == "  nothing happened, that is certain: the provider refused, and it is not called again"
+    assert lines[1] == "  nothing happened, that is certain: it was refused, and it is not called again"
     assert lines[-2:] == ["To send it again:", f"  craftcore activity resolve {key_of(task_id)} --resend"]
 
 
@@ -463,7 +463,7 @@ def test_the_inbox_and_resolve_are_two_doors_to_the_same_question(cli, bank):
         (["ok"], "--happened", "is DONE: the provider answered; nothing was written"),
         (["ok"], "--resend", "is DONE: the provider answered; nothing was written"),
         (["ok"], "--give-up", "is DONE"),
-        ([REFUSED], "--happened", "is FAILED, so nothing happened: the provider refused. It can only be sent again"),
+        ([REFUSED], "--happened", "is FAILED, so nothing happened: it was refused. It can only be sent again"),
         ([REFUSED], "--give-up", "is FAILED, so nothing happened"),
     ],
 )

@@ -69,8 +69,8 @@ EXAMPLES = [
     ("ACTIVITY_DONE", {"action": "pay", "provider_ref": None, "reason": "the provider answered"}, "pay -> done"),
     (
         "ACTIVITY_FAILED",
-        {"action": "pay", "error": "declined", "reason": "the provider refused"},
-        "pay: the provider refused: declined",
+        {"action": "pay", "error": "declined", "reason": "it was refused"},
+        "pay: it was refused: declined",
     ),
     (
         "ACTIVITY_UNKNOWN",

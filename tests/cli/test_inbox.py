@@ -13,6 +13,7 @@ import pytest
 
 from craftcore.cli.caller import caller
 from craftcore.storage.ring import bell_path
+from craftcore.tasks.acts import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
 from tests.cli.bank import LOST, Bank
@@ -226,8 +227,8 @@ def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_
     assert cli("--db", str(database), "inbox", "list").out.splitlines() == [
         f"craftcore, about task {task_id} of pay asked 5 min ago:",
         "  | Did bank.pay happen? It was called at 2026-11-21 12:00:00 UTC, and it failed after it was called "
-        '(ConnectionResetError: the line is dead). With {"amount":7}',
-        "  | happened: it is done. resend: it did not happen, send it. give up: leave it, and let the task fail.",
+        '(ConnectionResetError: the line is dead). Its arguments: {"amount":7}',
+        f"  | {WHAT_ANSWERS_MEAN}",
         "  for as long as it takes. To answer (happened takes --reference REF, the provider's):",
         f"  craftcore --db {database} inbox answer {told['id']} happened",
         f"  craftcore --db {database} inbox answer {told['id']} resend",
@@ -275,7 +276,7 @@ def test_an_answer_says_what_it_brings_about(cli, bank, answer, says, status, re
         (["happened", "--reference", ""], "a reference is 1 to 998 printable characters"),
         (["happened", "--reference", "a\nb"], "a reference is 1 to 998 printable characters"),
         (["give", "up"], "unexpected extra argument"),
-        (["give-up"], "choose one of: happened, resend, give up"),
+        (["give-up"], "choose one of: happened, resend, 'give up'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -303,7 +304,7 @@ def test_what_is_in_doubt_is_asked_also_when_its_task_has_ended(cli, bank):
     cli("task", "cancel", task_id)
 
     listed = cli("inbox", "list").out
-    assert "  for as long as it takes; its task is CANCELLED meanwhile. To answer" in listed
+    assert "  for as long as it takes; its task is CANCELLED, and comes to it no more. To answer" in listed
     [asked] = cli("--json", "inbox", "list").json
     assert cli("inbox", "answer", asked["id"], "happened").out == (
         f"bank.pay (activity:{task_id}:1.1) happened: it is not called again; task {task_id} is CANCELLED\n"
@@ -323,6 +324,8 @@ def test_a_key_that_was_used_for_something_else_is_put_to_a_person(cli, bank):
         "  for as long as it takes; its task is FAILED meanwhile. To answer:",
         f"  craftcore inbox answer {asked['id']} retry",
         f"  craftcore inbox answer {asked['id']} leave",
+        "  What it has done so far:",
+        f"  craftcore activity list --task {task_id}",
     ]
     left = cli("inbox", "answer", asked["id"], "leave")
     assert left.out == f'answered with "leave"; task {task_id} of conflict is FAILED\n'
@@ -336,6 +339,23 @@ def test_a_conflict_that_is_mended_goes_on(cli, bank):
     again = cli("inbox", "answer", asked["id"], "retry")
 
     assert again.out.startswith(f'answered with "retry"; task {task_id} of conflict goes on\n')
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "stands"),
+    [("cancel", "CANCELLED, and comes to it no more"), ("fail", "FAILED, and comes to it when it is retried")],
+)
+def test_what_an_answer_can_bring_about_is_told_of_a_task_that_has_ended(cli, bank, clock, ended_by, stands):
+    task_id = bank.pay(LOST, workflow="pay.soon")
+    if ended_by == "cancel":
+        cli("task", "cancel", task_id)
+    else:
+        clock.advance(hours=2)  # its deadline
+        bank.go_on()
+
+    listed = cli("inbox", "list").out
+
+    assert f"  for as long as it takes; its task is {stands}. To answer" in listed
 
 
 # answer

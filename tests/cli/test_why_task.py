@@ -200,9 +200,9 @@ def test_a_task_that_waits_for_a_word_about_its_action_says_so(cli, clock, datab
     assert list(found) == ["settled", "activity"]
     assert found["activity"] == (
         f'task {lost} waits for an answer to question {asked["id"]} "Did bank.pay happen? It was called at 2026-11-21 '
-        "12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead). With "
+        "12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead). Its arguments: "
         '{"amount":7}" for as long as it takes. To answer: craftcore inbox answer '
-        f"{asked['id']} CHOICE (happened, resend, give up). See: craftcore activity show activity:{lost}:1.1"
+        f"{asked['id']} CHOICE (happened, resend, 'give up'). See: craftcore activity show activity:{lost}:1.1"
     )
 
 

@@ -4,6 +4,7 @@ left of it when they die."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,6 +135,8 @@ def test_a_daemon_that_dies_after_the_server_took_it_sends_it_once_and_a_person_
             question = asked(folder)
             assert question["task_id"] == task_id
             assert "email.send" in question["question"]
+            [sent_as] = re.findall(r"^Message-ID: (<.*@)", provider.messages[0].decode(), re.M)
+            assert f"mailed as  {sent_as}… " in craftcore(folder, "activity", "show", question["activity_key"]).out
             assert craftcore(folder, "inbox", "answer", question["id"], "happened").code == 0
             assert ended(folder, task_id)["status"] == "DONE"
 
