@@ -76,7 +76,8 @@ async def addresses_of(host: str, port: int, *, allow_private: bool, resolve: Re
     for address in found:
         if kind := refusal(address, allow_private=allow_private):
             led = "is" if str(address) == host else f"leads to {address},"
-            hint = "" if refusal(address, allow_private=True) else "; where that is meant, allow_private allows it"
+            allowed = "; where that is meant, allow_private = true in [http] or a target allows it"
+            hint = "" if refusal(address, allow_private=True) else allowed
             raise Fail(ErrorCode.VALIDATION_ERROR, f"{host} {led} {kind}, which is not asked{hint}")
     return list(dict.fromkeys(map(str, found)))[:ADDRESSES_MAX]
 

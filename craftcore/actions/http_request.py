@@ -120,7 +120,8 @@ def origin(url: httpx2.URL) -> tuple[str, str, int]:
 def check(url: httpx2.URL) -> None:
     """Raise Fail for an address that is not asked, whatever it leads to."""
     if url.scheme not in ("http", "https"):
-        raise refused(f"url must be http or https, not {url.scheme[:40]!r}" if url.scheme else "url must be absolute")
+        relative = "url must be absolute, like https://api.example.com/v1, where no target is named"
+        raise refused(f"url must be http or https, not {url.scheme[:40]!r}" if url.scheme else relative)
     if url.userinfo:
         raise refused("url must have no user and no password: secrets stand in a target")
     host = url.raw_host.decode("ascii")
