@@ -216,3 +216,61 @@ def test_a_trip_that_cannot_be_booked_is_undone_in_reverse_whatever_is_killed(tm
     assert outside(tmp_path) == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
     [task] = look(tmp_path / "trips.db", "SELECT * FROM tasks")
     assert (task["status"], task["error_code"], task["turn"]) == ("FAILED", "NOT_BOOKED", 2)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_an_order_is_paid_and_confirmed_once_however_often_it_is_started(tmp_path):
+    for _ in range(2):
+        with an_example(tmp_path, "order.py", "lamp", "40") as program:
+            assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+    assert len(lines(tmp_path / "charges.txt")) == 1
+    assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
+
+
+def test_an_order_that_is_declined_is_neither_charged_nor_confirmed(tmp_path):
+    with an_example(tmp_path, "order.py", "yacht", "90000") as program:
+        assert program.succeeds() == "FAILED: 90000 € for yacht are declined"
+    assert lines(tmp_path / "charges.txt") == lines(tmp_path / "messages.txt") == []
+
+
+@pytest.mark.parametrize("place", ["intent.committed", "provider.answered"])
+def test_a_payment_that_was_cut_off_is_sent_again_and_charged_once(tmp_path, place):
+    """Killed before the bank was asked, and after it had charged: in both cases the file says that it was about to."""
+    with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 1)) as program:
+        assert died(program), program.said
+    assert len(lines(tmp_path / "charges.txt")) == (place == "provider.answered")
+    assert [row["status"] for row in look(tmp_path / "orders.db", "SELECT * FROM activity_log")] == ["INTENT"]
+
+    with an_example(tmp_path, "order.py", "lamp", "40") as program:
+        assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+
+    [charge] = lines(tmp_path / "charges.txt")
+    paid, confirmed = look(tmp_path / "orders.db", "SELECT * FROM activity_log ORDER BY seq")
+    assert charge == f"{paid['idem_key']} 40 € for lamp"
+    assert (paid["status"], paid["calls"], paid["provider_ref"]) == ("DONE", 2, "charge 1")
+    assert (confirmed["status"], confirmed["calls"]) == ("DONE", 1)
+    assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
+
+
+@pytest.mark.parametrize(("place", "says"), [("intent.committed", "resend"), ("provider.answered", "happened")])
+def test_a_message_that_was_cut_off_is_asked_about_and_sent_once(tmp_path, place, says):
+    """Whoever is asked looks into the file: it is not there, or it is."""
+    with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 2)) as program:
+        assert died(program), program.said
+    assert len(lines(tmp_path / "messages.txt")) == (says == "happened")
+
+    with an_example(tmp_path, "order.py", "lamp", "40") as program:
+        program.says("or resend, or 'give up'")
+        assert "Did confirm happen?" in program.said
+        assert len(lines(tmp_path / "messages.txt")) == (says == "happened"), "nothing is sent unasked"
+        [asked] = craftcore(tmp_path, "--db", "orders.db", "--json", "inbox", "list").json
+        assert f"craftcore --db orders.db inbox answer {asked['id']} happened" in program.said
+        answered = craftcore(tmp_path, "--db", "orders.db", "inbox", "answer", asked["id"], says)
+        assert answered.code == 0, answered.err
+        assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+
+    assert len(lines(tmp_path / "charges.txt")) == 1
+    assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
