@@ -118,11 +118,6 @@ class Action:
         """
         if not self.terms.irreversible:
             raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
-        if self.terms.on_unknown is not OnUnknown.RECONCILE and self._terms_of is None:
-            raise ConfigInvalid(
-                f"action {self.name}: reconcile is never asked, for on_unknown is {self.terms.on_unknown.upper()}: "
-                "say on_unknown=RECONCILE"
-            )
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
         theirs = _signature(f"reconcile of action {self.name}", fn)

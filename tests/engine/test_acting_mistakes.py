@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from craftcore import App, Call, Done, InvalidInput, OnUnknown, RetryPolicy, TaskContext
+from craftcore import App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
 from craftcore.errors import ConfigInvalid
 from tests.engine.acts import Provider, ledger
 from tests.engine.lab import lab
@@ -77,16 +77,6 @@ def test_a_decorator_without_parentheses_is_refused(kind):
     """It would declare nothing, and nobody would say so."""
     with pytest.raises(ConfigInvalid, match=rf'has no name: declare it with @app.{kind}\("its.name"\)'):
         getattr(App(), kind)(pay)
-
-
-@pytest.mark.parametrize("policy", [OnUnknown.ASK, OnUnknown.ASSUME_DONE])
-def test_a_reconcile_that_would_never_be_asked_is_refused(policy):
-    action = App().action("pay", irreversible=True, on_unknown=policy)(pay)
-    with pytest.raises(ConfigInvalid, match=f"reconcile is never asked, for on_unknown is {policy.upper()}"):
-
-        @action.reconcile
-        async def find(call: Call, *, amount: int, note: str = "") -> Done[str]:
-            return Done("found")
 
 
 @pytest.mark.anyio
