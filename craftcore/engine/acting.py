@@ -32,7 +32,16 @@ from craftcore.engine.insist import insist
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Flight, Turn, check_name
 from craftcore.engine.words import shown
-from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, Retry, StateRefused, StorageFull
+from craftcore.errors import (
+    ActivityUnknown,
+    ErrorCode,
+    Fail,
+    InvalidInput,
+    Retry,
+    RowInvalid,
+    StateRefused,
+    StorageFull,
+)
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, WaitKind
@@ -185,6 +194,9 @@ class _Act:
         intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
         try:
             found: Begun | Activity = await doors.writer.commit_each(doors.acts.begin_all, intended)
+        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
+            await insist(doors.writer, doors.set_aside, doors.set_aside)
+            raise
         except BaseException as error:
             if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
                 with anyio.CancelScope(shield=True):

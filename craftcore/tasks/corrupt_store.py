@@ -6,10 +6,11 @@ Looked for only when a statement over many rows failed: then one row is at fault
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from craftcore.canonical import canonical
+from craftcore.storage.corrupt import no_model, no_text, readable
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import question_of
@@ -227,33 +228,33 @@ class CorruptTaskStore:
         return [*self._live(tx)] or [
             Corrupt("ended", row, None, f"task {_shown(row['id'])}: {wrong}")
             for row in tx.all(ENDED_TASKS)
-            if (wrong := _no_text(row))
+            if (wrong := no_text(row))
         ]
 
     def _live(self, tx: Reader) -> Iterator[Corrupt]:
         for row in tx.all(LIVE_TASKS):
-            if wrong := _no_text(row) or _no_model(tx, "SELECT * FROM tasks WHERE seq = :seq", row, task_of):
+            if wrong := no_text(row) or no_model(tx, "SELECT * FROM tasks WHERE seq = :seq", row, task_of):
                 yield Corrupt("tasks", row, row["seq"], f"task {_shown(row['id'])}: {wrong}")
         for row in tx.all(WAITS):
-            wrong = _no_text(row) or _no_model(tx, "SELECT * FROM waits WHERE seq = :seq", row, wait_of)
+            wrong = no_text(row) or no_model(tx, "SELECT * FROM waits WHERE seq = :seq", row, wait_of)
             if wrong := wrong or ("its question is not open" if row["is_unasked"] else None):
                 yield Corrupt("waits", row, row["task_seq"], f"wait {_shown(row['name'])}: {wrong}")
         for row in tx.all(QUESTIONS):
-            if wrong := _no_text(row) or _no_model(tx, ONE_QUESTION, row, question_of):
+            if wrong := no_text(row) or no_model(tx, ONE_QUESTION, row, question_of):
                 yield Corrupt("questions", row, row["task_seq"], f"question {_shown(row['id'])}: {wrong}")
         for row in tx.all(MAILS):
-            if wrong := _no_text(row) or _no_mail(row):
+            if wrong := no_text(row) or _no_mail(row):
                 yield Corrupt("mailbox", row, None, f"mail {row['seq']}: {wrong}")
         for row in tx.all(MEMOS):
-            if wrong := _no_text(row):
+            if wrong := no_text(row):
                 yield Corrupt("events", row, row["task_seq"], f"what it completed: {wrong}")
         for row in tx.all(CREATORS):
-            if wrong := _no_text(row):
+            if wrong := no_text(row):
                 yield Corrupt("creators", row, row["task_seq"], f"the trigger that created it: {wrong}")
 
     def mend(self, tx: Transaction, found: Corrupt) -> None:
         """Make the row readable, its bad bytes as escapes, and settle it where it is not a task's own."""
-        texts = _readable(found.row)
+        texts = readable(found.row)
         match found.table:
             case "ended":
                 texts["result_json"] = _as_json(texts["result_json"])
@@ -274,7 +275,7 @@ class CorruptTaskStore:
     def bury(self, tx: Transaction, task_seq: int, wrong: str) -> Task | None:
         """A live task becomes FAILED, and all of its row readable; the row then. None when it had ended."""
         [row] = tx.all(ONE_TASK, seq=task_seq)
-        if not tx.run(BURY, **_readable(row), wrong=wrong, now=tx.now, seq=task_seq):
+        if not tx.run(BURY, **readable(row), wrong=wrong, now=tx.now, seq=task_seq):
             return None
         buried = tx.one("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
         assert buried is not None, task_seq
@@ -288,43 +289,12 @@ SELECT questions.*, '' AS task_id, '' AS workflow, NULL AS activity_key, NULL AS
 """
 
 
-def _no_text(row: Row) -> str | None:
-    """Which of its texts is none; None when all are."""
-    for name, value in row.items():
-        try:
-            if isinstance(value, bytes):
-                value.decode()
-        except UnicodeDecodeError:
-            return f"{name} is not UTF-8: {value!r:.200}"
-    return None
-
-
-def _no_model(tx: Reader, sql: str, row: Row, model: Callable[[Row], object]) -> str | None:
-    """Why a row that is text all over is none of ours; None when it is."""
-    whole = tx.one(sql, seq=row["seq"])
-    assert whole is not None, row
-    try:
-        model(whole)
-    except (ValueError, TypeError) as error:
-        return f"{error!s:.300}"
-    return None
-
-
 def _no_mail(row: Row) -> str | None:
     try:
         json.loads(row["payload_json"])
     except ValueError as error:
         return f"payload_json is not JSON: {error}"
     return None if row["status"] == b"UNREAD" else f"status {_shown(row['status'])} is unknown"
-
-
-def _readable(row: Row) -> dict[str, Any]:
-    """Its texts, bad bytes as escapes."""
-    return {
-        name: value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
-        for name, value in row.items()
-        if isinstance(value, bytes) or value is None
-    }
 
 
 def _as_json(text: str | None) -> str | None:

@@ -69,6 +69,10 @@ class Ending:
                 due_at = tx.now
         return due_at
 
+    def ask_about_acts(self, tx: Transaction, task_seq: int) -> None:
+        """Ask about what is in doubt of a task that had ended before."""
+        self._acts.ask_at_end(tx, [task_seq])
+
     def _tell_parents(self, tx: Transaction, child: Task) -> bool:
         told = False
         for wait in self._waits.for_child(tx, child.id):

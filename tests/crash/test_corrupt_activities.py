@@ -1,0 +1,235 @@
+"""A row of the ledger that a bad disk or a foreign hand changed is not called again unasked, and is seen; it keeps
+neither the daemon from starting nor the others from going on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Call, Fail, OnUnknown, TaskContext
+from craftcore.activities.model import Activity
+from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, look
+from tests.engine.acts import Provider, ledger, statuses
+from tests.engine.lab import Lab, lab, settings
+from tests.tasks.life import begin, finish, rows, the_question
+from tests.virtual import VirtualCore
+
+NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
+TEXTS = ("idem_key", "task_id", "action", "status", "reason", "policy", "args_hash", "request_json", "result_json")
+MORE_TEXTS = ("result_unstored", "provider_ref", "error_code", "error_message", "decision")
+SPOILED = [
+    *(f"{name} = {NOT_UTF8}" for name in (*TEXTS, *MORE_TEXTS)),
+    "status = 'NONSENSE'",
+    "policy = 'moon'",
+    "decision = 'sure'",
+]
+"""What can become of a row that is being called, or in doubt."""
+
+
+def spoil(path: Path, change: str, where: str = "seq = 1") -> None:
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(60_000)
+    connection.pragma("ignore_check_constraints", True)
+    connection.execute(f"UPDATE activity_log SET {change} WHERE {where}")
+    assert connection.changes() == 1
+    connection.close()
+
+
+class World:
+    """Two tasks that pay once each: `died` was being called when its daemon was killed, or is in doubt; `fine` pays as
+    if nothing had been."""
+
+    def __init__(self, policy: OnUnknown = OnUnknown.RESEND) -> None:
+        self.app = App("test")
+        self.calls: list[str] = []
+        self.inside = anyio.Event()
+        self.app.action("pay", irreversible=True, on_unknown=policy, idempotent_provider=True)(self.pay)
+
+        @self.app.workflow("shop", max_attempts=2)
+        async def shop(ctx: TaskContext, name: str) -> Any:
+            return await ctx.act("pay", name=name)
+
+    async def pay(self, call: Call, *, name: str) -> str:
+        self.calls.append(name)
+        if name == "died" and len(self.calls) == 1:
+            self.inside.set()
+            await anyio.sleep_forever()
+        return f"paid {name}"
+
+
+async def in_doubt(folder: Path, status: str, policy: OnUnknown = OnUnknown.RESEND) -> None:
+    """One activity, of a task that still goes on; its daemon is gone."""
+    world = World(policy)
+    async with lab(world.app, folder, settings(shutdown_grace=0.0)):
+        await world.app.emit("shop", {"name": "died"})
+        await world.inside.wait()
+    if status == "INTENT":  # as after a kill
+        spoil(folder / "agent.db", "status = 'INTENT', in_doubt = 0")
+
+
+async def fine(it: Lab, world: World) -> None:
+    emitted = await world.app.emit("shop", {"name": "fine"})
+    assert (await it.ended(emitted.id))["result_json"] == '"paid fine"'
+
+
+MOMENTS = ["last_call_at = 9e999", "first_call_at = -1e300"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("status", "change"),
+    [
+        *(("INTENT", change) for change in SPOILED),
+        *(("UNKNOWN", change) for change in SPOILED if not change.startswith("idem_key")),
+    ],
+)
+async def test_what_was_being_called_or_is_in_doubt_is_not_called_again_but_asked_about(tmp_path, status, change):
+    """Its policy would call it again. The daemon starts, and the other task pays."""
+    await in_doubt(tmp_path, status)
+    spoil(tmp_path / "agent.db", change)
+    world = World()
+    world.calls.append("died")
+
+    async with lab(world.app, tmp_path) as it:
+        await fine(it, world)
+        await it.until(lambda: it.rows("SELECT status FROM tasks WHERE seq = 1")[0]["status"] == "FAILED")
+        [row, _] = ledger(it)
+        question = await it.question("activity")
+
+        assert world.calls == ["died", "fine"]
+        assert (row["status"], row["reason"], row["policy"]) == ("UNKNOWN", "corrupt row", "ask")
+        assert "activity" in row["error_message"]
+        assert question["activity_seq"] == row["seq"]
+        assert [one.activity_key for one in await world.app.questions()] == [row["idem_key"]]
+
+
+@pytest.mark.anyio
+async def test_a_moment_that_no_calendar_can_tell_does_not_keep_a_person_from_being_asked(tmp_path):
+    await in_doubt(tmp_path, "UNKNOWN", OnUnknown.ASK)
+    spoil(tmp_path / "agent.db", "last_call_at = 9e999")
+    world = World(OnUnknown.ASK)
+    world.calls.append("died")
+
+    async with lab(world.app, tmp_path) as it:
+        await fine(it, world)
+        assert (await it.question("activity"))["activity_seq"] == 1
+        assert world.calls == ["died", "fine"]
+
+
+@pytest.mark.anyio
+async def test_a_key_that_cannot_be_read_is_that_of_the_stream_so_that_a_retry_finds_it(tmp_path):
+    """Found under no key, it would be called again although somebody said that it happened."""
+    await in_doubt(tmp_path, "INTENT")
+    spoil(tmp_path / "agent.db", f"idem_key = {NOT_UTF8}")
+    world = World()
+    world.calls.append("died")
+
+    async with lab(world.app, tmp_path) as it:
+        [task] = it.rows("SELECT * FROM tasks")
+        await it.ended(task["id"])
+        await world.app.answer((await it.question("activity"))["id"], "happened", reference="7", answered_by="ada")
+        await world.app.retry_task(task["id"])
+        await it.until(lambda: it.task(task["id"])["status"] == "DONE")
+
+        assert it.task(task["id"])["result_json"] == '"7"'
+        assert world.calls == ["died"]
+        assert ledger(it)[0]["idem_key"] == f"activity:{task['id']}:1.1"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("change", [f"status = {NOT_UTF8}", f"request_json = {NOT_UTF8}", "policy = 'moon'"])
+@pytest.mark.parametrize("found_by", ["its turn", "the end of its task"])
+async def test_a_row_that_becomes_corrupt_under_a_running_daemon_stops_nobody_else(tmp_path, change, found_by):
+    app, retried, go = App("test"), anyio.Event(), anyio.Event()
+    provider = Provider(ConnectionResetError("reset"))
+    app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
+
+    @app.workflow("shop", max_attempts=2)
+    async def shop(ctx: TaskContext, name: str) -> Any:
+        if ctx.attempt == 2:
+            retried.set()
+            await go.wait()
+            if found_by == "the end of its task":
+                raise Fail("GONE", "no such shop")
+        return await ctx.act("pay", to=name)
+
+    async with lab(app, tmp_path) as it:
+        task = (await app.emit("shop", {"name": "died"})).id
+        await retried.wait()
+        spoil(it.path, change)
+        go.set()
+        row = await it.ended(task)
+        assert (await it.ended((await app.emit("shop", {"name": "fine"})).id))["result_json"] == '"ref-2"'
+
+        assert row["status"] == "FAILED"
+        assert provider.attempts == [1, 1]
+        if found_by == "its turn" or "status" not in change:
+            assert row["reason"] == "corrupt row"
+            assert statuses(it) == ["UNKNOWN", "DONE"]
+            assert [one.status for one in await app.questions()] == ["OPEN"]
+
+
+# What is made of each
+
+
+def mended(core: VirtualCore, activity: Activity, change: str) -> Activity:
+    spoil(core.database.path, change, f"seq = {activity.seq}")
+    [wrong] = core.do(core.tasks.set_aside_corrupt)
+    assert wrong.startswith("activity ")
+    assert core.do(core.tasks.set_aside_corrupt) == []
+    return look(core, activity.seq)
+
+
+@pytest.mark.parametrize("change", [change for change in (*SPOILED, *MOMENTS) if not change.startswith("status")])
+def test_what_is_done_stays_done(core, change):
+    running = begin(core)
+    activity = an_activity(core, running, DONE)
+
+    after = mended(core, activity, change)
+
+    assert (after.status, after.result_json) == ("DONE", None)
+    assert after.result_unstored is not None
+    [task] = rows(core, "tasks")
+    assert (task["status"], task["reason"]) == ("FAILED", "corrupt row")
+    assert rows(core, "questions") == []
+
+
+@pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
+def test_that_nothing_happened_is_not_believed_of_a_corrupt_row(core, end):
+    after = mended(core, an_activity(core, begin(core), end), f"error_message = {NOT_UTF8}")
+    assert (after.status, after.in_doubt) == ("UNKNOWN", True)
+    assert the_question(core)["activity_seq"] == after.seq
+
+
+@pytest.mark.parametrize("end", [None, UNKNOWN], ids=["INTENT", "UNKNOWN"])
+def test_of_a_task_that_has_ended_it_is_asked_about(core, end):
+    running = begin(core)
+    activity = an_activity(core, running, end)
+    finish(core, running)
+
+    after = mended(core, activity, f"reason = {NOT_UTF8}")
+
+    assert after.status == "UNKNOWN"
+    assert the_question(core)["activity_seq"] == after.seq
+    assert rows(core, "tasks")[0]["status"] == "DONE"
+
+
+def test_what_nobody_will_come_to_again_is_looked_for_when_nothing_else_is_at_fault(core):
+    running = begin(core)
+    activity = an_activity(core, running, DONE)
+    finish(core, running)
+    assert mended(core, activity, f"error_message = {NOT_UTF8}").status == "DONE"
+
+
+def test_what_is_sound_is_left_alone(core):
+    running = begin(core)
+    for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN], 1):
+        an_activity(core, running, end, f"1.{n}")
+    before = rows(core, "activity_log")
+
+    assert core.do(core.tasks.set_aside_corrupt) == []
+    assert rows(core, "activity_log") == before
