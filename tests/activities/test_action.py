@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -117,6 +117,30 @@ def test_a_name_is_used_once_and_is_one():
             app.action(name)(send)
         with pytest.raises(ConfigInvalid, match="a name is 1 to 200 characters"):
             Action(name, send, Terms())
+
+
+def by_amount(arguments: Mapping[str, Any]) -> Terms:
+    return Terms(irreversible=arguments["amount"] > 0, on_unknown=OnUnknown.RECONCILE)
+
+
+def test_the_terms_of_one_call_may_be_those_of_its_arguments():
+    """As of a ready-made action, of which a configuration tells what its provider does."""
+
+    def pay(call: Call, *, amount: int) -> None: ...
+
+    always = Terms(on_unknown=OnUnknown.RECONCILE)
+    depends, does_not = Action("pay", pay, always, terms_of=by_amount), Action("pay", pay, always)
+
+    assert depends.terms_for({"amount": 0}) == Terms(irreversible=False, on_unknown=OnUnknown.RECONCILE)
+    assert depends.terms_for({"amount": 7}).irreversible
+    assert does_not.terms_for({"amount": 0}) is does_not.terms is always
+
+
+def test_an_action_whose_arguments_tell_is_not_missing_how_it_is_reconciled():
+    app = App()
+    app.declare_action(Action("pay", send, Terms(on_unknown=OnUnknown.RECONCILE), terms_of=by_amount))
+
+    assert app.check_actions() == []
 
 
 # Functions
