@@ -79,5 +79,8 @@ def _resend(activity: Activity, terms: Terms, is_fresh: bool, now: float) -> Cou
         # The provider counts from when it got the key, and this call may be on its way for as long as the timeout.
         age = now - activity.first_call_at
         if not 0 <= age <= window - terms.timeout:
-            return Ask(f"its first call was {age:.0f} s ago, and the provider remembers a key for {window:g} s")
+            return Ask(
+                f"its first call was {age:.0f} s ago, another may take {terms.timeout:g} s, "
+                f"and the provider remembers a key for {window:g} s"
+            )
     return ResendLater() if is_fresh else Resend()

@@ -41,7 +41,8 @@ def told_task_of(task: Task) -> dict[str, Any]:
 
 def cells(activity: Activity) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
-    said = f": {activity.error_message}" if activity.error_message else ""
+    # Of one that was decided, the reason says who did, and the error is that of the call before.
+    said = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
     return (
         activity.key,
         clock_time(activity.last_call_at),

@@ -392,6 +392,7 @@ def test_what_is_given_up_fails_its_task(cli, bank):
     told = cli("--json", "task", "show", task_id).json
     assert (told["status"], told["error_code"]) == ("FAILED", "ACTIVITY_UNKNOWN")
     assert cli("activity", "show", task_id).out.splitlines()[1] == "  given up: nobody knows whether it happened"
+    assert cli("activity", "list").out.rstrip().endswith(f"give up: decided by {ME}")
     assert len(bank.calls) == 1
 
 
