@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from craftcore import App, RetryPolicy, TaskContext
+from craftcore import App, Call, RetryPolicy, TaskContext
 
 app = App("starter")
 
@@ -23,6 +23,21 @@ async def greet(name: str) -> str:
 async def work_long(ctx: TaskContext, seconds: float = 5.0) -> str:
     await asyncio.sleep(seconds)
     return f"done in attempt {ctx.attempt}"
+
+
+# What must not happen twice is an action, called with ctx.act. Kill the daemon while this runs, start it again, and you
+# are asked whether it happened, for nobody can know: craftcore --db craftcore.db inbox list
+#   craftcore --db craftcore.db emit buy --payload '{"amount": 7}'
+@app.action("pay", irreversible=True, timeout=30)
+async def pay(call: Call, amount: int) -> str:
+    await asyncio.sleep(10)  # where a bank would be asked, with headers=call.headers: it knows a second call by its key
+    return f"{amount} paid as {call.key}"
+
+
+@app.workflow("buy")
+async def buy(ctx: TaskContext, amount: int) -> str:
+    paid: str = await ctx.act(pay, amount=amount)
+    return paid
 
 
 # What raises is tried again after a backoff; when its attempts are spent it is a dead letter: craftcore dead list

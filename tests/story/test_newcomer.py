@@ -62,6 +62,28 @@ def test_from_init_to_kill_9_and_back_nothing_is_lost(tmp_path):
     assert craftcore(folder, "--json", "dead", "list").json == []
 
 
+def test_the_action_of_the_first_app_does_as_its_comment_says(tmp_path):
+    """Killed while it pays, started again, and asked about in the inbox."""
+    folder = tmp_path / "mine"
+    assert craftcore(tmp_path, "init", "mine").code == 0
+    text = (folder / "app.py").read_text()
+    assert "asyncio.sleep(10)" in text
+    (folder / "app.py").write_text(text.replace("asyncio.sleep(10)", "asyncio.sleep(3600)"))  # it is not done before
+    with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
+        daemon.ready()
+        task_id = craftcore(folder, "--json", "emit", "buy", "--payload", '{"amount": 7}').json["id"]
+        until(lambda: craftcore(folder, "--json", "activity", "list").json, "the intent to be on disk")
+        daemon.kill()
+    with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
+        daemon.ready()
+        until(lambda: craftcore(folder, "--json", "inbox", "list").json, "the question")
+        [asked] = craftcore(folder, "--json", "inbox", "list").json
+        assert (asked["task_id"], asked["activity_key"]) == (task_id, f"activity:{task_id}:1.1")
+        craftcore(folder, "inbox", "answer", asked["id"], "happened", "--reference", "pay-7")
+        until(lambda: craftcore(folder, "--json", "task", "show", task_id).json["status"] == "DONE", "the task to end")
+    assert craftcore(folder, "--json", "task", "show", task_id).json["result"] == "pay-7"
+
+
 def emit_note(folder, number):
     return craftcore(folder, "--json", "emit", "note", "--payload", f'{{"number": {number}}}').json["id"]
 
