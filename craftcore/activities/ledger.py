@@ -17,6 +17,9 @@ from craftcore.storage.transaction import Transaction
 
 LEFT_BEHIND = CallEnd(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
+RESTORED = "the database was restored: it may be done"
+"""Of one that has no row, and may have had one in the file that was lost."""
+
 
 class Ledger:
     """Begin, settle, decide. Each method is a rule over a transaction it is given."""
@@ -34,7 +37,7 @@ class Ledger:
         known = self._store.known(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
         for intent in self._of_restored_tasks(tx, fresh):
-            known[intent.key] = self._store.insert_in_doubt(tx, intent, "the database was restored: it may be done")
+            known[intent.key] = self._store.insert_in_doubt(tx, intent, RESTORED)
             fresh.remove(intent)
         begun = dict(zip((intent.key for intent in fresh), self._store.add_intents(tx, fresh), strict=True))
         return [begun.get(intent.key) or self._again(tx, known[intent.key], intent) for intent in intents]
@@ -110,6 +113,6 @@ def stands(activity: Activity) -> str:
         case ActivityStatus.INTENT:
             return "is being called; a daemon that starts finds out when its process has died"
         case ActivityStatus.FAILED:
-            return f"is FAILED, so nothing happened: {activity.reason}. It can only be sent again"
+            return f"is FAILED: {activity.reason}. It can only be sent again"
         case _:
             return f"is {activity.status}: {activity.reason}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from craftcore.activities.ledger import LEFT_BEHIND, Ledger, stands
+from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, stands
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
 from craftcore.activities.store import ActivityStore
 from craftcore.canonical import canonical
@@ -172,9 +172,12 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
     """What a person is asked about an activity in doubt. Its arguments are shown beside it, and not written here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
+    happened = f"It was called at {called}, and {activity.reason}{said}."
+    if activity.reason == RESTORED:  # nobody knows even that
+        happened = "The database was restored, and it may have been called before: the file that was lost would know."
     return NewQuestion(
         kind=QuestionKind.ACTIVITY,
-        question=f"Did {activity.action} happen? It was called at {called}, and {activity.reason}{said}."
+        question=f"Did {activity.action} happen? {happened}"
         + (
             " What it had begun may still go on: look before you answer."
             if activity.reason == LEFT_BEHIND.reason

@@ -464,8 +464,8 @@ def test_the_inbox_and_resolve_are_two_doors_to_the_same_question(cli, bank):
         (["ok"], "--happened", "is DONE: the provider answered; nothing was written"),
         (["ok"], "--resend", "is DONE: the provider answered; nothing was written"),
         (["ok"], "--give-up", "is DONE"),
-        ([REFUSED], "--happened", "is FAILED, so nothing happened: it was refused. It can only be sent again"),
-        ([REFUSED], "--give-up", "is FAILED, so nothing happened"),
+        ([REFUSED], "--happened", "is FAILED: it was refused. It can only be sent again"),
+        ([REFUSED], "--give-up", "is FAILED: it was refused"),
     ],
 )
 def test_what_is_not_in_doubt_cannot_be_decided_so(cli, bank, answers, decision, words):
