@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.triggers.acceptance import is_name
 from craftcore.typed import is_async, return_type
 
+if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare Action is Action[Any]
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)
+
 F = Callable[..., Any]
+T = TypeVar("T")
 
 KEY_HEADER = "Idempotency-Key"
 MESSAGE_ID_DOMAIN = "craftcore.invalid"
@@ -62,7 +72,17 @@ def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
     return f"<activity.{sha256(key.encode()).hexdigest()[:32]}@{domain}>"
 
 
-class Action:
+class Declare(Protocol):
+    """What `@app.action(…)` gives: takes the function, and returns the Action that returns what it returns."""
+
+    @overload
+    def __call__(self, fn: Callable[..., Awaitable[T]], /) -> Action[T]: ...
+
+    @overload
+    def __call__(self, fn: Callable[..., T], /) -> Action[T]: ...
+
+
+class Action(Generic[R]):
     """An action that was declared with `@app.action`. Call it with `ctx.act(action, …)`, from a workflow.
 
     `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells. `is_marked`: its

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from craftcore.action import Action
+from craftcore.action import Action, Declare
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.config import Config
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from craftcore.tasks.model import Question, Task
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class App:
@@ -155,7 +156,7 @@ class App:
         idempotency_window: float | timedelta | None = None,
         timeout: float | timedelta = 60.0,
         settle_after: float | timedelta | None = None,
-    ) -> Callable[[F], Action]:
+    ) -> Declare:
         """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
 
         With `irreversible=True` (email, payment, post, message) it goes through the ledger: its intent is on disk
@@ -172,7 +173,7 @@ class App:
         """
         _require_name("action", name)
 
-        def declare(fn: F) -> Action:
+        def declare(fn: Callable[..., Any]) -> Action[Any]:
             if given := [
                 option
                 for option, value in (
@@ -203,7 +204,7 @@ class App:
 
         return declare
 
-    def declare_action(self, action: Action) -> Action:
+    def declare_action(self, action: Action[T]) -> Action[T]:
         """`action` without the decorator. Raises ConfigInvalid."""
         if action.name in self.actions:
             raise ConfigInvalid(f"action {action.name} is declared twice")

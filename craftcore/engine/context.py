@@ -237,7 +237,13 @@ class TaskContext(Generic[S]):
         """
         return await start_child(self._turn, workflow, payload, key, options)
 
-    async def act(self, action: Action | str, /, *, key: str | None = None, **arguments: Any) -> Any:
+    @overload
+    async def act(self, action: Action[T], /, *, key: str | None = None, **arguments: Any) -> T: ...
+
+    @overload
+    async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
+
+    async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
         """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
 
         An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this

@@ -57,13 +57,13 @@ async def test_an_action_can_be_tested_as_the_function_that_it_is():
     action = App().action("pay", irreversible=True)(pay)
     assert await action(Call(key="k", attempt=1, deadline=NOW), amount=7) == "7 as k"
     with pytest.raises(InvalidInput, match="its first argument is a Call"):
-        action("k", amount=7)  # type: ignore[arg-type]  # what a checker of types would have said
+        action("k", amount=7)  # type: ignore[call-overload]  # what a checker of types would have said
 
 
 @pytest.mark.anyio
 async def test_a_function_that_was_not_declared_is_no_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        return await ctx.act(pay, amount=1)  # type: ignore[arg-type]  # what a checker of types would have said
+        return await ctx.act(pay, amount=1)  # type: ignore[call-overload]  # what a checker of types would have said
 
     async with lab(App(), tmp_path) as it:
         code, message = failure(await run(it, turn))
