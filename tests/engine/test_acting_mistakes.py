@@ -57,7 +57,7 @@ async def test_an_action_can_be_tested_as_the_function_that_it_is():
     action = App().action("pay", irreversible=True)(pay)
     assert await action(Call(key="k", attempt=1, deadline=NOW), amount=7) == "7 as k"
     with pytest.raises(InvalidInput, match="its first argument is a Call"):
-        action("k", amount=7)  # type: ignore[call-overload]  # what a checker of types would have said
+        action("k", amount=7)  # type: ignore[arg-type]  # what a checker of types would have said
 
 
 @pytest.mark.anyio
