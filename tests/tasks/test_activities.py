@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
-from craftcore.errors import ErrorCode, InvalidInput, NotFound, StateRefused
+from craftcore.errors import ErrorCode, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.executions.model import EventType
-from craftcore.tasks.acts import NewAct, question_about
+from craftcore.tasks.acts import ActEnd, NewAct, question_about
 from craftcore.tasks.deciding import REFERENCE_MAX
+from craftcore.tasks.memo_store import NewEvent
 from craftcore.tasks.model import NewWait, QuestionKind, TaskStatus, WaitKind
 from craftcore.tasks.question_store import REQUEST_SHOWN
 from craftcore.tasks.texts import NOTE_MAX
@@ -334,9 +335,8 @@ def test_one_that_is_called_again_is_not_asked_about_any_more(core):
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
     again = enter_next(core)
-    intended = event_of(again, None)._replace(type=EventType.ACTIVITY_INTENT)
 
-    [call] = core.do(core.acts.begin_all, [NewAct(an_intent(again), intended, activity)])
+    [call] = core.do(core.acts.begin_all, [act(again, again=activity)])
 
     assert call == Begun(activity.seq, 2, True)
     assert questions(core) == [("activity", "WITHDRAWN")]
@@ -647,3 +647,118 @@ def test_a_turn_that_is_entered_again_withdraws_what_was_asked_of_its_being_stal
     enter_next(core)
 
     assert questions(core) == [("activity", "OPEN"), ("stalled", "WITHDRAWN")]
+
+
+# What a turn writes while it runs
+
+
+def told(running: Running, type_: EventType, **event: Any) -> NewEvent:
+    return event_of(running, None)._replace(type=type_, **event)
+
+
+def act(running: Running, place: str = "1.1", again: Activity | None = None, **event: Any) -> NewAct:
+    return NewAct(an_intent(running, place), told(running, EventType.ACTIVITY_INTENT, **event), again)
+
+
+def recorded(core: VirtualCore) -> list[tuple[str, int | None]]:
+    """What the records say of activities: the type of the event, and of which."""
+    found = [
+        (row["type"], row["activity_seq"]) for row in core.rows("SELECT * FROM events ORDER BY execution_seq, seq")
+    ]
+    return [(type_, seq) for type_, seq in found if type_.startswith("ACTIVITY")]
+
+
+def test_an_intent_and_its_end_stand_in_the_record_with_their_activity(core):
+    running = begin(core)
+    [call] = core.do(core.acts.begin_all, [act(running)])
+    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
+
+    assert core.do(core.acts.settle_all, [end]) == [True]
+
+    assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
+
+
+def test_a_turn_that_has_lost_its_trigger_begins_nothing_and_the_others_of_its_batch_do(core):
+    lost, holding = begin(core), begin(core)
+    batch = [act(lost, lease_token="9-9"), act(holding), act(lost, "1.2", lease_token="9-9")]
+
+    first, call, last = core.do(core.acts.begin_all, batch)
+
+    assert isinstance(first, LeaseLost)
+    assert isinstance(last, LeaseLost)
+    assert call == Begun(1, 1, False)
+    assert [row["task_id"] for row in rows(core, "activity_log")] == [holding.task.id]
+    assert recorded(core) == [("ACTIVITY_INTENT", 1)]
+
+
+def test_what_happened_is_written_although_the_turn_has_lost_its_trigger_meanwhile(core):
+    running = begin(core)
+    [call] = core.do(core.acts.begin_all, [act(running)])
+    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq, lease_token="9-9"))
+
+    assert core.do(core.acts.settle_all, [end]) == [True]
+
+    assert look_at(core, call.seq).status is ActivityStatus.DONE
+    assert recorded(core) == [("ACTIVITY_INTENT", 1)]
+
+
+def test_an_end_that_comes_too_late_stands_in_no_record(core):
+    running = begin(core)
+    [call] = core.do(core.acts.begin_all, [act(running)])
+    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
+    core.do(core.acts.settle_all, [end])
+
+    assert core.do(core.acts.settle_all, [end]) == [False]
+    assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
+
+
+def test_a_call_that_a_policy_repeats_is_one_of_the_record_and_a_decision_of_that_policy(core):
+    running, doubt = in_doubt(core)
+
+    [call] = core.do(core.acts.begin_all, [act(running, again=doubt)])
+
+    assert call == Begun(doubt.seq, 2, True)
+    [row] = rows(core, "activity_decisions")
+    assert (row["decision"], row["decided_by"]) == ("resend", "policy ask")
+    assert recorded(core) == [("ACTIVITY_INTENT", doubt.seq)]
+
+
+def test_a_call_that_a_policy_would_repeat_is_not_where_somebody_decided_meanwhile(core):
+    running, doubt = in_doubt(core)
+    found = decided(core, doubt, Decision.GIVE_UP)
+    before = rows(core, "activity_decisions")
+
+    assert core.do(core.acts.begin_all, [act(running, again=doubt)]) == [found]
+
+    assert rows(core, "activity_decisions") == before
+    assert recorded(core) == []
+
+
+def test_what_a_policy_decides_needs_no_answer_any_more(core):
+    """Asked about when its task failed; tried again, it has the provider asked."""
+    running, doubt = in_doubt(core)
+    fail(core, running)
+    core.do(core.tasks.retry, running.task.id)
+    again = enter_next(core)
+    event = told(again, EventType.ACTIVITY_RESOLVED, activity_seq=doubt.seq)
+
+    found = core.do(core.acts.decide, doubt, Decision.HAPPENED, "reconcile", "pi_7", event)
+
+    assert (found.status, found.provider_ref) == (ActivityStatus.DONE, "pi_7")
+    assert questions(core) == [("activity", "WITHDRAWN")]
+    assert recorded(core) == [("ACTIVITY_RESOLVED", doubt.seq)]
+    assert [row["decided_by"] for row in rows(core, "activity_decisions")] == ["reconcile"]
+
+
+def test_an_intent_is_found_again_by_the_attempt_that_wrote_it_while_it_has_no_end(core):
+    """Its turn was cancelled while it was being written, and cannot know whether it was."""
+    running = begin(core)
+    intent = an_intent(running)
+    assert core.do(core.acts.intent_of, intent) is None
+
+    call = begun(core, intent)
+    assert core.do(core.acts.intent_of, intent) == call
+    assert core.do(core.acts.intent_of, intent._replace(execution_seq=99)) is None
+
+    end_call(core, call, UNKNOWN)
+    assert core.do(core.acts.intent_of, intent) is None
