@@ -19,24 +19,29 @@ INSERT = Many(
     width=17,
 )
 
-SETTLE = """
-UPDATE activity_log
-   SET status          = ?3,
-       reason          = ?4,
-       result_json     = ?5,
-       result_unstored = ?6,
-       provider_ref    = coalesce(?7, provider_ref),
-       error_code      = ?8,
-       error_message   = ?9,
-       may_retry       = ?10,
-       in_doubt        = ?3 = 'UNKNOWN',
-       updated_at      = ?11,
-       settled_at      = CASE WHEN ?3 = 'UNKNOWN' OR ?10 THEN NULL ELSE ?11 END
- WHERE seq = ?1
-   AND calls = ?2
-   AND status = 'INTENT'
-RETURNING seq
-"""
+SETTLE = Many(
+    """
+    WITH ending (seq, calls, status, reason, result, unstored, ref, code, message, may_retry, now) AS (VALUES {rows})
+    UPDATE activity_log
+       SET status          = ending.status,
+           reason          = ending.reason,
+           result_json     = ending.result,
+           result_unstored = ending.unstored,
+           provider_ref    = coalesce(ending.ref, provider_ref),
+           error_code      = ending.code,
+           error_message   = ending.message,
+           may_retry       = ending.may_retry,
+           in_doubt        = ending.status = 'UNKNOWN',
+           updated_at      = ending.now,
+           settled_at      = CASE WHEN ending.status = 'UNKNOWN' OR ending.may_retry THEN NULL ELSE ending.now END
+      FROM ending
+     WHERE activity_log.seq = ending.seq
+       AND activity_log.calls = ending.calls
+       AND activity_log.status = 'INTENT'
+    RETURNING activity_log.seq
+    """,
+    width=11,
+)
 
 KNOWN = """
 SELECT *
@@ -213,7 +218,7 @@ class ActivityStore:
             )
             for begun, end in endings
         ]
-        return {seq for (seq,) in tx.each(SETTLE, rows)}
+        return {seq for (seq,) in tx.many(SETTLE, rows)}
 
     # What a boot does
 

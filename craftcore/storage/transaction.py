@@ -89,11 +89,6 @@ class Transaction(Reader):
                 start += size
         return returned
 
-    def each(self, sql: str, rows: Sequence[Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
-        """Execute a statement once for each of these rows; what RETURNING gave, stepped as it is consumed: consume it
-        all."""
-        return self._connection.executemany(sql, rows)
-
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         """Call `fn` on the caller's side once this piece is on disk; its errors are logged, never raised."""
         self.after.append(lambda: fn(*args, **kwargs))
