@@ -1,0 +1,338 @@
+"""What an act is known by, and what is not called at all: keys, duplicates, results that cannot be kept, a ledger that
+cannot be written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, NoEffect, TaskContext
+from craftcore.errors import IdempotencyConflict, KeyRequired, PermissionRefused, StorageError, StorageFull
+from craftcore.testing.faulty_disk import FaultyDisk
+from tests.engine.acts import Gate, Provider, acted, ledger, questions, statuses
+from tests.engine.lab import lab, settings
+from tests.engine.turns import begin, failure, result, run
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+def sends(app: App, provider: Provider, **options: Any) -> Any:
+    return app.action("send", **{"irreversible": True, **options})(provider)
+
+
+# Only what is flagged
+
+
+async def test_an_action_that_is_not_irreversible_is_a_step_and_not_in_the_ledger(tmp_path):
+    app, provider = App(), Provider()
+    look = sends(app, provider, irreversible=False)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = [await ctx.act(look, to="ada"), await ctx.act(look, to="ada")]
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return got
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+        assert len(provider.calls) == 2
+        assert ledger(it) == []
+
+
+# Keys
+
+
+async def test_the_same_text_sent_twice_on_purpose_is_sent_twice_and_never_a_third_time(tmp_path):
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = [await ctx.act(send, to="happy birthday") for _ in range(2)]
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return got
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+        assert [to for _, _, to in provider.calls] == ["happy birthday"] * 2
+        assert len({key for key, _, _ in provider.calls}) == 2
+
+
+async def test_a_key_is_of_the_whole_task_and_what_was_done_under_it_comes_back_in_a_later_turn(tmp_path):
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        ref = await ctx.act(send, to="ada", key="welcome")
+        return Continue([ref]) if ctx.turn == 1 else [*(ctx.state or []), ref]
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        assert result(row) == ["ref-1", "ref-1"]
+        assert provider.calls == [(f"activity:{row['id']}:welcome", 1, "ada")]
+
+
+@pytest.mark.parametrize("key", [None, "welcome"])
+async def test_the_same_key_with_other_arguments_sends_nothing_and_fails_the_task_and_somebody_is_asked(tmp_path, key):
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, to=f"attempt {ctx.attempt}", key=key)
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        code, message = failure(await run(it, turn))
+
+        assert code == "IDEMPOTENCY_CONFLICT"
+        assert "with other arguments" in message
+        assert len(provider.calls) == 1
+        assert statuses(it) == ["DONE"]
+        assert questions(it) == [("conflict", "OPEN")]
+
+
+async def test_a_key_that_another_action_used_is_refused(tmp_path):
+    app, provider, other = App(), Provider(), Provider()
+    send, post = sends(app, provider), app.action("post", irreversible=True)(other)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="it")
+        with pytest.raises(IdempotencyConflict, match="was used before for send"):
+            await ctx.act(post, key="it")
+
+    async with lab(app, tmp_path) as it:
+        result(await run(it, turn))
+        assert other.calls == []
+
+
+@pytest.mark.parametrize("where", ["in a task beside", "inside a step"])
+async def test_an_act_whose_place_nobody_can_tell_needs_a_key(tmp_path, where):
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def beside() -> None:
+            with pytest.raises(KeyRequired):
+                await ctx.act(send)
+            await ctx.act(send, key="mine")
+
+        if where == "inside a step":
+            await ctx.step("one", beside)
+        else:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(beside)
+
+    async with lab(app, tmp_path) as it:
+        result(await run(it, turn))
+        assert len(provider.calls) == 1
+
+
+async def test_what_else_a_turn_does_at_a_re_entry_makes_no_act_another(tmp_path):
+    """Counted together with the emits, that of the second entry would have had another number, and been sent again."""
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+
+    @app.workflow("noted")
+    async def noted() -> None: ...
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 1:
+            await ctx.emit("noted")
+            await ctx.act(send)
+            raise ValueError("not yet")
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+        assert len(provider.calls) == 1
+
+
+# Beside each other
+
+
+async def test_of_two_that_come_to_one_key_at_once_one_calls_and_the_other_waits_for_its_result(tmp_path):
+    app, gate = App(), Gate("once")
+    provider = Provider(gate)
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got: list[Any] = []
+
+        async def one() -> None:
+            got.append(await ctx.act(send, to="ada", key="it"))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(one)
+        return got
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        gate.go.set()
+
+        assert result(await it.ended(task)) == ["once"] * 5
+        assert len(provider.calls) == 1
+        assert acted(it, task) == ["INTENT", "DONE"]
+
+
+async def test_one_that_comes_to_the_key_of_a_call_under_way_with_other_arguments_is_refused_at_once(tmp_path):
+    app, gate = App(), Gate()
+    provider = Provider(gate)
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: ctx.act(send, to="ada", key="it"))
+            await gate.inside.wait()
+            with pytest.raises(IdempotencyConflict):
+                await ctx.act(send, to="grace", key="it")
+            gate.go.set()
+
+    async with lab(app, tmp_path) as it:
+        result(await run(it, turn))
+        assert [to for _, _, to in provider.calls] == ["ada"]
+
+
+async def test_when_the_first_of_two_had_no_effect_the_second_calls(tmp_path):
+    app, gate = App(), Gate(NoEffect("busy"))
+    provider = Provider(gate)
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got: list[Any] = []
+
+        async def one() -> None:
+            try:
+                got.append(await ctx.act(send, key="it"))
+            except NoEffect:
+                got.append("nothing")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one)
+            await gate.inside.wait()
+            tasks.start_soon(one)
+            await anyio.lowlevel.checkpoint()
+            gate.go.set()
+        return got
+
+    async with lab(app, tmp_path) as it:
+        assert sorted(result(await run(it, turn))) == ["nothing", "ref-2"]
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [({"a": object()}, "not JSON"), (float("nan"), "NaN"), ("x" * 20_000, "the limit is")]
+)
+async def test_a_result_that_cannot_be_kept_is_done_all_the_same_and_never_called_again(tmp_path, value, why):
+    app, provider = App(), Provider(value)
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = await ctx.act(send)
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return got
+
+    config = settings()
+    config = replace(config, tasks=replace(config.tasks, result_max_bytes=10_000))
+    async with lab(app, tmp_path, config) as it:
+        got = result(await run(it, turn))
+        [row] = ledger(it)
+
+        assert why in got["result_unstored"]
+        assert (row["status"], row["result_json"]) == ("DONE", None)
+        assert why in row["result_unstored"]
+        assert len(provider.calls) == 1
+
+
+async def test_a_result_comes_back_as_its_type_and_the_reference_out_of_a_mapping(tmp_path):
+    app = App()
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> dict[str, Any]:
+        return {"provider_ref": "ch_7", "amount": 7}
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == {"provider_ref": "ch_7", "amount": 7}
+        assert ledger(it)[0]["provider_ref"] == "ch_7"
+
+
+async def test_what_was_sent_and_what_came_back_stands_in_the_ledger_and_in_no_event(tmp_path):
+    app, provider = App(), Provider({"body": "the private answer"})
+    send = sends(app, provider)
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act(send, to="a private letter")
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        [row] = ledger(it)
+        events = "".join(event["payload_json"] for event in it.rows("SELECT payload_json FROM events"))
+
+        assert "private letter" in row["request_json"]
+        assert "private answer" in row["result_json"]
+        assert "private letter" not in events
+        assert "private answer" not in events
+
+
+# Fails closed
+
+
+async def test_on_a_full_disk_nothing_is_called_and_when_there_is_space_it_is_called_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+    refused: list[int] = []
+
+    with FaultyDisk() as disk:
+
+        async def turn(ctx: TaskContext) -> Any:
+            if ctx.attempt == 1:
+                disk.fill()
+            try:
+                return await ctx.act(send)
+            except StorageFull:
+                refused.append(len(provider.calls))
+                disk.free()
+                raise
+
+        with anyio.fail_after(PATIENCE):
+            async with lab(app, tmp_path) as it:
+                assert result(await run(it, turn)) == "ref-1"
+                assert refused == [0]
+                assert len(provider.calls) == 1
+
+
+async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_being_called(tmp_path):
+    """As if the disk had been remounted read-only: the engine stops, and says why."""
+    app, provider = App(), Provider()
+    send = sends(app, provider)
+    reached: list[str] = []
+
+    with anyio.fail_after(PATIENCE), pytest.raises(PermissionRefused, match="cannot be written"):
+        async with lab(app, tmp_path) as it:
+
+            async def turn(ctx: TaskContext) -> Any:
+                await it.engine.writer.commit(lambda tx: tx.value("PRAGMA query_only = 1"))
+                try:
+                    return await ctx.act(send)
+                except StorageError as error:
+                    reached.append(error.message)
+                    raise
+
+            await begin(it, turn)
+            await anyio.sleep_forever()
+
+    assert len(reached) == 1
+    assert provider.calls == []
