@@ -1,0 +1,494 @@
+"""What interrupts a call, and what does not; whatever does, the ledger says what is known before its turn is over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Fail, NoEffect, TaskContext
+from tests.engine.acts import (
+    Gate,
+    Held,
+    Provider,
+    acted,
+    assert_records_are_whole,
+    ledger,
+    questions,
+    statuses,
+    stream,
+)
+from tests.engine.lab import lab, settings
+from tests.engine.turns import begin, failure, result, run
+from tests.processes import PATIENCE
+from tests.virtual import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+async def forever(call: Call) -> None:
+    await anyio.sleep_forever()
+
+
+# What interrupts it
+
+
+async def test_a_call_that_does_not_answer_in_time_is_in_doubt(tmp_path):
+    app, provider = App(), Provider(forever)
+    send = app.action("send", irreversible=True, timeout=0.01)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.waiting(task)
+        [row] = ledger(it)
+        assert (row["status"], row["reason"], row["error_message"]) == (
+            "UNKNOWN",
+            "it did not answer in time",
+            "within 0.01 s",
+        )
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("?"), TimeoutError(), ExceptionGroup("one", [NoEffect("no")]), SystemExit(1)], ids=repr
+)
+async def test_whatever_else_it_raises_leaves_it_in_doubt(tmp_path, error):
+    """NoEffect in a group is one of several things that happened."""
+    app, provider = App(), Provider(error)
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.waiting(task)
+        assert (statuses(it), provider.attempts) == (["UNKNOWN"], [1])
+
+
+async def test_a_task_that_is_cancelled_during_a_call_is_settled_after_it_and_somebody_is_asked(tmp_path):
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        await app.cancel_task(task)
+
+        assert (await it.ended(task))["status"] == "CANCELLED"
+        [row] = ledger(it)
+        assert (row["status"], row["reason"]) == ("UNKNOWN", "it was cancelled while it was called")
+        assert acted(it, task) == ["INTENT", "UNKNOWN"]
+        assert stream(it, task)[-1] == "FINAL_RESPONSE"
+        assert_records_are_whole(it)
+        assert questions(it) == [("activity", "OPEN")]
+
+
+async def test_a_call_that_ends_although_its_task_was_cancelled_is_done(tmp_path):
+    """It shielded itself: what it did is known, and its record is settled after that."""
+    app, gate = App(), Gate()
+    hold = anyio.Event()
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> str:
+        gate.inside.set()
+        with anyio.CancelScope(shield=True):
+            await hold.wait()
+        return "sent"
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        await app.cancel_task(task)
+        await it.until(lambda: it.engine.consumer.running[1].interrupted_by == "cancelled")
+        assert it.task(task)["status"] == "RUNNING"
+        hold.set()
+
+        assert (await it.ended(task))["status"] == "CANCELLED"
+        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "sent")]
+        assert questions(it) == []
+        assert_records_are_whole(it)
+
+
+async def test_a_task_that_is_cancelled_before_its_call_is_made_has_done_nothing(tmp_path, monkeypatch):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        held = Held(it, monkeypatch, "begin_all")
+        task = await begin(it, turn)
+        await held.inside()
+        it.engine.consumer.running[1].stop("cancelled")
+        held.go_on()
+
+        assert (await it.ended(task))["status"] == "CANCELLED"
+        assert (statuses(it), provider.calls) == (["FAILED"], [])
+        assert questions(it) == []
+
+
+async def test_a_shutdown_interrupts_a_call_after_the_grace_and_gives_the_attempt_back(tmp_path):
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        task = await begin(it, turn, max_attempts=1)
+        await gate.inside.wait()
+
+    assert [(row["status"], row["reason"]) for row in ledger(it)] == [
+        ("UNKNOWN", "it was cancelled while it was called")
+    ]
+    assert (it.trigger(task)["status"], it.trigger(task)["attempts"]) == ("PENDING", 0)
+    assert acted(it, task) == ["INTENT", "UNKNOWN"]
+    assert_records_are_whole(it)
+
+
+async def test_a_shutdown_before_the_call_is_made_gives_the_attempt_back_and_the_next_daemon_makes_it(
+    tmp_path, monkeypatch
+):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    @app.workflow("turn", max_attempts=1)
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        held = Held(it, monkeypatch, "begin_all")
+        task = (await app.emit("turn")).id
+        await held.inside()
+        it.engine.consumer.running[1].stop("shutdown")
+        it.engine.stop()
+        held.go_on()
+    assert (statuses(it), provider.calls) == (["FAILED"], [])
+    assert (it.trigger(task)["status"], it.trigger(task)["attempts"]) == ("PENDING", 0)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await it.ended(task)) == "ref-1"
+        assert provider.attempts == [2]
+
+
+async def test_a_workflow_that_has_no_time_left_interrupts_its_call(tmp_path):
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn, timeout=3600, max_attempts=1)
+        await gate.inside.wait()
+        [run_] = it.engine.consumer.running.values()
+        assert run_._scope is not None
+        for scope in (run_._scope, *run_.calls):
+            scope.deadline = anyio.current_time()  # an hour later
+
+        assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
+        assert statuses(it) == ["UNKNOWN"]
+        assert questions(it) == [("activity", "OPEN")]
+        assert_records_are_whole(it)
+
+
+async def test_a_call_has_no_more_time_than_its_workflow(tmp_path):
+    app, clock, deadlines = App(), VirtualClock(), []
+
+    @app.action("send", irreversible=True, timeout=60)
+    async def send(call: Call) -> None:
+        deadlines.append(call.deadline.timestamp() - clock.now())
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        await run(it, turn)
+        await run(it, turn, timeout=10)
+        await run(it, turn, deadline=7)
+    assert deadlines == [60, 10, 7]
+
+
+async def test_an_act_of_an_attempt_whose_time_is_over_is_not_called(tmp_path):
+    """The wall clock leaps: the attempt ends by it, and its scope does not know yet."""
+    app, clock, provider = App(), VirtualClock(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        clock.advance(hours=1)
+        with pytest.raises(NoEffect, match="its time was over before it was called"):
+            await ctx.act(send)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        assert (await run(it, turn, timeout=600))["status"] == "DONE"
+        assert (statuses(it), provider.calls) == (["FAILED"], [])
+
+
+# What does not
+
+
+async def test_a_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+    over = anyio.Event()
+
+    async def turn(ctx: TaskContext) -> Any:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as beside:
+
+                async def give_up() -> None:
+                    await gate.inside.wait()
+                    scope.cancel()
+                    over.set()
+
+                beside.start_soon(give_up)
+                await ctx.act(send)
+        return scope.cancelled_caught
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await over.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert statuses(it) == ["INTENT"]
+        gate.go.set()
+
+        assert (await it.ended(task))["status"] == "DONE"
+        assert statuses(it) == ["DONE"]
+
+
+async def test_a_sibling_that_fails_does_not_interrupt_a_call(tmp_path):
+    app, gate = App(), Gate()
+    provider = Provider(gate)
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def fail() -> None:
+            await gate.inside.wait()
+            if ctx.attempt == 1:
+                raise ValueError("the sibling")
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(lambda: ctx.act(send, key="send"))
+            beside.start_soon(fail)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert statuses(it) == ["INTENT"]
+        gate.go.set()
+
+        assert (await it.ended(task))["status"] == "DONE"
+        assert provider.attempts == [1]
+        assert_records_are_whole(it)
+
+
+async def test_a_turn_that_is_suspended_beside_a_call_unwinds_when_that_is_settled(tmp_path):
+    app, gate = App(), Gate()
+    provider = Provider(gate)
+    send = app.action("send", irreversible=True)(provider)
+    got: list[Any] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act() -> None:
+            got.append(await ctx.act(send, key="send"))
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(act)
+            await gate.inside.wait()
+            await ctx.sleep(0)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
+        await anyio.wait_all_tasks_blocked()
+        assert (it.task(task)["status"], statuses(it)) == ("RUNNING", ["INTENT"])
+        gate.go.set()
+
+        assert (await it.ended(task))["status"] == "DONE"
+        assert (got[-1], provider.attempts) == ("through the gate", [1])
+        assert_records_are_whole(it)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("when", ["during the call", "before it"])
+async def test_a_timeout_of_asyncio_interrupts_a_call_and_leaves_it_in_doubt(tmp_path, monkeypatch, when):
+    """It cancels the task past every scope; a call that was not made yet is not in doubt."""
+    app, provider = App(), Provider(forever)
+    send = app.action("send", irreversible=True)(provider)
+    held: Held | None = None
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.resume != "FIRST":
+            return await ctx.act(send)
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with anyio.create_task_group() as beside:
+
+                async def cancel() -> None:
+                    if held is not None:
+                        await held.inside()
+                    else:
+                        await it.until(lambda: len(provider.calls) == 1)
+                    task.cancel()
+                    if held is not None:
+                        held.go_on()
+
+                beside.start_soon(cancel)
+                await ctx.act(send)
+        except asyncio.CancelledError:
+            task.uncancel()
+            raise ValueError("the time is over") from None
+
+    async with lab(app, tmp_path) as it:
+        if when == "before it":
+            held = Held(it, monkeypatch, "begin_all")
+        task_id = await begin(it, turn, max_attempts=1)
+        assert failure(await it.ended(task_id))[1] == "the time is over"
+        assert statuses(it) == ["FAILED" if when == "before it" else "UNKNOWN"]
+        assert len(provider.calls) == (0 if when == "before it" else 1)
+        assert questions(it) == ([] if when == "before it" else [("activity", "OPEN")])
+
+
+# Threads
+
+
+async def test_a_plain_action_is_waited_for_after_its_time_and_what_it_returns_counts(tmp_path):
+    app, inside, go = App(), threading.Event(), threading.Event()
+
+    @app.action("send", irreversible=True, timeout=0.01)
+    def send(call: Call) -> str:
+        inside.set()
+        go.wait(PATIENCE)
+        return "sent"
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await anyio.to_thread.run_sync(inside.wait)
+        [run_] = it.engine.consumer.running.values()
+        [scope] = run_.calls
+        await it.until(lambda: scope.cancel_called)
+        assert statuses(it) == ["INTENT"]
+        go.set()
+        assert result(await it.ended(task)) == "sent"
+
+
+async def test_a_shutdown_leaves_a_thread_behind_and_its_call_is_in_doubt(tmp_path):
+    app, inside, go = App(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    @app.action("send", irreversible=True)
+    def send(call: Call) -> str:
+        calls.append(call.attempt)
+        inside.set()
+        go.wait(PATIENCE)
+        return "sent"
+
+    @app.workflow("turn")
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    try:
+        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+            task = (await app.emit("turn")).id
+            await anyio.to_thread.run_sync(inside.wait)
+        assert statuses(it) == ["UNKNOWN"]
+    finally:
+        go.set()
+
+    async with lab(app, tmp_path) as it:
+        await it.waiting(task)
+        assert questions(it) == [("activity", "OPEN")]
+        assert calls == [1]
+
+
+async def test_a_task_that_is_cancelled_waits_for_its_thread(tmp_path):
+    app, inside, go = App(), threading.Event(), threading.Event()
+
+    @app.action("send", irreversible=True)
+    def send(call: Call) -> str:
+        inside.set()
+        go.wait(PATIENCE)
+        return "sent"
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await anyio.to_thread.run_sync(inside.wait)
+        await app.cancel_task(task)
+        await it.until(lambda: it.engine.consumer.running[1].interrupted_by == "cancelled")
+        assert it.task(task)["status"] == "RUNNING"
+        go.set()
+        assert (await it.ended(task))["status"] == "CANCELLED"
+        assert statuses(it) == ["DONE"]
+
+
+# What a failure comes to
+
+
+async def test_who_had_no_effect_says_when_it_is_called_again(tmp_path):
+    app, clock, provider = App(), VirtualClock(), Provider(NoEffect("busy", retry_after=900))
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        await it.until(lambda: it.trigger(task)["status"] == "PENDING" and statuses(it) == ["FAILED"])
+        assert it.trigger(task)["not_before"] == clock.now() + 900
+        assert it.trigger(task)["error_code"] == "AGENT_UNAVAILABLE"
+
+
+async def test_a_refusal_that_the_workflow_catches_is_the_same_at_every_entry_and_called_once(tmp_path):
+    app, provider = App(), Provider(Fail("CARD", "declined", card="4242"))
+    pay = app.action("pay", irreversible=True)(provider)
+    caught: list[tuple[str, str]] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        try:
+            await ctx.act(pay)
+        except Fail as error:
+            caught.append((error.code, str(error)))
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert caught == [("CARD", "declined")] * 3
+        assert provider.attempts == [1]
+
+
+async def test_what_had_no_effect_and_was_caught_is_called_again_at_the_next_entry(tmp_path):
+    app, provider = App(), Provider(NoEffect("refused"))
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        try:
+            return await ctx.act(send)
+        except NoEffect:
+            raise ValueError("not yet") from None
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-2"
+        assert provider.attempts == [1, 2]
