@@ -77,6 +77,11 @@ class ActLife:
         return self.folder / "over"
 
     @property
+    def booted(self) -> Path:
+        """Written once there is something to look at."""
+        return self.folder / "booted"
+
+    @property
     def died(self) -> Path:
         """Where a life says what it dies of, unless that comes from outside."""
         return self.folder / "died"
@@ -118,6 +123,7 @@ async def _live(life: ActLife, seen: Seen, loop: LoopTime) -> None:
     async with anyio.create_task_group() as around:
         DEEDS.live(seen, life.provider, world, loop, stop=stopped.set, die=life.die, begin=around.start_soon)
         async with running.running(APP, life.db, config, world) as engine:
+            life.booted.touch()
             with a_reader(life.db) as connection:
                 for (key,) in connection.execute(IN_DOUBT):
                     seen.line("impossible", f"{key} is INTENT, and whoever called is dead")
@@ -140,7 +146,8 @@ def beside(life: ActLife, rounds: int) -> None:
     """The person in a process of her own, which dies as a life does."""
     if life.ends in POINTS_BESIDE:
         arm(CutPoint(life.ends), kill_process, at_pass=life.at_pass)
-    Beside(life.folder, life.db, life.provider, Seen(life.folder, life.number)).work(rounds)
+    if life.booted.exists():
+        Beside(life.folder, life.db, life.provider, Seen(life.folder, life.number)).work(rounds)
 
 
 IN_DOUBT = """
