@@ -63,5 +63,10 @@ class Deciding:
                 task = self._tasks.by_seq(tx, question.task_seq)
                 wait = self._waits.open_of(tx, task.seq)
                 if wait is not None and wait.seq == question.wait_seq:
-                    self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonical(decision))
+                    told = {
+                        "by": decided_by,
+                        "decision": decision,
+                        "reference": reference,
+                    }  # for the record of the turn
+                    self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonical(told))
         return decided

@@ -51,7 +51,9 @@ NEVER = {
           FROM questions
           JOIN waits ON waits.seq = wait_seq
          WHERE questions.status = 'ANSWERED'
-           AND (waits.status <> 'RESOLVED' OR resolved_by <> 'answer' OR value_json <> json_quote(answer))
+           AND (waits.status <> 'RESOLVED'
+                OR resolved_by <> 'answer'
+                OR coalesce(value_json ->> '$.decision', value_json ->> '$') <> answer)
     """,
     "mail {} was READ, and its wait is not over": """
         SELECT mailbox.seq

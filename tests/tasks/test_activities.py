@@ -3,6 +3,7 @@ the answer, and its end does not end the question."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ def test_the_decision_answers_the_question_and_the_turn_goes_on_with_it(core, cl
     assert (question["answered_by"], question["closed_at"]) == ("ada", NEW_YEAR + 90)
     again = enter_next(core)
     assert (again.task.id, again.entry.resume) == (running.task.id, "ANSWER")
-    assert again.entry.waits["activity:1.1~1"].value_json == f'"{decision}"'
+    told = json.loads(again.entry.waits["activity:1.1~1"].value_json or "")
+    assert (told["decision"], told["by"]) == (decision, "ada")  # so that the record of the turn says who
 
 
 @pytest.mark.parametrize("decision", Decision)
@@ -445,7 +447,8 @@ def test_the_question_survives_a_retry_of_its_task_and_is_not_asked_twice(core):
     assert the_question(core)["wait_seq"] == wait["seq"]
 
     core.do(core.tasks.answer, question_id, "happened", answered_by="ada")
-    assert enter_next(core).entry.waits["activity:1.1~1"].value_json == '"happened"'
+    told = json.loads(enter_next(core).entry.waits["activity:1.1~1"].value_json or "")
+    assert told == {"by": "ada", "decision": "happened", "reference": None}
     assert questions(core) == [("activity", "ANSWERED")]
 
 
