@@ -1,0 +1,515 @@
+"""Which act is which, by its key or its place, at every entry, in every turn, beside others; one effect for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
+from craftcore.errors import IdempotencyConflict, InvalidInput, KeyRequired
+from tests.engine.acts import Gate, Provider, assert_records_are_whole, ledger, questions
+from tests.engine.lab import lab, settings
+from tests.engine.turns import begin, failure, result, run
+
+pytestmark = pytest.mark.anyio
+
+
+def sending(app: App, provider: Provider, **terms: Any) -> Any:
+    return app.action("send", **{"irreversible": True, **terms})(provider)
+
+
+# On purpose, and by mistake
+
+
+async def test_the_same_text_sent_twice_on_purpose_is_two_effects(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return [await ctx.act(send, to="ada"), await ctx.act(send, to="ada")]
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+        assert len({key for key, _, _ in provider.calls}) == 2
+
+
+async def test_one_key_with_other_arguments_is_refused_and_somebody_is_asked(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+    second = ["bob", "ada"]
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="invoice", to="ada")
+        return await ctx.act(send, key="invoice", to=second.pop(0))
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        code, message = failure(row)
+        assert code == "IDEMPOTENCY_CONFLICT"
+        assert f"activity:{row['id']}:invoice was used before with other arguments" in message
+        assert len(provider.calls) == 1
+        assert it.trigger(row["id"])["attempts"] == 1  # trying again cannot help
+
+        question = await it.question("conflict")
+        assert question["options_json"] == '["retry","leave"]'
+        await app.answer(question["id"], "retry", answered_by="ada")
+        await it.until(lambda: it.task(row["id"])["status"] == "DONE")
+        assert it.task(row["id"])["result_json"] == '"ref-1"'
+        assert len(provider.calls) == 1
+
+
+async def test_a_conflict_that_is_left_stays_failed(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="k", to="ada")
+        await ctx.act(send, key="k", to="bob")
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        await app.answer((await it.question("conflict"))["id"], "leave", answered_by="ada")
+        await it.idle()
+        assert it.task(row["id"])["status"] == "FAILED"
+        assert questions(it) == [("conflict", "ANSWERED")]
+
+
+async def test_one_key_for_another_action_is_refused(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+    pay = app.action("pay", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="k")
+        with pytest.raises(IdempotencyConflict, match=r"pay was not called: its key .* was used before for send"):
+            await ctx.act(pay, key="k")
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert len(provider.calls) == 1
+
+
+async def test_arguments_that_are_others_at_the_next_entry_are_refused(tmp_path):
+    """What a model wrote, a moment, a random number: nothing is sent, rather than a second thing."""
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, to=f"written at attempt {ctx.attempt}")
+        raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "IDEMPOTENCY_CONFLICT"
+        assert [to for _, _, to in provider.calls] == ["written at attempt 1"]
+
+
+async def test_a_conflict_in_doubt_is_asked_about_as_both(tmp_path):
+    app, provider = App(), Provider(ConnectionResetError("reset"))
+    send = sending(app, provider, on_unknown="resend", idempotent_provider=True)
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, to=ctx.attempt)
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "IDEMPOTENCY_CONFLICT"
+        assert sorted(questions(it)) == [("activity", "OPEN"), ("conflict", "OPEN")]
+        assert provider.attempts == [1]
+
+
+async def test_other_arguments_are_other_values_and_not_another_order(tmp_path):
+    app, provider = App(), Provider()
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call, *, to: str, tags: Any = (), at: float = 0) -> str:
+        provider.calls.append((call.key, call.attempt, to))
+        return to
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="k", to="ada", tags={"b", "a"}, at=1)
+        await ctx.act(send, key="k", tags={"a", "b"}, at=1, to="ada")
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert len(provider.calls) == 1
+
+
+async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before_anything_is_written(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        for arguments in ({"to": object()}, {"to": float("nan")}, {"to": "\ud800"}, {"cc": "bob"}):
+            with pytest.raises(InvalidInput):
+                await ctx.act(send, **arguments)
+        with pytest.raises(InvalidInput, match="no action is named 'sent'; declared are send"):
+            await ctx.act("sent")
+        for key in ("", "two words", "1.1", "12.345", "x" * 201):
+            with pytest.raises(InvalidInput):
+                await ctx.act(send, key=key)
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert (ledger(it), provider.calls) == ([], [])
+
+
+# Beside each other
+
+
+async def test_one_key_asked_for_twice_at_once_is_one_effect_and_both_are_told(tmp_path):
+    app, gate = App(), Gate("ref")
+    provider = Provider(gate)
+    send = sending(app, provider)
+    got: list[Any] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act() -> None:
+            got.append(await ctx.act(send, key="k", to="ada"))
+
+        async with anyio.create_task_group() as beside:
+            for _ in range(3):
+                beside.start_soon(act)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        await anyio.wait_all_tasks_blocked()
+        gate.go.set()
+        await it.ended(task)
+        assert (got, provider.attempts) == (["ref"] * 3, [1])
+        assert_records_are_whole(it)
+
+
+async def test_one_key_asked_for_with_other_arguments_while_it_is_called_is_refused(tmp_path):
+    app, gate = App(), Gate("ref")
+    provider = Provider(gate)
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(partial(ctx.act, send, key="k", to="ada"))
+            await gate.inside.wait()
+            with pytest.raises(IdempotencyConflict):
+                await ctx.act(send, key="k", to="bob")
+            gate.go.set()
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert [to for _, _, to in provider.calls] == ["ada"]
+
+
+async def test_who_waits_for_a_call_that_had_no_effect_calls_itself(tmp_path):
+    app, gate = App(), Gate(NoEffect("refused"))
+    provider = Provider(gate)
+    send = sending(app, provider)
+    got: list[Any] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def first() -> None:
+            with pytest.raises(NoEffect):
+                await ctx.act(send, key="k")
+
+        async def second() -> None:
+            await gate.inside.wait()
+            got.append(await ctx.act(send, key="k"))
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(first)
+            beside.start_soon(second)
+            await gate.inside.wait()
+            await anyio.wait_all_tasks_blocked()
+            gate.go.set()
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert (got, provider.attempts) == (["ref-2"], [1, 2])
+
+
+async def test_who_waits_for_a_call_that_is_refused_is_told_the_same(tmp_path):
+    app, gate = App(), Gate(Fail("CARD", "declined"))
+    provider = Provider(gate)
+    send = sending(app, provider)
+    told: list[str] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act() -> None:
+            try:
+                await ctx.act(send, key="k")
+            except Fail as error:
+                told.append(error.code)
+
+        async with anyio.create_task_group() as beside:
+            for _ in range(2):
+                beside.start_soon(act)
+            await gate.inside.wait()
+            gate.go.set()
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert (told, provider.attempts) == (["CARD"] * 2, [1])
+
+
+async def test_a_hundred_acts_of_one_turn_beside_each_other_are_a_hundred_effects(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+    got: dict[int, Any] = {}
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act(n: int) -> None:
+            got[n] = await ctx.act(send, key=f"n{n}", to=n)
+
+        async with anyio.create_task_group() as beside:
+            for n in range(100):
+                beside.start_soon(act, n)
+        if ctx.attempt == 1:
+            got.clear()
+            raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert len(provider.calls) == 100
+        assert {n: provider.calls[int(ref[4:]) - 1][2] for n, ref in got.items()} == {n: n for n in range(100)}
+        assert_records_are_whole(it)
+
+
+@pytest.mark.parametrize("where", ["in a task beside", "in a step"])
+async def test_a_keyless_act_where_there_is_no_order_needs_a_key(tmp_path, where):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act() -> None:
+            await ctx.act(send)
+
+        if where == "in a step":
+            with pytest.raises(KeyRequired):
+                await ctx.step("send", act)
+        else:
+            with pytest.raises(ExceptionGroup) as group:
+                async with anyio.create_task_group() as beside:
+                    beside.start_soon(act)
+            assert group.value.subgroup(KeyRequired) is not None
+        return await ctx.act(send, key="k")
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+        assert len(provider.calls) == 1
+
+
+async def test_a_step_may_act_with_a_key_and_does_so_once(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def act() -> Any:
+            sent = await ctx.act(send, key="k")
+            if ctx.attempt == 1:
+                raise ValueError("the step fails after it")
+            return sent
+
+        return await ctx.step("send", act)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+        assert provider.attempts == [1]
+
+
+# At every entry
+
+
+async def test_what_stands_between_acts_may_change_without_making_one_of_them_another(tmp_path):
+    """Waits, emits, children and steps are counted by themselves: an act behind them was sent a second time."""
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    @app.workflow("child")
+    async def child() -> None: ...
+
+    async def turn(ctx: TaskContext) -> Any:
+        first = await ctx.act(send, to="first")
+        if ctx.attempt == 1:
+            await ctx.emit("child")
+            await ctx.note("one")
+            await ctx.start_child("child")
+        second = await ctx.act(send, to="second")
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return [first, second]
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+        assert len(provider.calls) == 2
+
+
+async def test_an_act_that_is_refused_for_its_arguments_takes_no_place(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 1:
+            with pytest.raises(InvalidInput):
+                await ctx.act(send, cc="bob")
+        sent = await ctx.act(send, to="ada")
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return sent
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+        assert len(provider.calls) == 1
+
+
+async def test_a_place_is_of_its_turn_and_a_key_of_its_task(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = [*(ctx.state or []), await ctx.act(send), await ctx.act(send, key="once")]
+        return got if ctx.turn == 3 else Continue(got)
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        assert result(row) == ["ref-1", "ref-2", "ref-3", "ref-2", "ref-4", "ref-2"]
+        assert [key.partition(f"{row['id']}:")[2] for key, _, _ in provider.calls] == ["1.1", "once", "2.1", "3.1"]
+
+
+async def test_what_had_no_effect_in_one_turn_may_be_called_in_the_next_by_its_key(tmp_path):
+    app, provider = App(), Provider(NoEffect("refused"))
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        try:
+            return await ctx.act(send, key="once")
+        except NoEffect:
+            return Continue(None)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-2"
+        assert provider.attempts == [1, 2]
+
+
+async def test_a_key_is_of_its_task_and_another_task_has_its_own(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> Any:
+        return await ctx.act(send, key="once")
+
+    async def turn(ctx: TaskContext) -> Any:
+        mine = await ctx.act(send, key="once")
+        return [mine, await (await ctx.start_child("child")).result()]
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+
+
+async def test_a_task_that_is_retried_finds_what_it_did(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+    broken = [True]
+
+    async def turn(ctx: TaskContext) -> Any:
+        sent = await ctx.act(send)
+        if broken:
+            broken.clear()
+            raise Fail("BROKEN", "mend it")
+        return sent
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        await app.retry_task(row["id"])
+        await it.until(lambda: it.task(row["id"])["status"] == "DONE")
+        assert provider.attempts == [1]
+
+
+async def test_a_turn_that_has_waited_finds_what_it_did(tmp_path):
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = [await ctx.act(send, to=1)]
+        await ctx.sleep(0)
+        got.append(await ctx.act(send, to=2))
+        await ctx.sleep(0)
+        return got
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+        assert len(provider.calls) == 2
+
+
+# By what it is known
+
+
+async def test_its_key_goes_to_the_provider_and_is_the_same_at_every_call(tmp_path):
+    app = App()
+    seen: list[Call] = []
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> None:
+        seen.append(call)
+        if call.attempt < 3:
+            raise NoEffect("refused")
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        assert row["status"] == "DONE"
+        assert [call.attempt for call in seen] == [1, 2, 3]
+        assert {call.key for call in seen} == {f"activity:{row['id']}:1.1"}
+        assert {call.headers["Idempotency-Key"] for call in seen} == {seen[0].key}
+        assert len({call.message_id for call in seen}) == 1
+
+
+async def test_an_action_is_acted_by_its_name_too(tmp_path):
+    app, provider = App(), Provider()
+    sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act("send", to="ada")
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+
+
+async def test_an_action_that_can_be_repeated_is_a_step_and_not_in_the_ledger(tmp_path):
+    app, provider = App(), Provider()
+    fetch = app.action("fetch")(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        got = [await ctx.act(fetch, to=1), await ctx.act(fetch, to=1)]
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return got
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        assert result(row) == ["ref-1", "ref-2"]
+        assert ledger(it) == []
+        assert it.events(row["id"]).count("STEP_COMPLETED") == 2
+
+
+async def test_an_act_counts_as_one_thing_done_however_often_its_turn_is_entered(tmp_path):
+    """Four acts and three entries of one turn are within a budget of four."""
+    app, provider = App(), Provider()
+    send = sending(app, provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        for n in range(3):
+            await ctx.act(send, to=n)
+        await ctx.act(send, key="again")
+        await ctx.act(send, key="again")
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+
+    config = replace(settings(), tasks=replace(settings().tasks, max_steps=4))
+    async with lab(app, tmp_path, config) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert questions(it) == []
+        assert len(provider.calls) == 4

@@ -1,0 +1,279 @@
+"""The ledger fails closed: what cannot be written before it is not called; what cannot be kept after it is done all the
+same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Call, RetryPolicy, TaskContext
+from craftcore.errors import LeaseLost, StorageError, StorageFull
+from craftcore.testing.faulty_disk import FaultyDisk
+from tests.engine.acts import Gate, Provider, ledger, questions, statuses
+from tests.engine.lab import lab, settings
+from tests.engine.turns import begin, result, run
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    with FaultyDisk() as disk:
+        yield disk
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is looked at again sooner than after a second."""
+    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+
+
+# Before the call
+
+
+async def test_on_a_full_disk_nothing_is_called_and_with_space_it_is(tmp_path, disk):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    refused: list[int] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 1:
+            disk.fill()
+            try:
+                return await ctx.act(send)
+            except StorageFull:
+                refused.append(len(provider.calls))
+                raise
+            finally:
+                disk.free()
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-1"
+        assert (refused, provider.attempts) == ([0], [1])
+
+
+async def test_an_intent_whose_flush_fails_is_not_called_and_the_next_daemon_finds_out(tmp_path, disk):
+    """Nobody knows whether the intent is on disk; the provider has heard nothing, and hears nothing now."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    heard: list[type[BaseException]] = []
+
+    @app.workflow("turn")
+    async def turn(ctx: TaskContext) -> Any:
+        if not heard:
+            disk.fail_syncs()
+            try:
+                await ctx.act(send)
+            except BaseException as error:
+                heard.append(type(error))
+                raise
+        return await ctx.act(send)
+
+    with pytest.raises((StorageError, apsw.IOError)):
+        async with lab(app, tmp_path) as it:
+            task = (await app.emit("turn")).id
+            await it.until(lambda: it.engine.failure is not None)
+            await anyio.sleep_forever()
+    disk.free()
+    assert issubclass(heard[0], StorageError)
+    assert provider.calls == []
+
+    async with lab(app, tmp_path) as it:
+        await it.until(lambda: it.task(task)["status"] in ("WAITING", "DONE"))
+        asked = it.task(task)["status"] == "WAITING"  # the intent was on disk, or it was not
+        assert provider.attempts == ([] if asked else [1])
+        assert questions(it) == ([("activity", "OPEN")] if asked else [])
+
+
+async def test_a_database_that_nobody_may_write_any_more_calls_nothing(tmp_path):
+    """Its writer has failed."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    refused: list[str] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        writer = it.engine.writer
+        writer.failed = StorageError("the file system is read-only")
+        try:
+            await ctx.act(send)
+        except StorageError as error:
+            refused.append(error.message)
+            raise
+        finally:
+            writer.failed = None
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn, max_attempts=1)
+        assert refused == ["the file system is read-only"]
+        assert (provider.calls, ledger(it)) == ([], [])
+
+
+async def test_a_database_that_has_become_read_only_calls_nothing_and_ends_the_engine(tmp_path):
+    """As when its file system is mounted read-only after an error."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    refused: list[type[BaseException]] = []
+
+    @app.workflow("turn")
+    async def turn(ctx: TaskContext) -> Any:
+        await it.engine.writer.commit(lambda tx: tx._connection.pragma("query_only", True))
+        try:
+            await ctx.act(send)
+        except BaseException as error:
+            refused.append(type(error))
+            raise
+
+    with pytest.raises(StorageError):
+        async with lab(app, tmp_path) as it:
+            await app.emit("turn")
+            await it.until(lambda: it.engine.failure is not None)
+    assert (provider.calls, ledger(it)) == ([], [])
+    assert issubclass(refused[0], StorageError)
+
+
+async def test_a_turn_that_does_not_hold_its_trigger_any_more_calls_nothing(tmp_path):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    refused: list[str] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        connection = apsw.Connection(str(it.path))
+        connection.set_busy_timeout(60_000)
+        connection.execute("UPDATE triggers SET lease_token = 'somebody-else' WHERE status = 'CLAIMED'")
+        connection.close()
+        try:
+            await ctx.act(send)
+        except LeaseLost as error:
+            refused.append(error.message)
+            raise
+
+    async with lab(app, tmp_path) as it:
+        await begin(it, turn)
+        await it.until(lambda: bool(refused))
+        await it.until(lambda: not it.engine.running)
+        assert refused == ["the turn is over; nothing was written, and nothing was called"]
+        assert (provider.calls, ledger(it)) == ([], [])
+
+
+# After it
+
+
+async def test_what_a_call_came_to_is_written_when_there_is_space_again(tmp_path, disk):
+    app, gate = App(), Gate("ref")
+    provider = Provider(gate)
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await gate.inside.wait()
+        disk.fill()
+        before = disk.refused_writes
+        gate.go.set()
+        await it.until(lambda: disk.refused_writes > before + 3)
+        disk.free()
+
+        assert result(await it.ended(task)) == "ref"
+        assert (provider.attempts, statuses(it)) == ([1], ["DONE"])
+
+
+@pytest.mark.parametrize("what", ["not JSON", "too large", "another type", "endless"])
+async def test_a_result_that_cannot_be_kept_is_done_and_not_called_again(tmp_path, what):
+    app, calls = App(), []
+    endless: list[Any] = []
+    endless.append(endless)
+    results = {"not JSON": object(), "too large": "x" * 2048, "another type": "seven", "endless": endless}
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> int:
+        calls.append(call.attempt)
+        return results[what]  # type: ignore[return-value]
+
+    async def turn(ctx: TaskContext) -> Any:
+        got: Any = await ctx.act(send)
+        if ctx.attempt == 1:
+            first.append(got)
+            raise ValueError("not yet")
+        return got
+
+    first: list[Any] = []
+    small = replace(settings(), tasks=replace(settings().tasks, result_max_bytes=1024))
+    async with lab(app, tmp_path, small) as it:
+        row = await run(it, turn)
+
+        assert result(row) == first[0]
+        assert list(result(row)) == ["result_unstored"]
+        [kept] = ledger(it)
+        assert (kept["status"], kept["result_json"]) == ("DONE", None)
+        assert kept["result_unstored"] == result(row)["result_unstored"]
+        assert calls == [1]
+
+
+async def test_a_result_comes_as_its_type_the_first_time_as_at_a_re_entry(tmp_path):
+    app = App()
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> dict[int, str]:
+        return {7: "seven"}
+
+    seen: list[Any] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        seen.append(await ctx.act(send))
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert seen == [{7: "seven"}] * 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "reference"),
+    [
+        ("msg-7", "msg-7"),
+        ({"provider_ref": "msg-7", "cost": 3}, "msg-7"),
+        ({"provider_ref": 7}, None),
+        ({"id": 7}, None),
+        ("", None),
+        (None, None),
+        ("é\ud800", None),
+        ("x" * 5000, "x" * 997 + "…"),
+    ],
+)
+async def test_the_providers_reference_is_what_was_returned_or_what_it_says(tmp_path, returned, reference):
+    app = App()
+    send = app.action("send", irreversible=True)(Provider(returned))
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        [row] = ledger(it)
+        assert row["status"] == "DONE"
+        assert row["provider_ref"] == ("é?" if returned == "é\ud800" else reference)
+
+
+async def test_arguments_too_large_to_be_kept_for_people_are_told_apart_all_the_same(tmp_path):
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    text = "x" * 100_000
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, key="k", to=text)
+        await ctx.act(send, key="k", to=text if ctx.attempt == 1 else text + "!")
+        raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn, retry=RetryPolicy(max_attempts=2, base=0))
+        assert row["error_code"] == "IDEMPOTENCY_CONFLICT"
+        assert [(kept["request_json"], kept["calls"]) for kept in ledger(it)] == [(None, 1)]
