@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
 from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
-from craftcore.errors import IdempotencyConflict, InvalidInput, KeyRequired
+from craftcore.errors import InvalidInput
 from tests.engine.acts import Gate, Provider, assert_records_are_whole, ledger, questions
 from tests.engine.lab import lab, settings
-from tests.engine.turns import begin, failure, result, run
+from tests.engine.turns import failure, result, run
 
 pytestmark = pytest.mark.anyio
 
@@ -23,18 +22,6 @@ def sending(app: App, provider: Provider, **terms: Any) -> Any:
 
 
 # On purpose, and by mistake
-
-
-async def test_the_same_text_sent_twice_on_purpose_is_two_effects(tmp_path):
-    app, provider = App(), Provider()
-    send = sending(app, provider)
-
-    async def turn(ctx: TaskContext) -> Any:
-        return [await ctx.act(send, to="ada"), await ctx.act(send, to="ada")]
-
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
-        assert len({key for key, _, _ in provider.calls}) == 2
 
 
 async def test_one_key_with_other_arguments_is_refused_and_somebody_is_asked(tmp_path):
@@ -76,21 +63,6 @@ async def test_a_conflict_that_is_left_stays_failed(tmp_path):
         await it.idle()
         assert it.task(row["id"])["status"] == "FAILED"
         assert questions(it) == [("conflict", "ANSWERED")]
-
-
-async def test_one_key_for_another_action_is_refused(tmp_path):
-    app, provider = App(), Provider()
-    send = sending(app, provider)
-    pay = app.action("pay", irreversible=True)(provider)
-
-    async def turn(ctx: TaskContext) -> Any:
-        await ctx.act(send, key="k")
-        with pytest.raises(IdempotencyConflict, match=r"pay was not called: its key .* was used before for send"):
-            await ctx.act(pay, key="k")
-
-    async with lab(app, tmp_path) as it:
-        assert (await run(it, turn))["status"] == "DONE"
-        assert len(provider.calls) == 1
 
 
 async def test_arguments_that_are_others_at_the_next_entry_are_refused(tmp_path):
@@ -159,75 +131,6 @@ async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before
 # Beside each other
 
 
-async def test_one_key_asked_for_twice_at_once_is_one_effect_and_both_are_told(tmp_path):
-    app, gate = App(), Gate("ref")
-    provider = Provider(gate)
-    send = sending(app, provider)
-    got: list[Any] = []
-
-    async def turn(ctx: TaskContext) -> Any:
-        async def act() -> None:
-            got.append(await ctx.act(send, key="k", to="ada"))
-
-        async with anyio.create_task_group() as beside:
-            for _ in range(3):
-                beside.start_soon(act)
-
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await gate.inside.wait()
-        await anyio.wait_all_tasks_blocked()
-        gate.go.set()
-        await it.ended(task)
-        assert (got, provider.attempts) == (["ref"] * 3, [1])
-        assert_records_are_whole(it)
-
-
-async def test_one_key_asked_for_with_other_arguments_while_it_is_called_is_refused(tmp_path):
-    app, gate = App(), Gate("ref")
-    provider = Provider(gate)
-    send = sending(app, provider)
-
-    async def turn(ctx: TaskContext) -> Any:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(partial(ctx.act, send, key="k", to="ada"))
-            await gate.inside.wait()
-            with pytest.raises(IdempotencyConflict):
-                await ctx.act(send, key="k", to="bob")
-            gate.go.set()
-
-    async with lab(app, tmp_path) as it:
-        assert (await run(it, turn))["status"] == "DONE"
-        assert [to for _, _, to in provider.calls] == ["ada"]
-
-
-async def test_who_waits_for_a_call_that_had_no_effect_calls_itself(tmp_path):
-    app, gate = App(), Gate(NoEffect("refused"))
-    provider = Provider(gate)
-    send = sending(app, provider)
-    got: list[Any] = []
-
-    async def turn(ctx: TaskContext) -> Any:
-        async def first() -> None:
-            with pytest.raises(NoEffect):
-                await ctx.act(send, key="k")
-
-        async def second() -> None:
-            await gate.inside.wait()
-            got.append(await ctx.act(send, key="k"))
-
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(first)
-            beside.start_soon(second)
-            await gate.inside.wait()
-            await anyio.wait_all_tasks_blocked()
-            gate.go.set()
-
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        assert (got, provider.attempts) == (["ref-2"], [1, 2])
-
-
 async def test_who_waits_for_a_call_that_is_refused_is_told_the_same(tmp_path):
     app, gate = App(), Gate(Fail("CARD", "declined"))
     provider = Provider(gate)
@@ -275,30 +178,6 @@ async def test_a_hundred_acts_of_one_turn_beside_each_other_are_a_hundred_effect
         assert_records_are_whole(it)
 
 
-@pytest.mark.parametrize("where", ["in a task beside", "in a step"])
-async def test_a_keyless_act_where_there_is_no_order_needs_a_key(tmp_path, where):
-    app, provider = App(), Provider()
-    send = sending(app, provider)
-
-    async def turn(ctx: TaskContext) -> Any:
-        async def act() -> None:
-            await ctx.act(send)
-
-        if where == "in a step":
-            with pytest.raises(KeyRequired):
-                await ctx.step("send", act)
-        else:
-            with pytest.raises(ExceptionGroup) as group:
-                async with anyio.create_task_group() as beside:
-                    beside.start_soon(act)
-            assert group.value.subgroup(KeyRequired) is not None
-        return await ctx.act(send, key="k")
-
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
-        assert len(provider.calls) == 1
-
-
 async def test_a_step_may_act_with_a_key_and_does_so_once(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
@@ -318,30 +197,6 @@ async def test_a_step_may_act_with_a_key_and_does_so_once(tmp_path):
 
 
 # At every entry
-
-
-async def test_what_stands_between_acts_may_change_without_making_one_of_them_another(tmp_path):
-    """Waits, emits, children and steps are counted by themselves: an act behind them was sent a second time."""
-    app, provider = App(), Provider()
-    send = sending(app, provider)
-
-    @app.workflow("child")
-    async def child() -> None: ...
-
-    async def turn(ctx: TaskContext) -> Any:
-        first = await ctx.act(send, to="first")
-        if ctx.attempt == 1:
-            await ctx.emit("child")
-            await ctx.note("one")
-            await ctx.start_child("child")
-        second = await ctx.act(send, to="second")
-        if ctx.attempt < 3:
-            raise ValueError("not yet")
-        return [first, second]
-
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
-        assert len(provider.calls) == 2
 
 
 async def test_an_act_that_is_refused_for_its_arguments_takes_no_place(tmp_path):
@@ -476,23 +331,6 @@ async def test_an_action_is_acted_by_its_name_too(tmp_path):
 
     async with lab(app, tmp_path) as it:
         assert result(await run(it, turn)) == "ref-1"
-
-
-async def test_an_action_that_can_be_repeated_is_a_step_and_not_in_the_ledger(tmp_path):
-    app, provider = App(), Provider()
-    fetch = app.action("fetch")(provider)
-
-    async def turn(ctx: TaskContext) -> Any:
-        got = [await ctx.act(fetch, to=1), await ctx.act(fetch, to=1)]
-        if ctx.attempt == 1:
-            raise ValueError("not yet")
-        return got
-
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
-        assert result(row) == ["ref-1", "ref-2"]
-        assert ledger(it) == []
-        assert it.events(row["id"]).count("STEP_COMPLETED") == 2
 
 
 async def test_an_act_counts_as_one_thing_done_however_often_its_turn_is_entered(tmp_path):

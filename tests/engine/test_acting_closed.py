@@ -4,18 +4,17 @@ same."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import anyio
 import apsw
 import pytest
 
-from craftcore import App, Call, RetryPolicy, TaskContext
-from craftcore.errors import LeaseLost, StorageError, StorageFull
+from craftcore import App, RetryPolicy, TaskContext
+from craftcore.errors import LeaseLost, StorageError
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.acts import Gate, Provider, ledger, questions, statuses
-from tests.engine.lab import lab, settings
+from tests.engine.lab import lab
 from tests.engine.turns import begin, result, run
 
 pytestmark = pytest.mark.anyio
@@ -34,28 +33,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Before the call
-
-
-async def test_on_a_full_disk_nothing_is_called_and_with_space_it_is(tmp_path, disk):
-    app, provider = App(), Provider()
-    send = app.action("send", irreversible=True)(provider)
-    refused: list[int] = []
-
-    async def turn(ctx: TaskContext) -> Any:
-        if ctx.attempt == 1:
-            disk.fill()
-            try:
-                return await ctx.act(send)
-            except StorageFull:
-                refused.append(len(provider.calls))
-                raise
-            finally:
-                disk.free()
-        return await ctx.act(send)
-
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
-        assert (refused, provider.attempts) == ([0], [1])
 
 
 async def test_an_intent_whose_flush_fails_is_not_called_and_the_next_daemon_finds_out(tmp_path, disk):
@@ -114,29 +91,6 @@ async def test_a_database_that_nobody_may_write_any_more_calls_nothing(tmp_path)
         assert (provider.calls, ledger(it)) == ([], [])
 
 
-async def test_a_database_that_has_become_read_only_calls_nothing_and_ends_the_engine(tmp_path):
-    """As when its file system is mounted read-only after an error."""
-    app, provider = App(), Provider()
-    send = app.action("send", irreversible=True)(provider)
-    refused: list[type[BaseException]] = []
-
-    @app.workflow("turn")
-    async def turn(ctx: TaskContext) -> Any:
-        await it.engine.writer.commit(lambda tx: tx._connection.pragma("query_only", True))
-        try:
-            await ctx.act(send)
-        except BaseException as error:
-            refused.append(type(error))
-            raise
-
-    with pytest.raises(StorageError):
-        async with lab(app, tmp_path) as it:
-            await app.emit("turn")
-            await it.until(lambda: it.engine.failure is not None)
-    assert (provider.calls, ledger(it)) == ([], [])
-    assert issubclass(refused[0], StorageError)
-
-
 async def test_a_turn_that_does_not_hold_its_trigger_any_more_calls_nothing(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -183,57 +137,6 @@ async def test_what_a_call_came_to_is_written_when_there_is_space_again(tmp_path
 
         assert result(await it.ended(task)) == "ref"
         assert (provider.attempts, statuses(it)) == ([1], ["DONE"])
-
-
-@pytest.mark.parametrize("what", ["not JSON", "too large", "another type", "endless"])
-async def test_a_result_that_cannot_be_kept_is_done_and_not_called_again(tmp_path, what):
-    app, calls = App(), []
-    endless: list[Any] = []
-    endless.append(endless)
-    results = {"not JSON": object(), "too large": "x" * 2048, "another type": "seven", "endless": endless}
-
-    @app.action("send", irreversible=True)
-    async def send(call: Call) -> int:
-        calls.append(call.attempt)
-        return results[what]  # type: ignore[return-value]
-
-    async def turn(ctx: TaskContext) -> Any:
-        got: Any = await ctx.act(send)
-        if ctx.attempt == 1:
-            first.append(got)
-            raise ValueError("not yet")
-        return got
-
-    first: list[Any] = []
-    small = replace(settings(), tasks=replace(settings().tasks, result_max_bytes=1024))
-    async with lab(app, tmp_path, small) as it:
-        row = await run(it, turn)
-
-        assert result(row) == first[0]
-        assert list(result(row)) == ["result_unstored"]
-        [kept] = ledger(it)
-        assert (kept["status"], kept["result_json"]) == ("DONE", None)
-        assert kept["result_unstored"] == result(row)["result_unstored"]
-        assert calls == [1]
-
-
-async def test_a_result_comes_as_its_type_the_first_time_as_at_a_re_entry(tmp_path):
-    app = App()
-
-    @app.action("send", irreversible=True)
-    async def send(call: Call) -> dict[int, str]:
-        return {7: "seven"}
-
-    seen: list[Any] = []
-
-    async def turn(ctx: TaskContext) -> Any:
-        seen.append(await ctx.act(send))
-        if ctx.attempt == 1:
-            raise ValueError("not yet")
-
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        assert seen == [{7: "seven"}] * 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""What the record of a turn and the stream of its task say of what it did, and what they keep to themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
+from craftcore.activities.store import ActivityStore
+from craftcore.core import Core
+from tests.engine.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
+from tests.engine.lab import Lab, lab, settings
+from tests.engine.turns import begin, result, run
+
+pytestmark = pytest.mark.anyio
+
+LOST = ConnectionResetError("reset")
+SECRET = "the body of the letter, which is nobody's business"
+RESULT = "what the provider answered, which is nobody's business either"
+
+
+def texts(it: Lab) -> dict[str, list[str]]:
+    """Every text of the database, by table and column."""
+    found: dict[str, list[str]] = {}
+    for table in it.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
+        for row in it.rows(f"SELECT * FROM {table['name']}"):
+            for column, value in row.items():
+                if isinstance(value, str):
+                    found.setdefault(f"{table['name']}.{column}", []).append(value)
+    return found
+
+
+def holding(it: Lab, text: str) -> set[str]:
+    return {where for where, values in texts(it).items() if any(text in value for value in values)}
+
+
+@pytest.mark.parametrize(
+    ("answers", "terms", "events"),
+    [
+        (["ok"], {}, ["INTENT", "DONE"]),
+        ([NoEffect("no"), "ok"], {}, ["INTENT", "FAILED", "INTENT", "DONE"]),
+        ([Fail("NO", "no")], {}, ["INTENT", "FAILED"]),
+        ([LOST], {"on_unknown": "assume_done"}, ["INTENT", "UNKNOWN", "RESOLVED"]),
+        (
+            [LOST, NoEffect("no"), "ok"],
+            {"on_unknown": "resend", "idempotent_provider": True},
+            ["INTENT", "UNKNOWN", "INTENT", "UNKNOWN", "INTENT", "DONE"],
+        ),
+    ],
+    ids=["done", "retried", "refused", "assumed", "resent"],
+)
+async def test_the_stream_says_what_was_done_in_order(tmp_path, answers, terms, events):
+    app = App()
+    send = app.action("send", irreversible=True, **terms)(Provider(*answers))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+
+        assert acted(it, row["id"]) == events
+        assert_records_are_whole(it)
+        history = history_of(it)
+        assert [event.removeprefix("ACTIVITY_") for event in history] == events
+        calls = it.rows("SELECT * FROM events WHERE type = 'ACTIVITY_INTENT' ORDER BY execution_seq")
+        assert [told(call)["attempt"] for call in calls] == list(range(1, events.count("INTENT") + 1))
+        assert {told(call)["key"] for call in calls} == {f"activity:{row['id']}:1.1"}
+
+
+def history_of(it: Lab) -> list[str]:
+    """The types of the events of the first activity."""
+    with Core(it.path, settings()).reading() as reader:
+        store = ActivityStore()
+        return [event["type"] for event in store.history(reader, store.by_seq(reader, 1))]
+
+
+async def test_the_task_sees_what_it_did_in_its_own_stream(tmp_path):
+    app = App()
+    send = app.action("send", irreversible=True)(Provider("msg-7"))
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(send, to=SECRET)
+        return [event.data for event in await ctx.events() if event.type.startswith("ACTIVITY")]
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        key = f"activity:{row['id']}:1.1"
+        assert result(row) == [
+            {"action": "send", "attempt": 1, "key": key},
+            {
+                "action": "send",
+                "attempt": 1,
+                "error": None,
+                "key": key,
+                "provider_ref": "msg-7",
+                "reason": "the provider answered",
+            },
+        ]
+
+
+async def test_of_what_was_sent_and_answered_only_the_ledger_has_the_text(tmp_path):
+    """It is stripped there, later; nowhere else would anybody look for it."""
+    app = App()
+    send = app.action("send", irreversible=True)(Provider({"provider_ref": "msg-7", "body": RESULT}))
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act(send, to=SECRET)
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert holding(it, SECRET) == {"activity_log.request_json"}
+        assert holding(it, RESULT) == {"activity_log.result_json"}
+        assert "events.payload_json" in holding(it, "msg-7")
+
+
+@pytest.mark.parametrize("end", ["answered", "cancelled"])
+async def test_a_question_shows_what_was_sent_and_keeps_no_copy_of_it(tmp_path, end):
+    app = App()
+    send = app.action("send", irreversible=True)(Provider(LOST))
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act(send, to=SECRET)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.waiting(task)
+        [question] = await app.questions()
+        assert SECRET in question.question
+        if end == "cancelled":
+            await app.cancel_task(task)
+        await app.answer(question.id, "happened", answered_by="ada")
+        await it.ended(task)
+
+        assert holding(it, SECRET) == {"activity_log.request_json"}
+
+
+async def test_two_acts_beside_each_other_have_each_their_own_history(tmp_path):
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+    pay = app.action("pay", irreversible=True)(Provider())
+
+    async def turn(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(lambda: ctx.act(send, key="send"))
+            await gate.inside.wait()
+            await ctx.act(pay, key="pay")
+            gate.go.set()
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        assert acted(it, row["id"]) == ["INTENT", "INTENT", "DONE", "DONE"]
+        rows = it.rows("SELECT activity_seq, type FROM events WHERE activity_seq IS NOT NULL ORDER BY seq")
+        assert [(one["activity_seq"], one["type"][9:]) for one in rows] == [
+            (1, "INTENT"),
+            (2, "INTENT"),
+            (2, "DONE"),
+            (1, "DONE"),
+        ]
+        assert history_of(it) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
+
+
+async def test_what_the_provider_said_of_it_stands_in_the_record_that_asked(tmp_path):
+    app = App()
+    pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)(Provider(LOST))
+
+    @pay.reconcile
+    async def look(call: Any, *, to: Any = None) -> Any:
+        return Done("pay-7")
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay, to=SECRET)
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        [event] = it.rows("SELECT * FROM events WHERE type = 'ACTIVITY_RESOLVED'")
+        assert told(event) == {
+            "action": "pay",
+            "by": "reconcile",
+            "decision": "happened",
+            "key": f"activity:{row['id']}:1.1",
+            "reference": "pay-7",
+        }
+        assert holding(it, SECRET) == {"activity_log.request_json"}
+
+
+async def test_an_act_that_is_found_done_writes_nothing(tmp_path):
+    app = App()
+    send = app.action("send", irreversible=True)(Provider())
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act(send)
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+
+    async with lab(app, tmp_path) as it:
+        row = await run(it, turn)
+        before, after = ledger(it)[0], stream(it, row["id"])
+        assert before["calls"] == 1
+        assert [type_ for type_ in after if type_.startswith("ACTIVITY")] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
