@@ -1,0 +1,123 @@
+"""What a boot, and a shutdown, make of the calls that a daemon left without an end."""
+
+from __future__ import annotations
+
+import json
+
+from craftcore.activities.model import Activity, Begun, CallEnd, Decision
+from craftcore.executions.model import EventType
+from craftcore.tasks.acts import ActEnd, NewAct
+from tests.activities.life import DONE, UNKNOWN, an_intent, decide, look
+from tests.schedules.life import start_daemon, stop_daemon
+from tests.tasks.life import Running, begin, enter_next, event_of, rows, the_question
+from tests.triggers.life import claim_all
+from tests.virtual import VirtualCore
+
+
+def act(core: VirtualCore, running: Running, place: str = "1.1", end: CallEnd | None = None) -> Begun:
+    """An act of a running turn, as the engine writes it; None: it is being called."""
+    event = event_of(running, None)._replace(type=EventType.ACTIVITY_INTENT)
+    [begun] = core.do(core.acts.begin_all, [NewAct(an_intent(running, place), event)])
+    assert isinstance(begun, Begun), begun
+    if end is not None:
+        event = event._replace(type=f"ACTIVITY_{end.status}", activity_seq=begun.seq)
+        core.do(core.acts.settle_all, [ActEnd(begun, end, event)])
+    return begun
+
+
+def events(core: VirtualCore, record_seq: int) -> list[str]:
+    return [
+        row["type"]
+        for row in core.rows("SELECT type FROM events WHERE execution_seq = :seq ORDER BY seq", seq=record_seq)
+    ]
+
+
+def test_a_killed_daemon_leaves_its_calls_in_doubt_and_their_records_say_so(core):
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    act(core, running, "1.1", DONE)
+    act(core, running, "1.2")
+    act(core, running, "1.3")
+
+    boot = start_daemon(core)
+
+    assert boot.in_doubt == 2
+    assert [row["status"] for row in rows(core, "activity_log")] == ["DONE", "UNKNOWN", "UNKNOWN"]
+    assert {row["reason"] for row in rows(core, "activity_log")[1:]} == {"the process ended before it knew"}
+    told = events(core, running.record.seq)
+    assert told.count("ACTIVITY_UNKNOWN") == 2
+    [first, second] = [
+        json.loads(row["payload_json"])
+        for row in core.rows("SELECT * FROM events WHERE type = 'ACTIVITY_UNKNOWN' ORDER BY execution_seq, seq")
+    ]
+    assert (first["key"][-3:], second["key"][-3:]) == ("1.2", "1.3")
+    assert rows(core, "questions") == []  # its turn comes to them again
+
+
+def test_a_boot_that_dies_is_repeated_and_says_it_once(core):
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    act(core, running)
+
+    assert [start_daemon(core).in_doubt for _ in range(3)] == [1, 0, 0]
+    assert events(core, running.record.seq).count("ACTIVITY_UNKNOWN") == 1
+
+
+def test_what_was_in_doubt_or_decided_before_stays_as_it_was(core):
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    for n, decision in enumerate([None, *Decision], 1):
+        begun = act(core, running, f"1.{n}", UNKNOWN)
+        if decision is not None:
+            decide(core, look(core, begun.seq), decision)
+    before = rows(core, "activity_log")
+
+    start_daemon(core)
+
+    assert rows(core, "activity_log") == before
+
+
+def test_a_clean_shutdown_with_a_stuck_call_leaves_it_in_doubt_and_closes_its_record_after_that(core):
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    act(core, running)
+
+    stop_daemon(core, boot.epoch)
+
+    assert [row["status"] for row in rows(core, "activity_log")] == ["UNKNOWN"]
+    told = events(core, running.record.seq)
+    assert told[-2:] == ["ACTIVITY_UNKNOWN", "ATTEMPT_RELEASED"]
+    assert start_daemon(core).in_doubt == 0
+
+
+def test_a_task_that_poison_ends_is_asked_about_what_it_was_doing(core):
+    """Each of its turns kills the daemon while it calls: nobody will come to it again."""
+    boot = start_daemon(core)
+    running = begin(core, epoch=boot.epoch)
+    act(core, running)
+    for n in range(2, 4):
+        boot = start_daemon(core)
+        [claim] = claim_all(core, epoch=boot.epoch)
+        core.do(core.claims.start_all, [claim], alone=n == 3)
+
+    start_daemon(core)
+
+    [task] = rows(core, "tasks")
+    assert (task["status"], task["error_code"]) == ("FAILED", "POISON")
+    assert the_question(core)["activity_seq"] == 1
+    assert "look before you answer" in the_question(core)["question"]
+
+
+def test_a_turn_that_is_entered_again_finds_it_in_doubt_and_does_not_begin_it(core):
+    boot = start_daemon(core)
+    act(core, begin(core, epoch=boot.epoch))
+    boot = start_daemon(core)
+
+    again = enter_next(core, epoch=boot.epoch)
+    [found] = core.do(
+        core.acts.begin_all, [NewAct(an_intent(again), event_of(again, None)._replace(type=EventType.ACTIVITY_INTENT))]
+    )
+
+    assert isinstance(found, Activity)
+    assert (found.status, found.calls, found.execution_seq) == ("UNKNOWN", 1, 1)
+    assert again.record.seq != found.execution_seq  # so that it is not fresh: this attempt did not see it fail
