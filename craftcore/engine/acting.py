@@ -37,6 +37,7 @@ from craftcore.errors import (
     ErrorCode,
     Fail,
     InvalidInput,
+    NoEffect,
     Retry,
     RowInvalid,
     StateRefused,
@@ -51,6 +52,9 @@ from craftcore.typed import from_json, json_text
 log = structlog.get_logger(__name__)
 
 _NUMBERED = re.compile(r"\d+\.\d+")
+
+RECONCILED_CALLS_MAX = 10
+"""How often what its provider knows nothing of is called before a person is asked."""
 
 REQUEST_MAX = 65_536
 """Characters of the arguments that the ledger keeps for people."""
@@ -274,14 +278,13 @@ class _Act:
     # In doubt
 
     async def _resolve(self, activity: Activity) -> Answer | Activity:
-        """One step nearer to knowing. Raises Retry, ActivityUnknown, or Suspend."""
-        turn, clock = self._turn, self._turn.doors.clock
+        """One step nearer to knowing. Raises Retry, NoEffect, ActivityUnknown, or Suspend."""
         course = course_of(
             activity,
             self._terms,
             can_reconcile=self._action.reconciler is not None,
-            is_fresh=activity.execution_seq == turn.run.record.seq,
-            now=clock.now(),
+            is_fresh=self._is_fresh(activity),
+            now=self._turn.doors.clock.now(),
         )
         match course:
             case Resend():
@@ -313,7 +316,16 @@ class _Act:
             self._turn.park(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
             self._park_asking(activity, finding)
-        return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if activity.calls >= RECONCILED_CALLS_MAX:
+            self._park_asking(activity, f"it was called {activity.calls} times, and the provider knows of none")
+        decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if decided.decision is Decision.RESEND and self._is_fresh(activity):
+            raise NoEffect(f"{self._action.name}: {activity.reason} ({activity.error_message}); nothing happened")
+        return decided
+
+    def _is_fresh(self, activity: Activity) -> bool:
+        """This attempt has seen it fail: another one calls it again, after the backoff."""
+        return activity.execution_seq == self._turn.run.record.seq
 
     async def _found_out(self, activity: Activity) -> Finding | str:
         call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))

@@ -14,10 +14,11 @@ import pytest
 from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
 from craftcore.errors import ErrorCode, KeyRequired, StorageFull
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.engine.acts import Gate, Held, Provider, ledger, statuses
+from tests.engine.acts import Gate, Held, Provider, ledger, questions, statuses
 from tests.engine.lab import lab, settings
 from tests.engine.turns import begin, failure, result, run
 from tests.processes import PATIENCE
+from tests.virtual import VirtualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -288,3 +289,56 @@ async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tm
 
         async with lab(app, tmp_path) as it:
             assert statuses(it) == ["UNKNOWN"]
+
+
+async def test_a_provider_that_loses_every_call_and_denies_it_is_not_called_for_ever(tmp_path):
+    """Nothing had happened, said the provider each time; so it was called again at once, without a wait or an end."""
+    app = App()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
+    async def pay(call: Call) -> None:
+        calls.append(call.attempt)
+        if len(calls) < 50:
+            raise ConnectionResetError("reset")
+
+    @pay.reconcile
+    async def look(call: Call) -> Any:
+        return NoEffect
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "AGENT_UNAVAILABLE"
+        assert calls == [1, 2, 3]
+
+
+async def test_a_provider_that_denies_call_after_call_is_put_to_a_person(tmp_path):
+    """Each call is waited for until a no can be believed, and each wait begins a trigger with all its attempts."""
+    app, clock = App(), VirtualClock()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=30)
+    async def pay(call: Call) -> None:
+        calls.append(call.attempt)
+        raise ConnectionResetError("reset")
+
+    @pay.reconcile
+    async def look(call: Call) -> Any:
+        return NoEffect
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        while not questions(it):
+            await it.waiting(task)
+            await it.idle()
+            assert len(calls) <= 10
+            clock.advance(31)
+            it.engine.ring(schedules=False)
+            await it.idle_window()
+        assert len(calls) == 10
+        assert "it was called 10 times" in (await it.question("activity"))["question"]
