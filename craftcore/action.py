@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
@@ -197,6 +197,46 @@ def sounds_irreversible(name: str) -> bool:
     """Whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
     words = {word.lower() for word in _WORD.findall(name)}
     return not IRREVERSIBLE_WORDS.isdisjoint(words | {word.removesuffix("s") for word in words})
+
+
+def terms_of(
+    name: str,
+    *,
+    irreversible: bool,
+    on_unknown: OnUnknown | str | None,
+    idempotent_provider: bool,
+    idempotency_window: float | timedelta | None,
+    timeout: float | timedelta,
+    settle_after: float | timedelta | None,
+) -> Terms:
+    """What `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
+    in_doubt_only = {
+        "on_unknown": on_unknown,
+        "idempotent_provider": idempotent_provider or None,
+        "idempotency_window": idempotency_window,
+        "settle_after": settle_after,
+    }
+    if not irreversible and (given := [option for option, value in in_doubt_only.items() if value is not None]):
+        raise ConfigInvalid(f"action {name}: {given[0]} is for an irreversible action: say irreversible=True")
+    try:
+        policy = OnUnknown(on_unknown or OnUnknown.ASK)
+    except ValueError:
+        raise ConfigInvalid(
+            f"action {name}: on_unknown {on_unknown!r:.80} must be one of {', '.join(OnUnknown)}"
+        ) from None
+    limit = _seconds(timeout)
+    return Terms(
+        irreversible=irreversible,
+        on_unknown=policy,
+        idempotent_provider=idempotent_provider,
+        idempotency_window=None if idempotency_window is None else _seconds(idempotency_window),
+        timeout=limit,
+        settle_after=limit if settle_after is None else _seconds(settle_after),
+    )
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def contradictions(terms: Terms) -> list[str]:

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from craftcore.action import Action, Declare
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.action import Action, Declare, terms_of
+from craftcore.activities.model import OnUnknown
 from craftcore.config import Config
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
@@ -174,31 +174,14 @@ class App:
         _require_name("action", name)
 
         def declare(fn: Callable[..., Any]) -> Action[Any]:
-            if given := [
-                option
-                for option, value in (
-                    ("on_unknown", on_unknown),
-                    ("idempotent_provider", idempotent_provider or None),
-                    ("idempotency_window", idempotency_window),
-                    ("settle_after", settle_after),
-                )
-                if value is not None and not irreversible
-            ]:
-                raise ConfigInvalid(f"action {name}: {given[0]} is for an irreversible action: say irreversible=True")
-            try:
-                policy = OnUnknown(on_unknown or OnUnknown.ASK)
-            except ValueError:
-                raise ConfigInvalid(
-                    f"action {name}: on_unknown {on_unknown!r:.80} must be one of {', '.join(OnUnknown)}"
-                ) from None
-            limit = _plain_seconds(timeout)
-            terms = Terms(
+            terms = terms_of(
+                name,
                 irreversible=bool(irreversible),
-                on_unknown=policy,
+                on_unknown=on_unknown,
                 idempotent_provider=idempotent_provider,
-                idempotency_window=None if idempotency_window is None else _plain_seconds(idempotency_window),
-                timeout=limit,
-                settle_after=limit if settle_after is None else _plain_seconds(settle_after),
+                idempotency_window=idempotency_window,
+                timeout=timeout,
+                settle_after=settle_after,
             )
             return self.declare_action(Action(name, fn, terms, is_marked=irreversible is not None))
 
@@ -422,10 +405,6 @@ class App:
         if source in self.by_source:
             raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
         return source
-
-
-def _plain_seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _require_name(kind: str, name: object) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity_hands import resolve
 from craftcore.cli.activity_text import (
     FLAGS,
@@ -57,7 +57,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     """The newest irreversible actions, newest first."""
     chosen = allowed("status", status, list(ActivityStatus))
     with session.core().reading() as reader:
-        found = ActivityStore().newest(
+        found = ActivityListing().newest(
             reader,
             limit,
             status=None if chosen is None else ActivityStatus(chosen),
@@ -94,7 +94,7 @@ def show(session: Session, /, key: str) -> None:
 
 def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
     """What belongs to an activity, beside its row."""
-    store = ActivityStore()
+    store = ActivityListing()
     return {
         "task": told_task_of(task),
         "arguments": json_or_text(found.request_json),

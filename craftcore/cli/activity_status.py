@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.activities.store import ActivityStore
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.activity_text import told_activity
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
@@ -13,7 +13,7 @@ from craftcore.storage.transaction import Reader
 
 def read_in_doubt(reader: Reader) -> dict[str, Any]:
     """The key `in_doubt` of the document: those that nobody has decided."""
-    count, oldest = ActivityStore().in_doubt(reader)
+    count, oldest = ActivityListing().in_doubt(reader)
     return {"in_doubt": {"count": count, "oldest": None if oldest is None else told_activity(oldest)}}
 
 

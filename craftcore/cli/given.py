@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.kinship import task_of
@@ -66,7 +67,7 @@ def the_activity(reader: Reader, given: str) -> Activity:
     store = ActivityStore()
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
-    found = store.keys_like(reader, key) if typed and KEY.fullmatch(key) else []
+    found = ActivityListing().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
     whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: craftcore activity list")
     activity = store.get(reader, whole)
     assert activity is not None, given

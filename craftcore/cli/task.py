@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from craftcore.activities.store import ActivityStore
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli import task_hands
 from craftcore.cli.activity_text import told_activity
 from craftcore.cli.event_text import event_text
@@ -112,7 +112,7 @@ def _around(reader: Reader, task: Task) -> dict[str, Any]:
     questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
     mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
     children = TaskStore().children(reader, task, CHILDREN_SHOWN)
-    activities = ActivityStore().newest(reader, ACTIVITIES_SHOWN, task_id=task.id)[::-1]
+    activities = ActivityListing().newest(reader, ACTIVITIES_SHOWN, task_id=task.id)[::-1]
     return {
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),

@@ -1,63 +1,38 @@
-"""An irreversible action of a turn, on its way through the ledger: INTENT on disk, the provider called, DONE on disk.
+"""What `ctx.act` does: an irreversible action is done once, whatever becomes of its turn.
 
-What happened once is not called again; of what nobody knows, `course.py` says what is done.
-
-    begin    the intent; or what is on record already
-    call     `calling.py`: the provider, and what its answer means
-    settle   what it came to, also when the turn is cancelled meanwhile
-    resolve  of what is in doubt: call again, ask the provider, ask a person, take it as done
+`ledgered.py` is one call of it. Here is what comes before: which act this is, and with what it is called. And what
+comes after, when nobody knows whether it happened. `course.py` decides: it is called again, the provider is asked, a
+person is asked, or it is taken as done.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import partial
-from hashlib import sha256
 from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
-import structlog
 
 from craftcore.action import Action, Call
 from craftcore.activities.course import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
-from craftcore.activities.ledger import conflict
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, Terms, ended
+from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
 from craftcore.canonical import canonical
-from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.calling import NOT_CALLED, Answer, Finding, call_provider, deadline_of, reconciled, unstored
-from craftcore.engine.insist import insist
+from craftcore.engine.calling import Answer, Finding, deadline_of, reconciled, unstored
+from craftcore.engine.ledgered import Ledgered
 from craftcore.engine.steps import run_step
-from craftcore.engine.turn import Flight, Turn, check_name
+from craftcore.engine.turn import Turn, check_name
 from craftcore.engine.words import shown
-from craftcore.errors import (
-    ActivityUnknown,
-    ErrorCode,
-    Fail,
-    InvalidInput,
-    NoEffect,
-    Retry,
-    RowInvalid,
-    StateRefused,
-    StorageFull,
-)
+from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, Retry, StateRefused
 from craftcore.executions.model import EventType
-from craftcore.tasks.acts import EVENTS, ActEnd, NewAct, question_about
+from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
-from craftcore.triggers.acceptance import is_name
 from craftcore.typed import from_json, json_text
-
-log = structlog.get_logger(__name__)
 
 _NUMBERED = re.compile(r"\d+\.\d+")
 
 RECONCILED_CALLS_MAX = 10
 """How often what its provider knows nothing of is called before a person is asked."""
-
-REQUEST_MAX = 65_536
-"""Characters of the arguments that the ledger keeps for people."""
 
 
 async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -122,38 +97,8 @@ async def _act_plainly(
     return await run_step(turn, action.name, run, (dict(arguments),), key=place, retry=None, on_change="error")
 
 
-class _Act:
-    """One irreversible act of one entry of a turn."""
-
-    def __init__(
-        self,
-        turn: Turn,
-        action: Action,
-        terms: Terms,
-        key: str,
-        place: str,
-        arguments: Mapping[str, Any],
-        text: str,
-    ) -> None:
-        self._turn = turn
-        self._action = action
-        self._terms = terms
-        self._key = key
-        self._place = place
-        self._arguments = arguments
-        self._hash = sha256(text.encode()).hexdigest()
-        self._intent = NewIntent(
-            key,
-            turn.task.id,
-            turn.task.seq,
-            turn.task.turn,
-            action.name,
-            terms.on_unknown,
-            self._hash,
-            text if len(text) <= REQUEST_MAX else None,
-            turn.run.record.seq,
-            turn.doors.epoch,
-        )
+class _Act(Ledgered):
+    """One irreversible act of one entry of a turn, to its end."""
 
     async def run(self) -> Any:
         """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
@@ -170,110 +115,6 @@ class _Act:
             else:
                 found = await self._resolve(found)
         return found.value
-
-    # Begin, call, settle
-
-    async def _fly(self, again: Activity | None) -> Answer | Activity:
-        """Call the provider, unless the ledger says otherwise; nothing but a person, a shutdown or its time interrupts
-        that. Somebody else's call under the same key is waited for first."""
-        flights = self._turn.doors.flights
-        while (other := flights.get(self._key)) is not None:
-            if other.args_hash != self._hash:
-                raise conflict(self._key, self._action.name, self._action.name)
-            await other.over()
-            self._turn.refuse_when_over()
-        flight = flights[self._key] = Flight(self._hash)
-        self._turn.flights.add(flight)
-        try:
-            begun = await self._begin(again)
-            return begun if isinstance(begun, Activity) else await self._called(begun)
-        finally:
-            self._turn.flights.discard(flight)
-            del flights[self._key]
-            flight.land()
-
-    async def _begin(self, again: Activity | None) -> Begun | Activity:
-        """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
-        doors = self._turn.doors
-        intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
-        try:
-            found: Begun | Activity = await doors.writer.commit_each(doors.acts.begin_all, intended)
-        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
-            await insist(doors.writer, doors.set_aside, doors.set_aside)
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
-                with anyio.CancelScope(shield=True):
-                    if (begun := await doors.writer.commit(doors.acts.intent_of, self._intent)) is not None:
-                        await self._settle(begun, NOT_CALLED.end)
-            raise
-        return found
-
-    async def _called(self, begun: Begun) -> Answer | Activity:
-        turn = self._turn
-        if turn.run.interrupted_by is not None:  # in a scope that shields it from that
-            answer = NOT_CALLED
-        else:
-            reach(CutPoint.INTENT_COMMITTED)
-            call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
-            answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
-            reach(CutPoint.PROVIDER_ANSWERED)
-        end = await self._settle(begun, answer.end)
-        reach(CutPoint.ACTIVITY_SETTLED)
-        if answer.interrupts is not None:
-            raise answer.interrupts
-        if end.status is ActivityStatus.UNKNOWN:
-            return await self._look()
-        if answer.error is not None:
-            await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
-            raise answer.error
-        return answer
-
-    async def _settle(self, begun: Begun, end: CallEnd) -> CallEnd:
-        """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before
-        it."""
-        end = ended(end, in_doubt=begun.in_doubt)
-        # By hand: names need no escaping, and this is written for every act.
-        error = "null" if end.error_message is None else canonical(end.error_message)
-        reference = "null" if end.provider_ref is None else _quoted(end.provider_ref)
-        told = (
-            f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
-            f'"provider_ref":{reference},"reason":"{end.reason}"}}'
-        )
-        event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
-        doors, run = self._turn.doors, self._turn.run
-        settle = partial(
-            insist,
-            doors.writer,
-            doors.set_aside,
-            doors.acts.settle_all,
-            ActEnd(begun, end, event),
-            each=True,
-            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
-        )
-        try:
-            await settle(in_any_case=True)
-        except BaseException as cancelled:
-            if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
-                with anyio.CancelScope(shield=True), suppress(StorageFull):
-                    await settle()
-            raise
-        self._turn.completed(None, "")
-        if end.status is ActivityStatus.UNKNOWN:
-            log.warning(
-                "activity.in_doubt",
-                action=self._action.name,
-                key=self._key,
-                reason=end.reason,
-                error=end.error_message,
-                policy=self._terms.on_unknown,
-            )
-        return end
-
-    async def _look(self) -> Activity:
-        """The activity as it stands."""
-        found: Activity = await self._turn.doors.writer.commit(self._turn.doors.acts.get, self._key)
-        return found
 
     # In doubt
 
@@ -370,14 +211,3 @@ class _Act:
             return unstored(activity.result_unstored)
         is_told = activity.decision is Decision.HAPPENED
         return from_json(activity.result_json or "null", Any if is_told else self._action.result_type, where)
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if is_name(text) else canonical(text)
-
-
-async def flown(turn: Turn) -> None:
-    """Wait until no irreversible action of this turn is on its way: its record is settled after the last of them."""
-    while turn.flights:
-        with anyio.CancelScope(shield=True):
-            await next(iter(turn.flights)).over()

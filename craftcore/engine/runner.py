@@ -14,9 +14,9 @@ import msgspec
 from craftcore.app import App
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.acting import flown
 from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
+from craftcore.engine.flights import flown
 from craftcore.engine.groups import decisive, is_only, said
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
@@ -92,7 +92,7 @@ class Runner:
         finally:
             if run.turn is not None:
                 run.turn.is_over = True
-                await flown(run.turn)
+                await flown(run.turn.flights)
 
     def _context(self, run: Run, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         trigger = TriggerView.of(run.claim, entry.creator, run.record.created_at, self._overdue_after)

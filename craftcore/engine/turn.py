@@ -15,6 +15,7 @@ import anyio
 from craftcore.action import Action
 from craftcore.clock import YEAR_10000, Clock
 from craftcore.config import TaskSettings
+from craftcore.engine.flights import Flight
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.run import Run
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
@@ -58,25 +59,6 @@ def in_step() -> Iterator[None]:
 
 class Suspend(BaseException):
     """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
-
-
-class Flight:
-    """An irreversible action on its way through the ledger, known by what it is called with."""
-
-    __slots__ = ("_over", "args_hash")
-
-    def __init__(self, args_hash: str) -> None:
-        self.args_hash = args_hash
-        self._over: anyio.Event | None = None
-
-    async def over(self) -> None:
-        """Wait until what it came to is on disk."""
-        self._over = self._over or anyio.Event()  # hardly any is waited for
-        await self._over.wait()
-
-    def land(self) -> None:
-        if self._over is not None:
-            self._over.set()
 
 
 class Doors(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.activities.ledger import Ledger
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
 from craftcore.activities.store import ActivityStore
 from tests.tasks.life import Running
@@ -12,6 +13,7 @@ from tests.virtual import VirtualCore
 
 LEDGER = Ledger()
 STORE = ActivityStore()
+LISTING = ActivityListing()
 
 DONE = CallEnd(ActivityStatus.DONE, "the provider answered", result_json='"ref-1"', provider_ref="ref-1")
 NOTHING = CallEnd(ActivityStatus.FAILED, "nothing happened", error_message="refused", may_retry=True)

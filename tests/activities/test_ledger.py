@@ -12,9 +12,9 @@ from craftcore.errors import IdempotencyConflict, StateRefused
 from tests.activities.life import (
     DONE,
     LEDGER,
+    LISTING,
     NOTHING,
     REFUSED,
-    STORE,
     UNKNOWN,
     an_activity,
     an_intent,
@@ -344,5 +344,5 @@ def test_the_newest_of_a_task_are_found_by_its_id_and_not_by_a_prefix_of_it(core
     mine = an_activity(core, running, DONE)
     other = an_activity(core, begin(core), DONE)
 
-    assert core.do(STORE.newest, 10, task_id=running.task.id) == [mine]
-    assert core.do(STORE.newest, 10) == [other, mine]
+    assert core.do(LISTING.newest, 10, task_id=running.task.id) == [mine]
+    assert core.do(LISTING.newest, 10) == [other, mine]

@@ -16,7 +16,7 @@ from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.acts import ActEnd, NewAct
 from craftcore.tasks.memo_store import NewEvent
-from tests.activities.life import DONE, LEDGER, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
+from tests.activities.life import DONE, LEDGER, LISTING, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
 from tests.tasks.life import Running, begin, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 from tests.virtual import VirtualClock, VirtualCore
@@ -115,13 +115,13 @@ def whole_life(it: Filled, tx: Transaction) -> None:
     it.core.deciding.decide(tx, third.key, Decision.HAPPENED, decided_by="ada")
     it.core.deciding.decide(tx, fourth.key, Decision.RESEND, decided_by="ada")
     assert acts.leave_behind(tx) == 1
-    STORE.in_doubt(tx)
-    STORE.newest(tx, 10)
-    STORE.newest(tx, 10, task_id=it.running.task.id)
-    STORE.newest(tx, 10, status=ActivityStatus.UNKNOWN)
-    STORE.keys_like(tx, "activity:x")
-    STORE.decisions(tx, third.seq)
-    STORE.history(tx, third)
+    LISTING.in_doubt(tx)
+    LISTING.newest(tx, 10)
+    LISTING.newest(tx, 10, task_id=it.running.task.id)
+    LISTING.newest(tx, 10, status=ActivityStatus.UNKNOWN)
+    LISTING.keys_like(tx, "activity:x")
+    LISTING.decisions(tx, third.seq)
+    LISTING.history(tx, third)
 
 
 SHOWS_THE_NEWEST = "ORDER BY seq DESC LIMIT :limit"
@@ -175,10 +175,10 @@ LOOKS: dict[str, Callable[[Filled, Transaction], object]] = {
     "what has no end": lambda it, tx: STORE.intents(tx),
     "what is in doubt of a task": lambda it, tx: STORE.undecided(tx, [it.running.task.seq]),
     "what is in doubt of a task that has ended": lambda it, tx: STORE.undecided(tx, [1]),
-    "what is in doubt at all": lambda it, tx: STORE.in_doubt(tx),
-    "the newest": lambda it, tx: STORE.newest(tx, 5),
-    "the newest of a task": lambda it, tx: STORE.newest(tx, 5, task_id=it.running.task.id),
-    "the newest that have no end": lambda it, tx: STORE.newest(tx, 5, status=ActivityStatus.INTENT),
+    "what is in doubt at all": lambda it, tx: LISTING.in_doubt(tx),
+    "the newest": lambda it, tx: LISTING.newest(tx, 5),
+    "the newest of a task": lambda it, tx: LISTING.newest(tx, 5, task_id=it.running.task.id),
+    "the newest that have no end": lambda it, tx: LISTING.newest(tx, 5, status=ActivityStatus.INTENT),
     "the end of a task": lambda it, tx: it.core.acts.ask_at_end(tx, [it.running.task.seq]),
     "a boot": lambda it, tx: LEDGER.leave_behind(tx),
     "an act": lambda it, tx: settle_acts(it, tx, *begin_acts(it, tx, "2.1")),

@@ -11,6 +11,7 @@ from craftcore.storage.transaction import Transaction
 from tests.activities.life import (
     DONE,
     LEDGER,
+    LISTING,
     NOTHING,
     STORE,
     an_activity,
@@ -145,7 +146,7 @@ def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
 
     with pytest.raises(KeyError):
         core.do(begin_and_break)
-    assert core.do(STORE.newest, 1) == []
+    assert core.do(LISTING.newest, 1) == []
 
 
 @pytest.mark.parametrize("decision", Decision)

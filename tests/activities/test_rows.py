@@ -14,6 +14,7 @@ from craftcore.errors import IdempotencyConflict, StateRefused
 from tests.activities.life import (
     DONE,
     LEDGER,
+    LISTING,
     NOTHING,
     REFUSED,
     STORE,
@@ -260,12 +261,12 @@ def test_what_is_in_doubt_is_told_by_task_until_somebody_decides(core):
 
     assert core.do(STORE.undecided, [task.task.seq for task in tasks[:2]]) == doubts[:2]
     assert core.do(STORE.undecided, []) == []
-    assert core.do(STORE.in_doubt) == (3, doubts[0])
+    assert core.do(LISTING.in_doubt) == (3, doubts[0])
 
     for doubt, decision in zip(doubts, Decision, strict=True):
         decide(core, doubt, decision)
     assert core.do(STORE.undecided, [task.task.seq for task in tasks]) == []
-    assert core.do(STORE.in_doubt) == (0, None)
+    assert core.do(LISTING.in_doubt) == (0, None)
 
 
 def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
@@ -276,7 +277,7 @@ def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
             end_call(core, begun(core, intent), end)
 
     def seqs(limit: int = 99, **those: object) -> list[int]:
-        return [one.seq for one in core.do(STORE.newest, limit, **those)]
+        return [one.seq for one in core.do(LISTING.newest, limit, **those)]
 
     assert seqs() == [8, 7, 6, 5, 4, 3, 2, 1]
     assert seqs(3) == [8, 7, 6]
@@ -295,8 +296,8 @@ def test_a_shortened_key_is_that_of_one_or_known_to_be_ambiguous(core, running):
     start = f"activity:{running.task.id}:"
 
     with core.reading() as reader:
-        assert STORE.keys_like(reader, start + "o") == [start + "order"]
-        assert len(STORE.keys_like(reader, start)) == 2
-        assert STORE.keys_like(reader, start + "2") == []
+        assert LISTING.keys_like(reader, start + "o") == [start + "order"]
+        assert len(LISTING.keys_like(reader, start)) == 2
+        assert LISTING.keys_like(reader, start + "2") == []
         assert STORE.get(reader, start + "1.1") == look(core, 1)
         assert STORE.get(reader, start + "1.") is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from craftcore.activities.listing_store import NEWEST_OPEN
 from craftcore.activities.model import Decision
-from craftcore.activities.store import INTENTS, NEWEST_OPEN, UNDECIDED
+from craftcore.activities.store import INTENTS, UNDECIDED
 from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, shipped

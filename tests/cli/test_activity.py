@@ -95,7 +95,7 @@ def test_the_list_can_be_narrowed(cli, bank):
 
 
 def test_what_is_open_and_what_is_a_tasks_is_found_by_an_index(core):
-    from craftcore.activities.store import NEWEST_OF_TASK, NEWEST_OPEN
+    from craftcore.activities.listing_store import NEWEST_OF_TASK, NEWEST_OPEN
 
     given = {"status": "UNKNOWN", "task_id": None, "action": None, "limit": 1}
 

@@ -259,15 +259,15 @@ def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
 # Broken engines
 
 CALLED_BEFORE_ITS_INTENT = """
-from craftcore.engine import acting
+from craftcore.engine import ledgered
 
-async def early(self, again, *, right=acting._Act._begin):
+async def early(self, again, *, right=ledgered.Ledgered._begin):
     if again is None:
-        call = acting.Call(key=self._key, attempt=1, deadline=acting.deadline_of(self._turn, self._terms.timeout))
-        await acting.call_provider(self._turn, self._action, self._terms, call, self._arguments)
+        call = ledgered.Call(key=self._key, attempt=1, deadline=ledgered.deadline_of(self._turn, self._terms.timeout))
+        await ledgered.call_provider(self._turn, self._action, self._terms, call, self._arguments)
     return await right(self, again)
 
-acting._Act._begin = early
+ledgered.Ledgered._begin = early
 """
 
 AN_ERROR_IS_TAKEN_FOR_PROOF = """
@@ -301,12 +301,12 @@ acting.course_of = course_of
 """
 
 ANOTHER_KEY_FOR_EACH_CALL = """
-from craftcore.engine import acting
+from craftcore.engine import ledgered
 
-def call(*, key, attempt, deadline, right=acting.Call):
+def call(*, key, attempt, deadline, right=ledgered.Call):
     return right(key=f"{key}.{attempt}", attempt=attempt, deadline=deadline)
 
-acting.Call = call
+ledgered.Call = call
 """
 
 ANOTHER_KEY_FOR_EACH_ENTRY = """
@@ -322,18 +322,18 @@ Acts.leave_behind = lambda self, tx: 0
 """
 
 THE_END_OF_A_CALL_IS_LOST = """
-from craftcore.engine import acting
+from craftcore.engine import ledgered
 
-async def settle(self, begun, end, *, right=acting._Act._settle):
-    return end if end.status is acting.ActivityStatus.DONE else await right(self, begun, end)
+async def settle(self, begun, end, *, right=ledgered.Ledgered._settle):
+    return end if end.status is ledgered.ActivityStatus.DONE else await right(self, begun, end)
 
-acting._Act._settle = settle
+ledgered.Ledgered._settle = settle
 """
 
 A_DOUBT_IS_DROPPED = """
-from craftcore.engine import acting
+from craftcore.engine import ledgered
 
-acting.ended = lambda end, *, in_doubt: end
+ledgered.ended = lambda end, *, in_doubt: end
 """
 
 NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED = """

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
+from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.store import ActivityStore
 from craftcore.core import Core
 from tests.engine.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
@@ -74,7 +75,7 @@ def history_of(it: Lab) -> list[str]:
     """The types of the events of the first activity."""
     with Core(it.path, settings()).reading() as reader:
         store = ActivityStore()
-        return [event["type"] for event in store.history(reader, store.by_seq(reader, 1))]
+        return [event["type"] for event in ActivityListing().history(reader, store.by_seq(reader, 1))]
 
 
 async def test_the_task_sees_what_it_did_in_its_own_stream(tmp_path):

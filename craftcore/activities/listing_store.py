@@ -1,0 +1,98 @@
+"""The only SQL by which people look at the ledger: lists, and all that is known of one activity."""
+
+from __future__ import annotations
+
+from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.activities.store import ActivityStore, activity_of
+from craftcore.storage.transaction import Reader, Row
+
+_NEWEST = """
+SELECT *
+  FROM activity_log
+ WHERE {those}
+   AND coalesce(status = :status, 1)
+   AND coalesce(action = :action, 1)
+   AND coalesce(task_id = :task_id, 1)
+ ORDER BY seq DESC
+ LIMIT :limit
+"""
+NEWEST = _NEWEST.format(those="1")
+NEWEST_OPEN = _NEWEST.format(those="status IN ('INTENT', 'UNKNOWN') AND status = :status")
+NEWEST_OF_TASK = _NEWEST.format(those="idem_key >= :low AND idem_key < :high")
+"""Each by the index that has the fewest rows to look at."""
+
+
+class ActivityListing:
+    """Reads `activity_log`, what was decided of its rows, and their events. Holds nothing."""
+
+    def newest(
+        self,
+        tx: Reader,
+        limit: int,
+        *,
+        status: ActivityStatus | None = None,
+        task_id: str | None = None,
+        action: str | None = None,
+    ) -> list[Activity]:
+        """The newest activities, newest first; of one status, task, action; None: of any."""
+        is_open = status in (ActivityStatus.INTENT, ActivityStatus.UNKNOWN)
+        rows = tx.all(
+            NEWEST_OF_TASK if task_id is not None else NEWEST_OPEN if is_open else NEWEST,
+            status=status,
+            task_id=task_id,
+            action=action,
+            **({} if task_id is None else {"low": f"activity:{task_id}:", "high": f"activity:{task_id};"}),
+            limit=limit,
+        )
+        return [activity_of(row) for row in rows]
+
+    def in_doubt(self, tx: Reader) -> tuple[int, Activity | None]:
+        """How many are in doubt and nobody has decided, and the one that has been so for longest."""
+        row = tx.one(
+            """
+            SELECT count(*) AS count,
+                   min(seq) AS oldest
+              FROM activity_log
+             WHERE status = 'UNKNOWN'
+               AND decision IS NULL
+            """
+        )
+        assert row is not None
+        return row["count"], ActivityStore().by_seq(tx, row["oldest"]) if row["count"] else None
+
+    def keys_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT idem_key FROM activity_log WHERE idem_key >= :prefix AND idem_key < :end ORDER BY idem_key LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["idem_key"] for row in rows]
+
+    def decisions(self, tx: Reader, seq: int) -> list[Row]:
+        """What was decided of an activity, the first first."""
+        return tx.all(
+            """
+            SELECT decision, reference, note, decided_by, decided_at
+              FROM activity_decisions
+             WHERE activity_seq = :seq
+             ORDER BY activity_decisions.seq
+            """,
+            seq=seq,
+        )
+
+    def history(self, tx: Reader, activity: Activity) -> list[Row]:
+        """The events of an activity, over all its records, the first first."""
+        return tx.all(
+            """
+            SELECT executions.id AS execution_id, events.type, events.at, events.payload_json
+              FROM events
+              JOIN executions ON executions.seq = events.execution_seq
+             WHERE executions.task_id = :task_id
+               AND executions.task_id IS NOT NULL
+               AND activity_seq = :seq
+             ORDER BY events.execution_seq, events.seq
+            """,
+            task_id=activity.task_id,
+            seq=activity.seq,
+        )
