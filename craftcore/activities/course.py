@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from craftcore.activities.model import Activity, Decision, OnUnknown, Terms
@@ -9,7 +10,9 @@ from craftcore.activities.model import Activity, Decision, OnUnknown, Terms
 
 @dataclass(frozen=True, slots=True)
 class Resend:
-    """Call again with the same key: the provider drops what it has had."""
+    """Call again with the same key: the provider drops what it has had. Not after `until`: it may forget."""
+
+    until: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,14 @@ def _resend(activity: Activity, terms: Terms, is_fresh: bool, now: float) -> Cou
     if not activity.may_retry:
         return Ask("a second call with the same key was refused, which tells nothing of the first")
     window = terms.idempotency_window
+    until = math.inf
     if window is not None:
         # The provider counts from when it got the key, and this call may be on its way for as long as the timeout.
+        until = activity.first_call_at + window - terms.timeout
         age = now - activity.first_call_at
-        if not 0 <= age <= window - terms.timeout:
+        if age < 0 or now > until:
             return Ask(
                 f"its first call was {age:.0f} s ago, another may take {terms.timeout:g} s, "
                 f"and the provider remembers a key for {window:g} s"
             )
-    return ResendLater() if is_fresh else Resend()
+    return ResendLater() if is_fresh else Resend(until)

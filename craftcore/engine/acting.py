@@ -128,12 +128,14 @@ class _Act(Ledgered):
             now=self._turn.doors.clock.now(),
         )
         match course:
-            case Resend():
+            case Resend(until=until):
+                self._resend_until = until
                 return await self._fly(activity)
             case ResendLater():
                 raise Retry(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
-                    "the next attempt calls it again with the same key"
+                    "the next attempt calls it again with the same key",
+                    after=self._retry_after,
                 )
             case Assume():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)

@@ -7,6 +7,7 @@ settle   what it came to, also when the turn is cancelled meanwhile
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,14 +23,11 @@ from craftcore.activities.ledger import conflict
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, NewIntent, Terms, ended
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.calling import NOT_CALLED, Answer, call_provider, deadline_of
+from craftcore.engine.calling import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import insist
 from craftcore.engine.turn import Turn
-from craftcore.errors import (
-    RowInvalid,
-    StorageFull,
-)
+from craftcore.errors import NoEffect, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct
 from craftcore.triggers.acceptance import is_name
@@ -60,6 +58,10 @@ class Ledgered:
         self._place = place
         self._arguments = arguments
         self._hash = sha256(text.encode()).hexdigest()
+        self._resend_until = math.inf
+        """When a call of what is in doubt is not made any more."""
+        self._retry_after: float | None = None
+        """How long who did nothing at a call of what is in doubt wants to be left alone."""
         self._intent = NewIntent(
             key,
             turn.task.id,
@@ -113,6 +115,8 @@ class Ledgered:
         turn = self._turn
         if turn.run.interrupted_by is not None:  # in a scope that shields it from that
             answer = NOT_CALLED
+        elif begun.in_doubt and turn.doors.clock.now() > self._resend_until:
+            answer = TOO_LATE  # its intent was long on its way to disk, or the machine slept
         else:
             reach(CutPoint.INTENT_COMMITTED)
             call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
@@ -123,6 +127,7 @@ class Ledgered:
         if answer.interrupts is not None:
             raise answer.interrupts
         if end.status is ActivityStatus.UNKNOWN:
+            self._retry_after = answer.error.retry_after if isinstance(answer.error, NoEffect) else None
             return await self._look()
         if answer.error is not None:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it

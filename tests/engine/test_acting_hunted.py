@@ -342,3 +342,46 @@ async def test_a_provider_that_denies_call_after_call_is_put_to_a_person(tmp_pat
             await it.idle_window()
         assert len(calls) == 10
         assert "it was called 10 times" in (await it.question("activity"))["question"]
+
+
+async def test_a_window_that_passes_while_the_intent_is_on_its_way_to_disk_is_heard(tmp_path, monkeypatch):
+    """Another process held the file, or the machine slept: the provider had forgotten the key when it was called."""
+    app, clock, provider = App(), VirtualClock(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", **RESEND, idempotency_window=3600, timeout=10)(provider)
+    second, go = anyio.Event(), anyio.Event()
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 2:
+            second.set()
+            await go.wait()
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        await second.wait()
+        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first finds it in doubt
+        go.set()
+        await held.inside()
+        clock.advance(hours=2)
+        held.go_on()
+        await it.waiting(task)
+
+        assert provider.attempts == [1]
+        [row] = ledger(it)
+        assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
+        assert "remembers a key for 3600 s" in (await it.question("activity"))["question"]
+
+
+async def test_a_provider_that_is_busy_says_when_what_is_in_doubt_is_sent_again(tmp_path):
+    """It was called again after the backoff, and the attempts were soon spent."""
+    app, clock = App(), VirtualClock()
+    provider = Provider(ConnectionResetError("reset"), NoEffect("busy", retry_after=900))
+    pay = app.action("pay", **RESEND)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        await it.until(lambda: len(provider.calls) == 2 and it.trigger(task)["status"] == "PENDING")
+        assert it.trigger(task)["not_before"] == clock.now() + 900
