@@ -23,7 +23,7 @@ from craftcore.engine.ledgered import Ledgered
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Turn, check_name
 from craftcore.engine.words import shown
-from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, Retry, StateRefused
+from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
@@ -119,23 +119,24 @@ class _Act(Ledgered):
     # In doubt
 
     async def _resolve(self, activity: Activity) -> Answer | Activity:
-        """One step nearer to knowing. Raises Retry, NoEffect, ActivityUnknown, or Suspend."""
+        """One step nearer to knowing. Raises NoEffect, ActivityUnknown; Suspend or ComesAgain, not to be caught."""
+        turn = self._turn
         course = course_of(
             activity,
             self._terms,
             can_reconcile=self._action.reconciler is not None,
             is_fresh=self._is_fresh(activity),
-            now=self._turn.doors.clock.now(),
+            now=turn.doors.clock.now(),
         )
         match course:
             case Resend(until=until):
                 self._resend_until = until
                 return await self._fly(activity)
             case ResendLater():
-                raise Retry(
+                turn.come_again(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
                     "the next attempt calls it again with the same key",
-                    after=self._retry_after,
+                    self._retry_after,
                 )
             case Assume():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)

@@ -22,7 +22,7 @@ from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
 from craftcore.engine.threads import in_thread
-from craftcore.engine.turn import Doors, Suspend, Turn, continues, told
+from craftcore.engine.turn import ComesAgain, Doors, Suspend, Turn, continues, told
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
 from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, NoEffect, Retry, Snooze
 from craftcore.tasks.model import Entry, Returned, Suspends
@@ -139,6 +139,8 @@ class Runner:
     def _returned(self, run: Run, workflow: Workflow, result: Any) -> Outcome:
         if run.turn is not None and run.turn.wait is not None:
             return _swallowed(run.turn)
+        if run.turn is not None and run.turn.again is not None:
+            return _again(run.turn.again)
         if isinstance(result, Continue):
             return self._continued(run, workflow, result)
         text = _result_text(result.result if isinstance(result, Done) else result)
@@ -152,6 +154,8 @@ class Runner:
             if isinstance(error, Suspend) or is_only(error, (Suspend, cancelled, Withdrawn)):
                 return suspended(run)
             return _swallowed(run.turn)
+        if run.turn is not None and run.turn.again is not None:
+            return _again(run.turn.again)
         if isinstance(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
         return self._outcome_of(decisive(error))
@@ -218,6 +222,11 @@ def _swallowed(turn: Turn) -> Failed:
     assert turn.wait is not None
     message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
     return _failed(ErrorCode.INTERNAL_AGENT_ERROR, message)
+
+
+def _again(again: ComesAgain) -> Failed:
+    code = ErrorCode.ACTIVITY_UNKNOWN
+    return Failed(code=code, message=again.message, retryable=True, retry_after=again.after)
 
 
 def _too_late(workflow: Workflow) -> Failed:

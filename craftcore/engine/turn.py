@@ -61,6 +61,16 @@ class Suspend(BaseException):
     """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
 
 
+class ComesAgain(BaseException):
+    """Ends an attempt so that the next one calls an act again. No error of the workflow, and none for it to catch: code
+    that tried the act once more, as another one, would do it twice."""
+
+    def __init__(self, message: str, after: float | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.after = after
+
+
 class Doors(NamedTuple):
     """What a turn reaches of the engine. `accept` refuses a spec the app could only fail; `due` tells the feeder when
     to look; `flights` are the irreversible actions that are being called, by key."""
@@ -96,6 +106,8 @@ class Turn:
         self.memo = dict(entry.memo)
         self.wait: NewWait | None = None
         """What the turn is suspended for."""
+        self.again: ComesAgain | None = None
+        """Why this attempt ends so that the next one can go on."""
         self.is_over = False
         self.progress_at = time.monotonic()
         self.asked_at = 0.0
@@ -237,6 +249,11 @@ class Turn:
             self.run.stop("parked")
         raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
 
+    def come_again(self, message: str, after: float | None) -> NoReturn:
+        """End this attempt; the next one, not sooner than `after` seconds from now, enters the turn again."""
+        self.again = ComesAgain(message, after)
+        raise self.again
+
     def later(self, seconds: float | timedelta) -> float:
         """The moment so many seconds from now. Raises InvalidInput for what is no such number."""
         now = self.doors.clock.now()
@@ -249,6 +266,8 @@ class Turn:
         """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
         if self.is_over:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
+        if self.again is not None:
+            raise self.again
         if self.wait is None:
             return
         if self._unwinds and self.doors.loop.task() is self._own_task:

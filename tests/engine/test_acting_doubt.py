@@ -270,7 +270,7 @@ async def test_resend_stops_when_the_attempts_are_spent_and_a_person_is_asked(tm
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
-        assert failure(row)[0] == "AGENT_ERROR"
+        assert failure(row)[0] == "ACTIVITY_UNKNOWN"
         assert it.trigger(row["id"])["status"] == "DEAD"
         assert statuses(it) == ["UNKNOWN"]
         assert questions(it) == [("activity", "OPEN")]
@@ -531,3 +531,43 @@ async def test_a_refusal_that_a_person_lets_be_sent_again_is_sent_when_the_task_
         await it.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
         await app.retry_task(row["id"])
         assert result(await done(it, row["id"])) == "ref-2"
+
+
+async def test_code_that_would_try_again_by_itself_does_not_get_to(tmp_path):
+    """A second ctx.act without a key is another act, with another key: the provider would do it twice."""
+    app, provider = App(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
+    unwound: list[str] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        for _ in range(3):
+            try:
+                return await ctx.act(pay)
+            except Exception:
+                unwound.append("an Exception")
+            finally:
+                unwound.append("finally")
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-2"
+        assert unwound == ["finally", "finally"]
+        assert provider.attempts == [1, 2]
+        assert len(ledger(it)) == 1
+
+
+async def test_code_that_catches_everything_cannot_go_on_without_what_is_called_again(tmp_path):
+    app, provider = App(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        for _ in range(3):
+            try:
+                return await ctx.act(pay)
+            except BaseException:
+                continue
+        return "without"
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == "ref-2"
+        assert provider.attempts == [1, 2]
+        assert len(ledger(it)) == 1
