@@ -108,7 +108,10 @@ class _Act(Ledgered):
                 case ActivityStatus.DONE:
                     return self._result(found)
                 case ActivityStatus.FAILED:
-                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, found.error_message or found.reason)
+                    said = found.error_message or found.reason
+                    if found.may_retry:  # somebody else called it meanwhile, under the same key
+                        raise NoEffect(said)
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
                 found = await self._fly(None)  # decided a moment ago; or its end could not be written

@@ -11,7 +11,7 @@ from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, RetryPolicy, T
 from craftcore.activities.model import Decision
 from craftcore.errors import ActivityUnknown, NotFound, StateRefused
 from tests.engine.acts import Gate, Held, Provider, acted, decisions, ledger, questions, statuses
-from tests.engine.lab import Lab, lab
+from tests.engine.lab import Lab, lab, settings
 from tests.engine.turns import begin, failure, result, run
 from tests.virtual import VirtualClock
 
@@ -571,3 +571,49 @@ async def test_code_that_catches_everything_cannot_go_on_without_what_is_called_
         assert result(await run(it, turn)) == "ref-2"
         assert provider.attempts == [1, 2]
         assert len(ledger(it)) == 1
+
+
+async def test_of_two_that_reconcile_one_key_the_second_hears_what_the_first_found(tmp_path):
+    """The call of the first had no effect. The second was told that it had been refused for good."""
+    app, gate = App(), Gate()
+    provider = Provider(gate, NoEffect("busy"))
+    told: list[str] = []
+    asked, both_ask, first_is_over = 0, anyio.Event(), anyio.Event()
+
+    @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
+    async def pay(call: Call) -> Any:
+        return await provider(call)
+
+    @pay.reconcile
+    async def find(call: Call) -> NoEffect:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await both_ask.wait()
+        else:
+            both_ask.set()
+            await first_is_over.wait()
+        return NoEffect()
+
+    @app.workflow("twice")
+    async def twice(ctx: TaskContext) -> Any:
+        async def one() -> None:
+            try:
+                told.append(await ctx.act(pay, key="it"))
+            except (Fail, NoEffect) as error:
+                told.append(f"{type(error).__name__}: {error}")
+                first_is_over.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one)
+            tasks.start_soon(one)
+        if ctx.attempt == 1:
+            raise ValueError("once more")
+        return told
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        task = (await app.emit("twice")).id
+        await gate.inside.wait()
+    async with lab(app, tmp_path) as it:
+        assert result(await it.ended(task)) == ["NoEffect: busy", "NoEffect: busy", "ref-3", "ref-3"]
+        assert provider.attempts == [1, 2, 3]
