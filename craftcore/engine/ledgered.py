@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -146,22 +145,13 @@ class Ledgered:
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
         event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
-        doors, run = self._turn.doors, self._turn.run
-        settle = partial(
-            insist,
-            doors.writer,
-            doors.set_aside,
-            doors.acts.settle_all,
-            ActEnd(begun, end, event),
-            each=True,
-            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
-        )
+        ending = ActEnd(begun, end, event)
         try:
-            await settle(in_any_case=True)
+            await self._write(ending)
         except BaseException as cancelled:
             if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
                 with anyio.CancelScope(shield=True), suppress(StorageFull):
-                    await settle()
+                    await self._insist(ending)
             raise
         self._turn.completed(None, "")
         if end.status is ActivityStatus.UNKNOWN:
@@ -174,6 +164,26 @@ class Ledgered:
                 policy=self._terms.on_unknown,
             )
         return end
+
+    async def _write(self, ending: ActEnd) -> None:
+        """Straight away, as almost always; else on a full disk as often as it takes."""
+        doors = self._turn.doors
+        try:
+            await doors.writer.commit_each(doors.acts.settle_all, ending, in_any_case=True)
+        except (StorageFull, RowInvalid, ValueError, OverflowError):
+            await self._insist(ending)
+
+    async def _insist(self, ending: ActEnd) -> None:
+        doors, run = self._turn.doors, self._turn.run
+        await insist(
+            doors.writer,
+            doors.set_aside,
+            doors.acts.settle_all,
+            ending,
+            each=True,
+            in_any_case=True,
+            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
+        )
 
     async def _look(self) -> Activity:
         """The activity as it stands."""

@@ -212,9 +212,11 @@ class Turn:
 
     def spend(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
+        done = len(self.memo) + len(self.acts)
+        if self.task.steps_alone + done < self.doors.settings.max_steps:  # more than enough, whatever was renewed
+            return
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
-        done = len(self.memo) + len(self.acts)
         self.park(over_budget(self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{done}"))
 
     # Waiting
