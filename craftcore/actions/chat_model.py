@@ -82,8 +82,8 @@ class ChatModel:
         except TimeoutError:
             raise ModelFailed(f"{self} did not answer within {self._timeout:g} seconds") from None
         except httpx2.HTTPError as error:
-            raise ModelFailed(f"{self} cannot be talked to: {self._without_key(message_of(error))}") from error
-        return self._without_key(self._content(status, body))
+            raise ModelFailed(f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}") from error
+        return self._scrubber.text(self._content(status, body))
 
     def _request(self, instructions: str, question: str) -> bytes:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
@@ -122,11 +122,8 @@ class ChatModel:
         """What the endpoint says is wrong, where it says so the usual way."""
         match _json(body):
             case {"error": {"message": str(said)}} | {"error": str(said)} | {"message": str(said)}:
-                return f": {bounded(self._without_key(said), SAID_CHARACTERS)}"
+                return f": {bounded(self._scrubber.text(said), SAID_CHARACTERS)}"
         return ""
-
-    def _without_key(self, text: str) -> str:
-        return self._scrubber.text(text)
 
 
 async def _beginning(response: httpx2.Response) -> bytes:

@@ -57,7 +57,7 @@ class Ledger:
         if (before.action, before.args_hash) != (intent.action, intent.args_hash):
             return conflict(intent.key, before.action, intent.action)
         if before.status is ActivityStatus.INTENT:  # of this very process, and nobody attends to it any more
-            self._store.settle_all(tx, [(Begun(before.seq, before.calls, before.in_doubt), LEFT_BEHIND)])
+            self._store.settle_all(tx, [(before.last_call, LEFT_BEHIND)])
             return self._store.by_seq(tx, before.seq)
         may_be_called = (before.status is ActivityStatus.FAILED and before.may_retry) or (
             before.status is ActivityStatus.UNKNOWN and before.decision is Decision.RESEND
@@ -75,7 +75,7 @@ class Ledger:
     def leave_behind(self, tx: Transaction) -> list[Activity]:
         """Nothing runs: every intent without an end is in doubt. Those, as they were."""
         left = self._store.intents(tx)
-        self._store.settle_all(tx, [(Begun(one.seq, one.calls, one.in_doubt), LEFT_BEHIND) for one in left])
+        self._store.settle_all(tx, [(one.last_call, LEFT_BEHIND) for one in left])
         return left
 
     def decide(

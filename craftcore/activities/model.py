@@ -108,6 +108,11 @@ class Activity:
         """Nobody knows whether it happened, and nobody has decided."""
         return self.status is ActivityStatus.UNKNOWN and self.decision is None
 
+    @property
+    def last_call(self) -> Begun:
+        """What settles its last call, while that has no end."""
+        return Begun(self.seq, self.calls, self.in_doubt)
+
 
 class NewIntent(NamedTuple):
     """What is about to be done. `request_json` None: too large to be kept."""

@@ -94,7 +94,7 @@ class Acts:
         found = self._store.get(tx, intent.key)
         if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
             return None
-        return Begun(found.seq, found.calls, found.in_doubt)
+        return found.last_call
 
     def settle_all(self, tx: Transaction, ends: list[ActEnd]) -> list[bool | Exception]:
         """Write what calls came to; an answer each: whether the activity was still to be settled by this call. It is
