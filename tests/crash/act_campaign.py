@@ -13,8 +13,7 @@ from __future__ import annotations
 import random
 import signal
 import sys
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +73,8 @@ FAULTS = [
 
 
 @dataclass(slots=True)
-class Result:
+class Result(crews.Counted):
     """What a campaign came to. `kills` by what a life died of, `found` by what the checker counts."""
-
-    seconds: float = 0.0
-    databases: int = 0
-    kills: Counter[str] = field(default_factory=Counter)
-    found: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: dict[str, Any]) -> None:
-        self.databases += other["databases"]
-        self.kills.update(other["kills"])
-        self.found.update(other["found"])
-        self.wrong += other["wrong"]
 
     def table(self) -> str:
         return "\n".join(

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +36,23 @@ class Result(Protocol):
 
     def table(self) -> str:
         """For people."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What most campaigns count: `kills` by what a life died of, `found` by what their checker counts."""
+
+    seconds: float = 0.0
+    databases: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: dict[str, Any]) -> None:
+        self.databases += other["databases"]
+        self.kills.update(other["kills"])
+        self.found.update(other["found"])
+        self.wrong += other["wrong"]
 
 
 R = TypeVar("R", bound=Result)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import random
 import signal
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.crash import crews, schedule_checker
 from tests.crash.child import FROM_OUTSIDE, QUIET, Life
@@ -31,20 +29,8 @@ COUNTED = ("occurrences", "triggers", "one_time", "skipped", "run_again", "poiso
 
 
 @dataclass(slots=True)
-class Result:
+class Result(crews.Counted):
     """What a campaign came to. `kills` by the way a life ended, `found` by what the checker counts."""
-
-    seconds: float = 0.0
-    databases: int = 0
-    kills: Counter[str] = field(default_factory=Counter)
-    found: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: dict[str, Any]) -> None:
-        self.databases += other["databases"]
-        self.kills.update(other["kills"])
-        self.found.update(other["found"])
-        self.wrong += other["wrong"]
 
     def table(self) -> str:
         found = self.found

@@ -16,11 +16,10 @@ import pytest
 from tests.crash.act_checker import check
 from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import BOOK
+from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN
 
 ROOT = Path(__file__).parents[2]
-
-Spoil = Callable[[Path], None]
 
 STORY = {
     "asked-yes": ("single", {"action": "ask.does-not", "faults": ["crash@effect"]}),
@@ -81,24 +80,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     assert python(PLAY, str(folder), json.dumps(STORY), folder=folder).strip() == ""
     return folder
-
-
-def copy_of(sound: Path, tmp_path: Path) -> Path:
-    for path in sound.iterdir():
-        if path.is_file() and not path.name.endswith((".lock", "-shm")):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
-
-
-def sql(*statements: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        connection = apsw.Connection(str(folder / "agent.db"))
-        for statement in statements:
-            connection.execute(statement)
-            assert connection.changes() > 0, statement
-        connection.close()
-
-    return spoil
 
 
 def act(text: str, change: str) -> Spoil:

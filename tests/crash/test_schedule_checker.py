@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import apsw
 import pytest
 
 from craftcore.schedules.account_store import AccountStore
 from tests.crash.child import QUIET, Journal, Life
 from tests.crash.schedule_checker import check
 from tests.crash.schedule_child import LAST, live
+from tests.crash.spoiling import Spoil, copy_of, sql
 
 ROOT = Path(__file__).parents[2]
-
-Spoil = Callable[[Path], None]
 
 
 def live_through(folder: Path, number: int, ends: str) -> None:
@@ -33,24 +30,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         live_through(folder, number, QUIET)
     live_through(folder, 9, LAST)
     return folder
-
-
-def copy_of(sound: Path, tmp_path: Path) -> Path:
-    for path in sound.iterdir():
-        if path.is_file() and not path.name.endswith((".lock", "-shm")):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
-
-
-def sql(*statements: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        connection = apsw.Connection(str(folder / "agent.db"))
-        for statement in statements:
-            connection.execute(statement)
-        assert connection.changes() > 0, statements
-        connection.close()
-
-    return spoil
 
 
 def line(journal: str, *words: str) -> Spoil:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from craftcore.cutpoints import CutPoint
@@ -18,14 +17,13 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
+from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_checker import Verdict, check
 from tests.crash.task_child import TaskLife, live
 from tests.crash.task_outside import STORIES, Story, a_chat, a_task
 
 ROOT = Path(__file__).parents[2]
-
-Spoil = Callable[[Path], None]
 
 EVERYTHING = Story("everything", tuple(spec for story in STORIES for spec in story.specs))
 
@@ -41,24 +39,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     live_through(folder, 1, Story("some", EVERYTHING.specs[:4]))
     live_through(folder, 2, EVERYTHING)
     return folder
-
-
-def copy_of(sound: Path, tmp_path: Path) -> Path:
-    for path in sound.iterdir():
-        if path.is_file() and not path.name.endswith((".lock", "-shm")):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
-
-
-def sql(*statements: str) -> Spoil:
-    def spoil(folder: Path) -> None:
-        connection = apsw.Connection(str(folder / "agent.db"))
-        for statement in statements:
-            connection.execute(statement)
-        assert connection.changes() > 0, statements
-        connection.close()
-
-    return spoil
 
 
 def written(change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:

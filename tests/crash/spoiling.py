@@ -1,0 +1,34 @@
+"""What a campaign left, made wrong on purpose: for the tests of its checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+Spoil = Callable[[Path], None]
+
+SCHEMA = ("CREATE", "DROP", "ALTER")
+
+
+def copy_of(sound: Path, tmp_path: Path) -> Path:
+    """The files of lives that are over, to be spoiled."""
+    for path in sound.iterdir():
+        if path.is_file() and not path.name.endswith((".lock", "-shm")):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def sql(*statements: str) -> Spoil:
+    """Each of these that is about rows changes some."""
+
+    def spoil(folder: Path) -> None:
+        connection = apsw.Connection(str(folder / "agent.db"))
+        for statement in statements:
+            connection.execute(statement)
+            assert connection.changes() > 0 or statement.startswith(SCHEMA), statement
+        assert connection.changes() > 0, statements
+        connection.close()
+
+    return spoil
