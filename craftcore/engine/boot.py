@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from craftcore.executions.store import ExecutionStore
+from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
@@ -112,7 +112,7 @@ def end(tx: Transaction, claims: ClaimService, acts: Acts, epoch: int) -> None:
     """This epoch ends in order: what it still calls is in doubt, its open records are closed, its claims handed back,
     and the row says so."""
     acts.leave_behind(tx)
-    ExecutionStore().release_open(tx, epoch, SHUT_DOWN)
+    Recorder().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
     ClockTrust().seen(tx)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)

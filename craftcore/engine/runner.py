@@ -143,10 +143,10 @@ class Runner:
             return _again(run.turn.again)
         if isinstance(result, Continue):
             return self._continued(run, workflow, result)
-        text = _result_text(result.result if isinstance(result, Done) else result)
+        succeeded = _succeeded(result.result if isinstance(result, Done) else result)
         if run.entry is not None:
-            run.move = Returned(result_json=self._doors.bounded(text))
-        return Succeeded(result_json=text)
+            run.move = Returned(result_json=self._doors.bounded(succeeded.result_json))
+        return succeeded
 
     def _raised(self, run: Run, error: BaseException) -> Outcome:
         cancelled = anyio.get_cancelled_exc_class()
@@ -250,11 +250,12 @@ def _plain(details: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _result_text(result: Any) -> str:
-    """The canonical text of a result. One that cannot be stored is no reason to run the work again: a stub says so."""
+def _succeeded(result: Any) -> Succeeded:
+    """The outcome with a result. One that cannot be stored is no reason to run the work again: a stub says so."""
     if result is None:
-        return "null"
+        return Succeeded()
     try:
-        return json_text(result, "result")
+        return Succeeded(result_json=json_text(result, "result"))
     except InvalidInput as error:
-        return canonical({"result_unstored": bounded(error.message, MESSAGE_LIMIT)})
+        stub = canonical({"result_unstored": bounded(error.message, MESSAGE_LIMIT)})
+        return Succeeded(result_json=stub, is_stored=False)

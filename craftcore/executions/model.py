@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from craftcore.canonical import canonical, sha256_of
 
+FIRST_VERSION = "1.0"
+"""Of a workflow whose name says none, and of an envelope."""
+
 
 class EventType(StrEnum):
     """What can stand in a record's stream. The first six are the failure model's, the others ours."""
@@ -45,6 +48,20 @@ class Status(StrEnum):
     SUSPENDED = "suspended"
 
 
+class Reason(StrEnum):
+    """Why a record cannot be replayed."""
+
+    EXECUTION_INCOMPLETE = "execution_incomplete"
+    """It has no response: its attempt runs, was handed back, waits, or ended with the process."""
+    RECORDING_FAILURE = "recording_failure"
+    """Its response could not be kept as it was."""
+    MANUALLY_INVALIDATED = "manually_invalidated"
+    BODY_STRIPPED = "body_stripped"
+    """Retention took its bodies away."""
+    RECORD_CORRUPTED = "record_corrupted"
+    """It is not what was written."""
+
+
 class Envelope(NamedTuple):
     """The canonical text of what was asked for, and its hash."""
 
@@ -55,6 +72,17 @@ class Envelope(NamedTuple):
 def execution_id(trigger_id: str, start: int) -> str:
     """`exec-<trigger id>.<start>`: a trigger's records lie side by side, and the trigger's id is the request id."""
     return f"exec-{trigger_id}.{start}"
+
+
+def milliseconds(since: float, now: float) -> float:
+    """How long it took; 0.0 when the clock was set back."""
+    return max(0.0, round((now - since) * 1000, 3))
+
+
+def intent_of(workflow: str) -> tuple[str, str]:
+    """Name and version of what a workflow is asked for by: `brief@2.0` is version 2.0 of brief, `brief` its first."""
+    name, _, version = workflow.rpartition("@")
+    return (name, version) if name and version else (workflow, FIRST_VERSION)
 
 
 def envelope(
@@ -76,9 +104,10 @@ def envelope(
         metadata = f'"description":{canonical(description)},{metadata}'
     if session_id is not None:
         metadata += f'"sessionId":"{session_id}",'
-    name = "null" if workflow is None else f'"{workflow}"'
+    intent, version = (None, FIRST_VERSION) if workflow is None else intent_of(workflow)
+    name = "null" if intent is None else f'"{intent}"'
     text = (
-        f'{{"intent":{{"name":{name},"version":"1.0"}},"metadata":{{{metadata}"source":"{source}"}},'
+        f'{{"intent":{{"name":{name},"version":"{version}"}},"metadata":{{{metadata}"source":"{source}"}},'
         f'"payload":{payload_json},"version":"1.0"}}'
     )
     return Envelope(text, sha256_of(text))

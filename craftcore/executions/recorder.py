@@ -4,37 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from craftcore.canonical import canonical
-from craftcore.errors import ErrorCode
-from craftcore.executions.model import EventType, Status, envelope, execution_id
-from craftcore.executions.store import Closing, EventRow, ExecutionStore, Opening
+from craftcore.executions.chaining import Chaining, End
+from craftcore.executions.model import EventType, Reason, Status, envelope, execution_id, milliseconds
+from craftcore.executions.responses import bounded, response_of
+from craftcore.executions.store import EventRow, ExecutionStore, Opening
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
 from craftcore.triggers.overdue import due_moment, overdue_seconds
 from craftcore.triggers.settlement import (
     Cancelled,
     Continued,
-    Corrupt,
     Delivered,
     Failed,
-    Obsolete,
     Outcome,
     Released,
     Rerouted,
     Snoozed,
-    Succeeded,
     Suspended,
 )
 
+DIRECT = "DIRECT"
+
 
 class Routed(NamedTuple):
-    """Where a trigger goes, and why."""
+    """Where a trigger goes, and why. `workflow`: the agent that runs; `intent`: what was asked for, None: the same."""
 
     workflow: str
     reason: str
+    strategy: str = DIRECT
+    intent: str | None = None
 
 
 class Attempt(NamedTuple):
@@ -49,17 +50,13 @@ class Attempt(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An open record as the engine carries it: which one, its next event number, and since when it runs.
-
-    `is_task`: what the task completes is recorded as it goes, so the next number is the table's to say.
-    """
+    """An open record as the engine carries it: which one, since when it is open, and which agent runs since when."""
 
     seq: int
     id: str
-    next_event: int
     created_at: float
     routed: Routed | None
-    is_task: bool
+    agent_since: float
 
 
 class Recorder:
@@ -69,6 +66,7 @@ class Recorder:
         self._response_max_bytes = response_max_bytes
         self._overdue_after = overdue_after
         self._store = ExecutionStore()
+        self._chaining = Chaining()
 
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[Attempt]) -> list[Record]:
         """Open a record for each started attempt, with its first events."""
@@ -78,13 +76,10 @@ class Recorder:
         records: list[Record] = []
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
             opening = _opening(seq, epoch, now, attempt)
-            stream = self._beginning(now, attempt)
             openings.append(opening)
-            for number, (type_, text) in enumerate(stream, 1):
+            for number, (type_, text) in enumerate(self._beginning(now, attempt), 1):
                 events.append((seq, number, type_, now, text))
-            records.append(
-                Record(seq, opening.id, len(stream) + 1, now, attempt.routed, is_task=attempt.turn is not None)
-            )
+            records.append(Record(seq, opening.id, now, attempt.routed, now))
         self._store.open_all(tx, openings)
         self._store.add_events(tx, events)
         return records
@@ -95,33 +90,42 @@ class Recorder:
         self._store.decide(tx, record.seq, attempt.routed.workflow, _routing(attempt.routed))
         if attempt.task_id is not None and attempt.turn is not None:
             self._store.join_task(tx, record.seq, attempt.task_id, attempt.turn)
-        stream = _attempt_started(attempt)
-        self._store.add_events(
-            tx,
-            [
-                (record.seq, number, type_, tx.now, text)
-                for number, (type_, text) in enumerate(stream, record.next_event)
-            ],
-        )
-        return record._replace(
-            next_event=record.next_event + len(stream), routed=attempt.routed, is_task=attempt.turn is not None
-        )
+        self._append(tx, record, _attempt_started(attempt))
+        return record._replace(routed=attempt.routed, agent_since=tx.now)
+
+    def fell_back(self, tx: Transaction, record: Record, failed: Failed, attempt: Attempt) -> Record:
+        """The agent that ran has failed, and that of `attempt` is tried next, before it runs."""
+        assert record.routed is not None, record
+        assert attempt.routed is not None, attempt
+        before, after = record.routed.workflow, attempt.routed.workflow
+        took = milliseconds(record.agent_since, tx.now)
+        fallback = canonical({"from_agent": before, "to_agent": after, "reason": str(failed.code)})
+        stream = [
+            (EventType.AGENT_ATTEMPT_END, _agent_ended(before, _error(failed.code), took, Status.ERROR)),
+            (EventType.FALLBACK_TRIGGERED, fallback),
+            *_attempt_started(attempt),
+        ]
+        self._append(tx, record, stream)
+        self._store.reroute(tx, record.seq, _routing(attempt.routed))
+        return record._replace(routed=attempt.routed, agent_since=tx.now)
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
-        events: list[EventRow] = []
-        closings: list[Closing] = []
-        grown = [record.seq for record, _ in ends if record.is_task]
-        last = self._store.last_events(tx, grown) if grown else {}
-        for record, outcome in ends:
-            next_event = last[record.seq] + 1 if record.is_task else record.next_event
-            latency = max(0.0, round((tx.now - record.created_at) * 1000, 3))
-            stream, closing = self._ending(record, outcome, tx.now, latency)
-            for number, (type_, text) in enumerate(stream, next_event):
-                events.append((record.seq, number, type_, tx.now, text))
-            closings.append(closing)
-        self._store.add_events(tx, events)
-        self._store.close_all(tx, closings)
+        self._chaining.close_all(tx, [self._ending(record, outcome, tx.now) for record, outcome in ends])
+
+    def release_open(self, tx: Transaction, epoch: int, reason: str) -> None:
+        """Close the records of this epoch's started claims as released; before the claims are handed back."""
+        events = [(EventType.ATTEMPT_RELEASED, canonical({"reason": reason}))]
+        self._chaining.close_all(tx, [_left(seq, Status.INCOMPLETE, events) for seq in self._store.started(tx, epoch)])
+
+    def bounded(self, result_json: str) -> str:
+        """The result, or a stub with its size and hash when it is over the limit."""
+        return bounded(result_json, self._response_max_bytes)
+
+    def _append(self, tx: Transaction, record: Record, stream: Sequence[tuple[EventType, str]]) -> None:
+        last = self._store.last_events(tx, [record.seq])[record.seq]
+        rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
+        self._store.add_events(tx, rows)
 
     def _beginning(self, now: float, attempt: Attempt) -> list[tuple[EventType, str]]:
         claim = attempt.claim
@@ -132,16 +136,24 @@ class Recorder:
             stream.append((EventType.OVERDUE, f'{{"due_at":{due_at!r},"overdue_seconds":{late!r}}}'))
         return stream if attempt.routed is None else [*stream, *_attempt_started(attempt)]
 
-    def _ending(
-        self, record: Record, outcome: Outcome, now: float, latency: float
-    ) -> tuple[list[tuple[EventType, str]], Closing]:
-        if isinstance(outcome, (Released, Rerouted, Snoozed, Suspended)):
-            left, event, text = _left_open(outcome)
-            return [(event, text)], Closing(left, 0, "execution_incomplete", None, None, now, latency, record.seq)
-        status, code, response = self._response(outcome)
-        agent = f'"{record.routed.workflow}"' if record.routed else "null"
-        error = f',"error_code":{canonical(str(code))}' if code else ""
-        stream = []
+    def _ending(self, record: Record, outcome: Outcome, now: float) -> End:
+        match outcome:
+            case Released(reason=reason):
+                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": reason}))
+                return _left(record.seq, Status.INCOMPLETE, [event])
+            case Rerouted(session_id=session_id):
+                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": f"waits for session {session_id}"}))
+                return _left(record.seq, Status.INCOMPLETE, [event])
+            case Snoozed():
+                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": "snoozed"}))
+                return _left(record.seq, Status.SUSPENDED, [event])
+            case Suspended(event=told):
+                return _left(record.seq, Status.SUSPENDED, [(EventType.TURN_SUSPENDED, canonical(told))])
+            case _:
+                pass
+        response = response_of(outcome, self._response_max_bytes)
+        error, status = _error(response.error_code), response.status
+        stream: list[tuple[EventType, str]] = []
         match outcome:
             case Cancelled():
                 stream.append((EventType.CANCEL_REQUESTED, "{}"))
@@ -150,43 +162,20 @@ class Recorder:
             case Delivered(task_id=task_id):
                 stream.append((EventType.DELIVERED, canonical({"task": task_id})))
         if record.routed is not None:
-            end = f'{{"agent":{agent}{error},"latency_ms":{latency!r},"status":"{status}"}}'
-            stream.append((EventType.AGENT_ATTEMPT_END, end))
+            took = milliseconds(record.agent_since, now)
+            stream.append((EventType.AGENT_ATTEMPT_END, _agent_ended(record.routed.workflow, error, took, status)))
             stream.append((EventType.ROUTER_DECISION, _decision(record.routed)))
-        final = f'{{{error[1:] + "," if error else ""}"has_error":{"true" if code else "false"},"status":"{status}"}}'
+        has_error = "true" if response.error_code else "false"
+        took = milliseconds(record.created_at, now)
+        final = f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
         stream.append((EventType.FINAL_RESPONSE, final))
-        return stream, Closing(status, 1, None, response, code, now, latency, record.seq)
+        reason_ = None if response.is_whole else Reason.RECORDING_FAILURE
+        return End(record.seq, stream, status, reason_, response.text, response.error_code)
 
-    def _response(
-        self, outcome: Succeeded | Failed | Cancelled | Corrupt | Continued | Delivered | Obsolete
-    ) -> tuple[str, str | None, str]:
-        """Status, error code and the response's text."""
-        match outcome:
-            case Succeeded(result_json=result):
-                return "success", None, f'{{"metadata":{{}},"payload":{self.bounded(result)},"status":"success"}}'
-            case Continued() | Delivered():
-                return "success", None, '{"metadata":{},"payload":null,"status":"success"}'
-            case Obsolete(reason=reason):
-                return "error", ErrorCode.WORKFLOW_ABORTED, _error(ErrorCode.WORKFLOW_ABORTED, reason, False, {})
-            case Failed():
-                text = _error(outcome.code, outcome.message, outcome.retryable, outcome.details)
-                if len(text) > self._response_max_bytes:
-                    details = {"details_unstored": "too large", "bytes": len(text)}
-                    text = _error(outcome.code, outcome.message, outcome.retryable, details)
-                return "error", outcome.code, text
-            case Cancelled():
-                code = ErrorCode.WORKFLOW_ABORTED
-                return "error", code, _error(code, "cancelled while it ran", False, {})
-            case Corrupt(message=message):
-                code = ErrorCode.VALIDATION_ERROR
-                return "error", code, _error(code, message, False, {})
 
-    def bounded(self, result_json: str) -> str:
-        """The result, or a stub with its size and hash when it is over the limit."""
-        if len(result_json) <= self._response_max_bytes:
-            return result_json
-        digest = sha256(result_json.encode()).hexdigest()
-        return canonical({"result_unstored": "too large", "bytes": len(result_json), "sha256": digest})
+def _left(seq: int, status: Status, events: Sequence[tuple[EventType, str]]) -> End:
+    """The end of an attempt without a response."""
+    return End(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None)
 
 
 def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
@@ -207,7 +196,7 @@ def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
         attempt.turn,
         claim.attempts,
         epoch,
-        routed.workflow if routed else None,
+        routed.intent or routed.workflow if routed else None,
         now,
         asked.text,
         asked.hash,
@@ -215,32 +204,24 @@ def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
     )
 
 
-def _left_open(outcome: Released | Rerouted | Snoozed | Suspended) -> tuple[Status, EventType, str]:
-    match outcome:
-        case Released(reason=reason):
-            return Status.INCOMPLETE, EventType.ATTEMPT_RELEASED, canonical({"reason": reason})
-        case Rerouted(session_id=session_id):
-            reason = f"waits for session {session_id}"
-            return Status.INCOMPLETE, EventType.ATTEMPT_RELEASED, canonical({"reason": reason})
-        case Snoozed():
-            return Status.SUSPENDED, EventType.ATTEMPT_RELEASED, canonical({"reason": "snoozed"})
-        case Suspended(event=event):
-            return Status.SUSPENDED, EventType.TURN_SUSPENDED, canonical(event)
-
-
-def _error(code: str, message: str, retryable: bool, details: dict[str, Any]) -> str:
-    error = {"code": str(code), "message": message, "retryable": retryable, "details": details}
-    return canonical({"error": error, "metadata": {}, "status": "error"})
-
-
 @lru_cache(maxsize=1024)
 def _routing(routed: Routed) -> str:
-    return f'{{"agent":"{routed.workflow}","reason":"{routed.reason}","strategy":"DIRECT"}}'
+    return f'{{"agent":"{routed.workflow}","reason":"{routed.reason}","strategy":"{routed.strategy}"}}'
 
 
 @lru_cache(maxsize=1024)
 def _decision(routed: Routed) -> str:
-    return f'{{"agent":"{routed.workflow}","intent":"{routed.workflow}","reason":"{routed.reason}"}}'
+    intent = routed.intent or routed.workflow
+    return f'{{"agent":"{routed.workflow}","intent":"{intent}","reason":"{routed.reason}"}}'
+
+
+def _error(code: str | None) -> str:
+    """The field of an event that says it, with its comma."""
+    return f'"error_code":{canonical(str(code))},' if code else ""
+
+
+def _agent_ended(agent: str, error: str, took: float, status: str) -> str:
+    return f'{{"agent":"{agent}",{error}"latency_ms":{took!r},"status":"{status}"}}'
 
 
 def _attempt_started(attempt: Attempt) -> list[tuple[EventType, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from craftcore.canonical import canonical
+from craftcore.executions.sealing import Event, Stream
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
 OPEN = Many(
@@ -20,7 +21,8 @@ OPEN = Many(
 
 CLOSE = Many(
     """
-    WITH closing (status, replayable, reason, response, code, now, latency, seq) AS (VALUES {rows})
+    WITH closing (status, replayable, reason, response, code, now, latency, place, events, digest, before, whole, seq)
+      AS (VALUES {rows})
     UPDATE executions
        SET status            = closing.status,
            replayable        = closing.replayable,
@@ -28,19 +30,40 @@ CLOSE = Many(
            response_json     = closing.response,
            error_code        = closing.code,
            ended_at          = closing.now,
-           latency_ms        = closing.latency
+           latency_ms        = closing.latency,
+           chain_seq         = closing.place,
+           events_hash       = closing.events,
+           response_hash     = closing.digest,
+           prev_hash         = closing.before,
+           record_hash       = closing.whole
       FROM closing
      WHERE executions.seq = closing.seq
        AND ended_at IS NULL
     """,
-    width=8,
+    width=13,
 )
+
+OPEN_HEADERS = """
+SELECT seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_hash, routing_json
+  FROM executions
+ WHERE seq IN (SELECT value FROM json_each(?1))
+   AND ended_at IS NULL
+"""
+
+STREAMS = """
+SELECT execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq
+  FROM events
+ WHERE execution_seq IN (SELECT value FROM json_each(?1))
+ ORDER BY execution_seq, seq
+"""
+
+KEEP_BODY = Many("INSERT INTO blobs (execution_seq, part, body) VALUES {rows}", width=3)
 
 ADD_EVENT = Many("INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
 
 
 OPEN_AND_STARTED = """
-SELECT executions.seq, (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE execution_seq = executions.seq)
+SELECT executions.seq
   FROM triggers
   JOIN executions ON executions.id = 'exec-' || triggers.id || '.' || starts
  WHERE triggers.status = 'CLAIMED'
@@ -49,18 +72,13 @@ SELECT executions.seq, (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE execu
    AND ended_at IS NULL
 """
 
-RELEASE = Many(
-    """
-    WITH released (now, seq) AS (VALUES {rows})
-    UPDATE executions SET ended_at = released.now FROM released WHERE executions.seq = released.seq
-    """,
-    width=2,
-)
-
 LAST_EVENTS = """
 SELECT value, (SELECT coalesce(max(seq), 0) FROM events WHERE execution_seq = value)
   FROM json_each(?1)
 """
+
+BODY_MAX = 64 << 10
+"""Characters of a body that lies in the row of its record; a larger one is a blob."""
 
 EventRow = tuple[int, int, str, float, str]
 """An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
@@ -83,6 +101,22 @@ class Opening(NamedTuple):
     routing_json: str | None
 
 
+class OpenHeader(NamedTuple):
+    """What an open record says of itself."""
+
+    seq: int
+    id: str
+    trigger_id: str
+    task_id: str | None
+    turn: int | None
+    attempt: int
+    epoch: int
+    workflow: str | None
+    created_at: float
+    envelope_hash: str
+    routing_json: str | None
+
+
 class Closing(NamedTuple):
     """How a record ends, in the order of the statement."""
 
@@ -92,8 +126,18 @@ class Closing(NamedTuple):
     response_json: str | None
     error_code: str | None
     ended_at: float
-    latency_ms: float
+    latency_ms: float | None
+    chain_seq: int
+    events_hash: str
+    response_hash: str | None
+    prev_hash: str
+    record_hash: str
     seq: int
+
+
+def is_large(body: str | None) -> bool:
+    """Whether a body is kept beside the row of its record."""
+    return body is not None and len(body) > BODY_MAX
 
 
 class ExecutionStore:
@@ -104,18 +148,57 @@ class ExecutionStore:
         return int(tx.value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
     def open_all(self, tx: Transaction, openings: Sequence[Opening]) -> None:
-        """Insert records."""
-        tx.many(OPEN, openings)
+        """Insert records. A body that is large lies beside its row."""
+        large = [(one.seq, "envelope", one.envelope_json) for one in openings if is_large(one.envelope_json)]
+        if large:
+            tx.many(OPEN, [one._replace(envelope_json="") if is_large(one.envelope_json) else one for one in openings])
+            tx.many(KEEP_BODY, large)
+        else:
+            tx.many(OPEN, openings)
+
+    def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
+        """Of those of these records that have no end yet, by seq."""
+        return {row[0]: OpenHeader._make(row) for row in tx.tuples(OPEN_HEADERS, (canonical(list(seqs)),))}
+
+    def streams(self, tx: Reader, seqs: Sequence[int]) -> dict[int, Stream]:
+        """The streams of these records as they are, by seq. One that has no event yet is missing."""
+        streams: dict[int, Stream] = {}
+        for seq, *event in tx.tuples(STREAMS, (canonical(list(seqs)),)):
+            stream = streams.get(seq)
+            if stream is None:
+                stream = streams[seq] = Stream()
+            stream.add(Event._make(event))
+        return streams
+
+    def head(self, tx: Reader) -> tuple[int, str]:
+        """Place and hash of the record that was closed last; (0, '') when none was."""
+        [head] = tx.tuples("SELECT head_seq, head_hash FROM record_chain")
+        return head[0], head[1]
 
     def close_all(self, tx: Transaction, closings: Sequence[Closing]) -> None:
-        """Close records that are still open; a closed one is never changed."""
-        tx.many(CLOSE, closings)
+        """Close records that are open, in the order of the chain. A body that is large lies beside its row."""
+        large = [(one.seq, "response", one.response_json) for one in closings if is_large(one.response_json)]
+        if large:
+            tx.many(CLOSE, [one._replace(response_json="") if is_large(one.response_json) else one for one in closings])
+            tx.many(KEEP_BODY, large)
+        else:
+            tx.many(CLOSE, closings)
+        head = closings[-1]
+        tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head.record_hash)
 
     def decide(self, tx: Transaction, seq: int, workflow: str, routing_json: str) -> None:
         """Note the router's decision on an open record."""
         tx.run(
             "UPDATE executions SET workflow = :workflow, routing_json = :routing WHERE seq = :seq AND ended_at IS NULL",
             workflow=workflow,
+            routing=routing_json,
+            seq=seq,
+        )
+
+    def reroute(self, tx: Transaction, seq: int, routing_json: str) -> None:
+        """Note on an open record that another agent is tried for what it was routed to."""
+        tx.run(
+            "UPDATE executions SET routing_json = :routing WHERE seq = :seq AND ended_at IS NULL",
             routing=routing_json,
             seq=seq,
         )
@@ -145,12 +228,9 @@ class ExecutionStore:
         """Append to streams."""
         tx.many(ADD_EVENT, events)
 
-    def release_open(self, tx: Transaction, epoch: int, reason: str) -> None:
-        """Close the records of this epoch's started claims as released; before the claims are handed back."""
-        opened = list(tx.tuples(OPEN_AND_STARTED, (epoch,)))
-        payload = canonical({"reason": reason})
-        tx.many(ADD_EVENT, [(seq, number, "ATTEMPT_RELEASED", tx.now, payload) for seq, number in opened])
-        tx.many(RELEASE, [(tx.now, seq) for seq, _ in opened])
+    def started(self, tx: Reader, epoch: int) -> list[int]:
+        """The open records of this epoch's started claims."""
+        return [seq for (seq,) in tx.tuples(OPEN_AND_STARTED, (epoch,))]
 
     def of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
         """The records of one trigger, first attempt first."""

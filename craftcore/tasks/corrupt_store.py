@@ -121,6 +121,7 @@ UPDATE tasks
        turn          = max(turn, 1),
        id            = :id,
        workflow      = :workflow,
+       agent         = NULL,
        session_id    = :session_id,
        schedule_id   = :schedule_id,
        parent_id     = :parent_id,
@@ -140,6 +141,7 @@ MEND_TASK = """
 UPDATE tasks
    SET id            = :id,
        workflow      = :workflow,
+       agent         = NULL,
        session_id    = :session_id,
        schedule_id   = :schedule_id,
        parent_id     = :parent_id,

@@ -101,11 +101,13 @@ class QuestionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The whole row. `turn` counts from 1; `state_json` is what the turn before left."""
+    """The whole row. `turn` counts from 1; `state_json` is what the turn before left; `agent` is the workflow that a
+    FALLBACK brought it to, None: its own."""
 
     seq: int
     id: str
     workflow: str
+    agent: str | None
     session_id: str | None
     schedule_id: str | None
     parent_id: str | None

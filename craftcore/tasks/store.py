@@ -310,7 +310,7 @@ def task_of(row: Row) -> Task:
 
 
 def _check(row: Row) -> None:
-    for name in ("workflow", "session_id"):
+    for name in ("workflow", "agent", "session_id"):
         if row[name] is not None and not is_name(row[name]):
             raise ValueError(f"{name} {row[name]!r:.80} is no name")
     if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
@@ -325,6 +325,7 @@ def _new_task(row: NewTask, seq: int, now: float) -> Task:
         seq=seq,
         id=row.id,
         workflow=row.workflow,
+        agent=None,
         session_id=row.session_id,
         schedule_id=row.schedule_id,
         parent_id=row.parent_id,

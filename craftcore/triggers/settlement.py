@@ -24,15 +24,18 @@ CRASHES_BEFORE_ALONE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succeeded:
-    """The workflow returned. `result_json` is the canonical text of what it returned."""
+    """The workflow returned. `result_json` is the canonical text of what it returned, or, where that could not be put
+    on record, of why (`is_stored` False)."""
 
     result_json: str = "null"
+    is_stored: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did;
-    `no_later` the moment at which it comes back in any case, because its task has a deadline."""
+    `no_later` the moment at which it comes back in any case, because its task has a deadline; `effect_possible`: an
+    irreversible action of it may have had its effect."""
 
     code: str
     message: str
@@ -40,6 +43,7 @@ class Failed:
     retry_after: float | None = None
     details: dict[str, Any] = field(default_factory=dict)
     no_later: float = math.inf
+    effect_possible: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,74 @@
+"""Closing records: each is sealed, and chained to the one that was closed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from craftcore.canonical import sha256_of
+from craftcore.executions.model import milliseconds
+from craftcore.executions.sealing import Event, Header, Stream, record_hash
+from craftcore.executions.store import Closing, EventRow, ExecutionStore, OpenHeader
+from craftcore.storage.transaction import Transaction
+
+
+class End(NamedTuple):
+    """What closes one record: its last events, as (type, text), and what it came to. `replayable_reason`: why it cannot
+    be replayed; None: it can."""
+
+    execution_seq: int
+    events: Sequence[tuple[str, str]]
+    status: str
+    replayable_reason: str | None
+    response_json: str | None
+    error_code: str | None
+
+    @property
+    def is_replayable(self) -> bool:
+        return self.replayable_reason is None
+
+
+class Chaining:
+    """Seals. Each method is a rule over a transaction it is given."""
+
+    def __init__(self) -> None:
+        self._store = ExecutionStore()
+
+    def close_all(self, tx: Transaction, ends: Sequence[End]) -> None:
+        """Append the last events and close each record that is still open, as the next ones of the chain."""
+        seqs = [end.execution_seq for end in ends]
+        headers = self._store.open_headers(tx, seqs)
+        streams = self._store.streams(tx, seqs)
+        place, before = self._store.head(tx)
+        events: list[EventRow] = []
+        closings: list[Closing] = []
+        for end in ends:
+            header = headers.pop(end.execution_seq, None)
+            if header is None:
+                continue  # it has its end
+            stream = streams.get(end.execution_seq) or Stream()
+            for type_, text in end.events:
+                event = Event(stream.count + 1, type_, tx.now, text)
+                stream.add(event)
+                events.append((header.seq, event.seq, type_, tx.now, text))
+            place += 1
+            closing = _closing(header, end, place, before, stream.hash, tx.now)
+            before = closing.record_hash
+            closings.append(closing)
+        if closings:
+            self._store.add_events(tx, events)
+            self._store.close_all(tx, closings)
+
+
+def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:
+    latency = milliseconds(header.created_at, now)
+    response_hash = None if end.response_json is None else sha256_of(end.response_json)
+    sealed = Header(
+        header.attempt, place, header.created_at, now, header.envelope_hash, header.epoch, end.error_code, events,
+        header.id, latency, before, int(end.is_replayable), end.replayable_reason, response_hash, header.routing_json,
+        header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
+    )  # fmt: skip
+    return Closing(
+        end.status, int(end.is_replayable), end.replayable_reason, end.response_json, end.error_code, now, latency,
+        place, events, response_hash, before, record_hash(sealed), header.seq,
+    )  # fmt: skip

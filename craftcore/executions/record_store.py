@@ -1,0 +1,59 @@
+"""The only SQL that reads whole records."""
+
+from __future__ import annotations
+
+from craftcore.executions.model import Status
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.sealing import Event
+from craftcore.storage.transaction import Reader, Row
+
+INVALIDATE = "invalidate"
+"""The action under which `audit_log` has an invalidation."""
+
+WHOLE = """
+SELECT executions.*,
+       (SELECT body FROM blobs WHERE execution_seq = executions.seq AND part = 'envelope') AS envelope_blob,
+       (SELECT body FROM blobs WHERE execution_seq = executions.seq AND part = 'response') AS response_blob,
+       (SELECT coalesce(reason, '')
+          FROM audit_log
+         WHERE subject = executions.id
+           AND action = 'invalidate'
+         ORDER BY audit_log.seq DESC
+         LIMIT 1) AS invalidated
+  FROM executions
+"""
+
+
+class RecordStore:
+    """Reads records. Holds nothing."""
+
+    def get(self, tx: Reader, execution_id: str) -> ExecutionRecord | None:
+        """The record with this id; None when there is none."""
+        row = tx.one(WHOLE + " WHERE executions.id = :id", id=execution_id)
+        return None if row is None else self._whole(tx, row)
+
+    def by_seq(self, tx: Reader, seq: int) -> ExecutionRecord | None:
+        """The record of this number; None when there is none."""
+        row = tx.one(WHOLE + " WHERE executions.seq = :seq", seq=seq)
+        return None if row is None else self._whole(tx, row)
+
+    def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
+        """The stream of one record."""
+        rows = tx.tuples(
+            """
+            SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
+              FROM events
+             WHERE execution_seq = ?1
+             ORDER BY seq
+            """,
+            (seq,),
+        )
+        return tuple(Event._make(row) for row in rows)
+
+    def _whole(self, tx: Reader, row: Row) -> ExecutionRecord:
+        envelope_blob, response_blob = row.pop("envelope_blob"), row.pop("response_blob")
+        row["status"] = Status(row["status"])
+        row["replayable"] = bool(row["replayable"])
+        row["envelope_json"] = row["envelope_json"] or envelope_blob
+        row["response_json"] = row["response_json"] or response_blob
+        return ExecutionRecord(**row, events=self.events(tx, row["seq"]))

@@ -1,0 +1,126 @@
+"""Who did what by hand to what is in this file: one row each, in the commit that did it. Rows are chained by hashes.
+
+hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, subject, reason, details, prev_hash]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.canonical import canonical, sha256_of
+from craftcore.storage.transaction import Reader, Transaction
+
+NAME_MAX = 200
+TEXT_MAX = 4_000
+"""Characters that are kept of a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person or program, as the operating system knows them."""
+
+    uid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """The whole row. `subject`: the id of what it was done to; None: of no one thing."""
+
+    seq: int
+    at: float
+    uid: int
+    name: str
+    action: str
+    subject: str | None
+    reason: str | None
+    details_json: str
+    prev_hash: str
+    hash: str
+
+    @property
+    def details(self) -> Any:
+        return json.loads(self.details_json)
+
+    @property
+    def hash_now(self) -> str:
+        """The hash of the row as it stands."""
+        details = json.loads(self.details_json)
+        row = [
+            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
+        ]  # fmt: skip
+        return sha256_of(canonical(row))
+
+
+def audit(
+    tx: Transaction,
+    actor: Actor,
+    action: str,
+    subject: str | None = None,
+    *,
+    reason: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> int:
+    """Write down that somebody did this; the number of the row. `details` are JSON; what is too long is cut."""
+    last = tx.one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+    if last is None:  # none was ever written, or retention took them
+        last = tx.one("SELECT audit_anchor_seq AS seq, audit_anchor_hash AS hash FROM record_chain")
+        assert last is not None
+    row = AuditRow(
+        seq=last["seq"] + 1,
+        at=tx.now,
+        uid=actor.uid,
+        name=actor.name[:NAME_MAX],
+        action=action,
+        subject=subject,
+        reason=None if reason is None else reason[:TEXT_MAX],
+        details_json=canonical(dict(details or {})),
+        prev_hash=last["hash"],
+        hash="",
+    )
+    tx.run(
+        """
+        INSERT INTO audit_log (seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash)
+        VALUES (:seq, :at, :uid, :name, :action, :subject, :reason, :details_json, :prev_hash, :hash)
+        """,
+        seq=row.seq,
+        at=row.at,
+        uid=row.uid,
+        name=row.name,
+        action=row.action,
+        subject=row.subject,
+        reason=row.reason,
+        details_json=row.details_json,
+        prev_hash=row.prev_hash,
+        hash=row.hash_now,
+    )
+    return row.seq
+
+
+def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
+    """Every row from that number on, in order; stepped as they are taken."""
+    rows = tx.tuples(
+        """
+        SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
+          FROM audit_log
+         WHERE seq > ?1
+         ORDER BY seq
+        """,
+        (after,),
+    )
+    for seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ in rows:
+        yield AuditRow(
+            seq=seq,
+            at=at,
+            uid=uid,
+            name=name,
+            action=action,
+            subject=subject,
+            reason=reason,
+            details_json=details_json,
+            prev_hash=prev_hash,
+            hash=hash_,
+        )
