@@ -12,6 +12,7 @@ NAMES = {
     "fairness": "a bulk producer and a saturated daemon on one file: who waits how long",
     "schedules": "a tick among 100, 10,000 and 100,000 schedules, a thousand due at once, a year of seconds",
     "steps": "steps and turns of tasks against raw apsw, alone and at a hundred tasks",
+    "records": "full records against none, and what one costs",
     "acts": "irreversible acts against raw apsw, alone and at a hundred tasks",
     "asleep": "ten thousand tasks asleep: resident memory and boot against none",
     "boot": "from process start to the first handler, with and without a million settled rows",
