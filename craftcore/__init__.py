@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from craftcore.app import App
     from craftcore.engine.child import Child
     from craftcore.engine.context import TaskContext, TaskEvent
-    from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, Strategy
+    from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
     from craftcore.errors import (
         ActivityUnknown,
         ChildFailed,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Snooze,
         StateRefused,
     )
+    from craftcore.executions.model import Strategy
     from craftcore.producer import Producer
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
@@ -66,7 +67,7 @@ _HOMES = {
     "RoutingContext": "craftcore.engine.router",
     "Snooze": "craftcore.errors",
     "StateRefused": "craftcore.errors",
-    "Strategy": "craftcore.engine.router",
+    "Strategy": "craftcore.executions.model",
     "TaskContext": "craftcore.engine.context",
     "TaskEvent": "craftcore.engine.context",
     "TriggerSource": "craftcore.triggers.model",

@@ -18,7 +18,8 @@ from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
-from craftcore.workflow import Rate, Workflow, parameters
+from craftcore.triggers.versions import bare
+from craftcore.workflow import Rate, Workflow, parameters, wrong_order
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
@@ -62,6 +63,8 @@ class App:
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        version: str | None = None,
+        fallback: Iterable[str] = (),
     ) -> Callable[[F], F]:
         """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
 
@@ -73,9 +76,16 @@ class App:
 
         At most `concurrency` of its triggers are claimed or running at once, and no more of its attempts start than
         `rate` allows; the rest waits in the table and holds up nobody else. Both count what names this workflow, and
-        what names none and is of its `sources`; not what a router sends here.
+        what names none and is of its `sources`; not what a router sends here, nor what falls back to it.
+
+        `fallback`: when it fails (whatever the reason, its timeout included), these workflows are tried at once in the
+        same attempt, each once, in this order; the attempt fails as the last of them did. Not once an irreversible
+        action of the task has begun. `version="2.0"` declares `name@2.0`, which is another workflow; the version of a
+        name without one is 1.0.
         """
         _require_name("workflow", name)
+        if version is not None:
+            name = f"{name}@{version}"
 
         def declare(fn: F) -> F:
             self.declare(
@@ -88,6 +98,7 @@ class App:
                 retry=retry,
                 concurrency=concurrency,
                 rate=rate,
+                fallback=fallback,
             )
             return fn
 
@@ -105,6 +116,7 @@ class App:
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        fallback: Iterable[str] = (),
         task_when: Callable[[str], bool] | None = None,
     ) -> Workflow:
         """`workflow` without the decorator.
@@ -112,6 +124,7 @@ class App:
         `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
         the file is being written to, so it only looks.
         """
+        name = bare(name)
         if not re.fullmatch(NAME, name):
             raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if name in self.workflows:
@@ -126,6 +139,11 @@ class App:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
         if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= 1000):
             raise ConfigInvalid(f"workflow {name}: max_attempts {max_attempts!r} must be a whole number from 1 to 1000")
+        if isinstance(fallback, str):
+            raise ConfigInvalid(f"workflow {name}: fallback {fallback!r:.80} must be a list of names")
+        order = tuple(bare(other) if isinstance(other, str) else other for other in fallback)
+        if wrong := wrong_order(name, order):
+            raise ConfigInvalid(f"workflow {name} has {wrong}")
         read = parameters(name, fn)
         if deadline is not None and not read.takes_context:
             raise ConfigInvalid(f"workflow {name}: a deadline is for a task, and only a workflow with ctx is one")
@@ -135,6 +153,7 @@ class App:
             sources=tuple(self._source(name, source) for source in sources),
             concurrency=concurrency,
             rate=rate,
+            fallback=order,
             retry=retry,
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),
@@ -373,6 +392,17 @@ class App:
         if engine is not None and self._engine is not None:
             raise ConfigInvalid(f"app {self.name} is running already")
         self._engine = engine
+
+    def check_fallbacks(self) -> None:
+        """Raises ConfigInvalid for workflows that fall back to what nobody declared."""
+        lacking = [
+            f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"
+            for workflow in self.workflows.values()
+            for name in workflow.fallback
+            if name not in self.workflows
+        ]
+        if lacking:
+            raise ConfigInvalid("\n".join(lacking))
 
     def check_actions(self) -> list[str]:
         """The actions that by their names cannot be taken back, and do not say whether they can.

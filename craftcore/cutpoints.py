@@ -27,6 +27,7 @@ class CutPoint(StrEnum):
     ACTIVITY_SETTLED = "activity.settled"  # what came of it is on disk, the workflow does not know
     TURN_SUSPENDED = "turn.suspended"  # user code is unwound, the wait is not on disk
     HANDLER_RETURNED = "handler.returned"
+    FELL_BACK = "fell.back"  # an agent failed, and that the next one is tried is on disk
     SETTLE_BEGUN = "settle.begun"
     SETTLE_COMMITTED = "settle.committed"
     WRITER_FLUSHING = "writer.flushing"  # every piece of a batch has run, nothing is on disk

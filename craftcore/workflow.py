@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from craftcore.errors import ConfigInvalid
+from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
 from craftcore.typed import convert, require_readable
@@ -52,12 +53,14 @@ class Workflow:
     """A declared workflow. `retry` None: the configured default. `timeout` of an attempt and `deadline` of a task in
     seconds, None: no limit.
 
+    `fallback`: the workflows that are tried when it fails, in this order.
     `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
     """
 
     name: str
     fn: Callable[..., Any]
     sources: tuple[TriggerSource, ...]
+    fallback: tuple[str, ...]
     concurrency: int | None
     """How many of its triggers may be claimed or running at once; None: no limit."""
     rate: Rate | None
@@ -77,6 +80,11 @@ class Workflow:
     def is_task(self, payload_json: str) -> bool:
         """Whether a trigger with this payload begins a task."""
         return self.takes_context and (self.task_when is None or self.task_when(payload_json))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """It, and what is tried when it fails; () when there is nothing to fall back to."""
+        return (self.name, *self.fallback) if self.fallback else ()
 
     @property
     def is_limited(self) -> bool:
@@ -110,6 +118,21 @@ class Parameters(NamedTuple):
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+
+
+FALLBACK_MAX = 20
+"""How many workflows may be tried after one."""
+
+
+def wrong_order(workflow: object, fallback: object) -> str | None:
+    """What is wrong with an order of workflows in which each is tried once; None: nothing."""
+    if not isinstance(fallback, tuple) or not all(is_name(name) for name in fallback):
+        return f"fallback {fallback!r:.200}, which is no list of names"
+    if workflow is None:
+        return f"fallback {', '.join(fallback)} of no workflow"
+    if len({workflow, *fallback}) <= len(fallback):
+        return f"fallback {', '.join(fallback)} of {workflow}: each is tried once, and one stands there twice"
+    return f"a fallback of {len(fallback)} workflows; at most {FALLBACK_MAX}" if len(fallback) > FALLBACK_MAX else None
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:

@@ -126,7 +126,9 @@ BEGIN
     SELECT RAISE(ABORT, 'the body of a record goes with it, or is stripped by retention');
 END;
 
--- The workflow that a FALLBACK brought a task to; NULL: its own.
+-- Which workflows a task's turn is tried with, and in which order; NULL: those that its own workflow declares. And which
+-- of them a FALLBACK has brought it to; NULL: the first.
+ALTER TABLE tasks ADD COLUMN agents_json TEXT;
 ALTER TABLE tasks ADD COLUMN agent TEXT;
 
 -- WHO DID WHAT. One row is one thing a person did to what is in this file, in the commit that did it. Chained like the

@@ -82,6 +82,7 @@ def _app(named: str | None) -> str:
 
     app = import_app(named)
     app.check_actions()
+    app.check_fallbacks()
     several = "actions" if len(app.actions) > 1 else "action"
     actions = f", and the {several} {', '.join(app.actions)}" if app.actions else ""
     return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"

@@ -58,6 +58,7 @@ async def running(
         response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
     )
     declared = declarations(app, config, core.schedules)
+    app.check_fallbacks()
     for name in app.check_actions():
         log.warning("action.not_irreversible", action=name, advice=MARK_IT)
     process = booting.Process(

@@ -14,8 +14,9 @@ from craftcore.engine.routes import OWN, Delivery, Routes
 from craftcore.engine.run import Run
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.agents import Agents
 from craftcore.tasks.entering import Entering, Gone, Start
-from craftcore.tasks.model import Entry, entered
+from craftcore.tasks.model import Continues, Entry, Task, entered
 from craftcore.tasks.turns import NOTHING, Followed, TurnEnd, TurnService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claims import ClaimService, Started
@@ -30,6 +31,7 @@ from craftcore.triggers.settlement import (
     Snoozed,
     is_cancellation,
 )
+from craftcore.workflow import Workflow
 
 
 class Settled(NamedTuple):
@@ -61,6 +63,7 @@ class Attempts:
         self._epoch = epoch
         self._may_claim_next = may_claim_next
         self._routes = Routes(app)
+        self._agents = Agents()
 
     def start_all(self, tx: Transaction, claims: list[Claim], alone: bool) -> list[Run]:
         """Count the attempts, enter the turns and open the records of claims that still hold their leases."""
@@ -70,6 +73,7 @@ class Attempts:
         entries = self._entering.enter_all(
             tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)]
         )
+        routes = [self._tried(route, entry) for route, entry in zip(routes, entries, strict=True)]
         attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
         records = self._recorder.open_all(tx, self._epoch, attempts)
         runs = []
@@ -90,7 +94,7 @@ class Attempts:
 
         def policy(claim: Claim) -> RetryPolicy:
             routed = by_seq[claim.seq].routed
-            return self._app.policy_of(routed.workflow if routed else None)
+            return self._app.policy_of(routed.intent or routed.workflow if routed else None)
 
         moves = self._claims.ack_all(tx, ends, policy)
         settled: list[tuple[Run, Outcome, Settlement]] = []
@@ -111,6 +115,7 @@ class Attempts:
         turned: list[int] = []
         for run, outcome, move in settled:
             if run.entry is not None:
+                self._settle_agents(tx, run, run.entry.task, outcome)
                 steps, was_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
                 mine = None if isinstance(outcome, Cancelled) else run.move
                 ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), was_stalled))
@@ -120,6 +125,16 @@ class Attempts:
         if ends:
             followed.update(zip(turned, self._turns.settle_all(tx, self._epoch, ends), strict=True))
         return followed
+
+    def _settle_agents(self, tx: Transaction, run: Run, task: Task, outcome: Outcome) -> None:
+        """Which agent goes on with a task that a FALLBACK brought to another one."""
+        routed = run.routed
+        if task.agent is None or routed is None:
+            return
+        if isinstance(outcome, Failed):
+            self._agents.start_over(tx, task)
+        elif isinstance(run.move, Continues):
+            self._agents.keep(tx, task, routed.agents, task.agent)
 
     def _deliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
         """A message whose task cannot take it any more comes back."""
@@ -134,7 +149,31 @@ class Attempts:
         if session_id is not None:
             self._claims.join_lane(tx, run.claim, session_id)
         [entry] = self._entering.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
-        return self._recorder.decided(tx, run.record, attempt_of(run.claim, routed, entry)), entry
+        if routed.agents and isinstance(entry, Entry):
+            self._agents.choose(tx, entry.task, routed.agents)
+        return self._recorder.decided(tx, run.record, attempt_of(run.claim, self._tried(routed, entry), entry)), entry
+
+    def fall_back(self, tx: Transaction, run: Run, failed: Failed, agent: str) -> Record | None:
+        """The agent that ran has failed: note it, and that the next one is tried. None, and nothing written, when its
+        task has begun an irreversible action. Raises LeaseLost."""
+        assert run.routed is not None, run.claim
+        self._claims.require_held(tx, run.claim)
+        if run.entry is not None and not self._agents.fall_back(tx, run.entry.task, run.routed.agents, agent):
+            return None
+        routed = run.routed._replace(workflow=agent, intent=run.routed.intent or run.routed.workflow)
+        return self._recorder.fell_back(tx, run.record, failed, Attempt(run.claim, routed))
+
+    def _tried(self, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Routed | Delivery | None:
+        """The route with the agents that are tried, and the one of them that it has come to."""
+        if not isinstance(route, Routed):
+            return route
+        task = entry.task if isinstance(entry, Entry) else None
+        workflow = self._app.workflows.get(route.workflow)
+        agents = (task.agents if task is not None else None) or route.agents or (workflow.agents if workflow else ())
+        if not agents:
+            return route
+        agent = (task.agent if task is not None else None) or agents[0]
+        return Routed(agent, route.reason, None if agent == route.workflow else route.workflow, agents)
 
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
         """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
@@ -146,7 +185,13 @@ class Attempts:
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:
             return Start(claim, "", False, None)
-        return Start(claim, workflow.name, workflow.is_task(claim.payload_json), workflow.deadline)
+        return Start(claim, workflow.name, self._is_task(workflow, route, claim.payload_json), workflow.deadline)
+
+    def _is_task(self, workflow: Workflow, route: Routed | Delivery | None, payload_json: str) -> bool:
+        """Whether any of the agents that may run makes a task of it."""
+        agents = (route.agents if isinstance(route, Routed) else ()) or workflow.agents
+        others = (self._app.workflows.get(name) for name in agents[1:])
+        return workflow.is_task(payload_json) or any(other and other.is_task(payload_json) for other in others)
 
 
 def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Attempt:

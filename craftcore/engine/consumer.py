@@ -16,9 +16,11 @@ from typing import Any
 import structlog
 
 from craftcore.app import App
+from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
 from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.fallback import Fallback
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.router import Route, unroutable
@@ -57,6 +59,7 @@ class Consumer:
         writer: Writer,
         queue: TriggerQueue,
         runner: Runner,
+        clock: Clock,
         loop: Loop,
         *,
         concurrency: int,
@@ -72,7 +75,7 @@ class Consumer:
         self._claims = claims
         self._writer = writer
         self._queue = queue
-        self._runner = runner
+        self._fallback = Fallback(attempts, runner, clock, self._insist)
         self._loop = loop
         self._concurrency = concurrency
         self._set_aside = set_aside
@@ -159,20 +162,18 @@ class Consumer:
     async def _route_and_run(self, run: Run) -> Outcome:
         if run.outcome is not None:  # known by its start: there is no code to run
             return run.outcome
-        if run.routed is None:
-            try:
-                refused = await self._route(run)
-            except LeaseLost as error:  # somebody settled it under our hands; the settle will be refused, too
-                refused = Released(reason=str(error))
-            if refused is not None:
+        try:
+            if run.routed is None and (refused := await self._route(run)) is not None:
                 return refused
-        return await self._runner.run(run)
+            return await self._fallback.run(run)
+        except LeaseLost as error:  # somebody settled it under our hands; the settle will be refused, too
+            return Released(reason=str(error))
 
     async def _route(self, run: Run) -> Outcome | None:
         """Ask the app's router and note its decision; an outcome when the trigger ends here."""
         claim, router = run.claim, self._app.router
         if router is None:
-            return unroutable(claim, None)
+            return unroutable(claim, None, self._app.workflows)
         route = await ask(router, run, await self._insist(self._routes.context))
         if not isinstance(route, Route):
             return route
@@ -184,7 +185,7 @@ class Consumer:
                 return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True)
             session_id = task.session_id or task.id
         elif route.workflow not in self._app.workflows:
-            return unroutable(claim, route.workflow)
+            return unroutable(claim, route.workflow, self._app.workflows)
         if session_id is not None and session_id != run.lane:
             if not self._queue.take_lane(session_id):
                 return Rerouted(session_id=session_id)
@@ -193,8 +194,9 @@ class Consumer:
         if route.workflow is None:
             assert task is not None
             return Delivered(task_id=task.id)
-        run.routed = Routed(route.workflow, "router")
-        run.record, entry = await self._insist(self._attempts.decide, run, run.routed, session_id)
+        routed = Routed(route.workflow, "router", agents=route.agents)
+        run.record, entry = await self._insist(self._attempts.decide, run, routed, session_id)
+        run.routed = run.record.routed
         reach(CutPoint.ROUTE_DECIDED)
         if isinstance(entry, Gone):
             return Obsolete(reason=entry.reason)

@@ -132,6 +132,7 @@ class Engine:
             writer,
             self._queue,
             self._runner,
+            clock,
             current_loop(),
             concurrency=config.daemon.concurrency,
             set_aside=set_aside,

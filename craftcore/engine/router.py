@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from craftcore.errors import ErrorCode
+from craftcore.executions.model import Strategy
 from craftcore.executions.recorder import Routed
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
+from craftcore.triggers.versions import intent_of
+from craftcore.workflow import wrong_order
 
-
-class Strategy(StrEnum):
-    """How the workflows of a route are tried."""
-
-    DIRECT = "DIRECT"
+DECLARED_MAX = 100
+"""How many workflows an error names that were not meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +28,24 @@ class Route:
 
     With a workflow, `session_id` is the session it is run in (None: the trigger's own). Without one, the trigger is
     delivered to the task named, or to the live task of the session.
+
+    `fallback`: what is tried when that workflow fails, in this order; None: what it declares. `strategy`: DIRECT tries
+    nothing else, whatever it declares; None: FALLBACK where there is something to fall back to. Both hold for all the
+    task.
     """
 
     workflow: str | None = None
     session_id: str | None = None
     task_id: str | None = None
-    strategy: Strategy = Strategy.DIRECT
+    fallback: tuple[str, ...] | None = None
+    strategy: Strategy | None = None
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """All that are tried, in order; (): as the workflow declares."""
+        if self.workflow is None or (self.fallback is None and self.strategy is not Strategy.DIRECT):
+            return ()
+        return (self.workflow, *(self.fallback or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +98,13 @@ def check_route(route: object) -> None:
             raise ValueError(f"the router chose {field} {chosen!r:.80}, which is no name")
     if route.workflow is None and route.session_id is None and route.task_id is None:
         raise ValueError("the router chose neither a workflow nor a session nor a task")
+    if route.strategy is not None and not isinstance(route.strategy, Strategy):
+        raise ValueError(f"the router chose strategy {route.strategy!r:.80}; it must be one of {', '.join(Strategy)}")
+    if route.fallback is not None:
+        if wrong := wrong_order(route.workflow, route.fallback):
+            raise ValueError(f"the router chose {wrong}")
+        if route.strategy is Strategy.DIRECT and route.fallback:
+            raise ValueError("the router chose strategy DIRECT and a fallback")
 
 
 def by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
@@ -95,8 +113,12 @@ def by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
     return Routed(workflow, "rule by source") if workflow is not None else None
 
 
-def unroutable(claim: Claim, workflow: str | None) -> Failed:
-    """The outcome of a trigger that no workflow handles."""
-    asked = f"named {workflow}" if workflow is not None else f"declared for source {claim.source}"
-    message = f"no workflow is {asked} in this app"
-    return Failed(code=ErrorCode.CAPABILITY_NOT_FOUND, message=message, retryable=False)
+def unroutable(claim: Claim, workflow: str | None, declared: Iterable[str]) -> Failed:
+    """The outcome of a trigger that no workflow handles, and what there would have been."""
+    asked = f"source: {claim.source}" if workflow is None else f"intent: {'/'.join(intent_of(workflow))}"
+    return Failed(
+        code=ErrorCode.CAPABILITY_NOT_FOUND,
+        message=f"No agent found for {asked}",
+        retryable=False,
+        details={"declared": sorted(declared)[:DECLARED_MAX]},
+    )

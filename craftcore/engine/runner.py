@@ -63,9 +63,10 @@ class Runner:
             return Corrupt(message=f"source {run.claim.source!r:.80} is unknown")
         workflow = self._app.workflows.get(run.routed.workflow)
         if workflow is None:
-            return unroutable(run.claim, run.routed.workflow)
+            return unroutable(run.claim, run.routed.workflow, self._app.workflows)
+        payload = _payload(run)
         try:
-            arguments = workflow.arguments(_payload(run))
+            arguments = workflow.arguments(payload)
         except msgspec.ValidationError as error:
             message = f"the payload does not fit {workflow.name}: {error}"
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
@@ -79,9 +80,10 @@ class Runner:
         ends_at = self._ends_at(run, workflow)
         call = partial(workflow.fn, **arguments)
         if workflow.takes_context:
-            assert run.entry is not None or workflow.task_when is not None, run.claim
+            entry = run.entry if workflow.is_task(payload) else None
+            assert entry is not None or workflow.task_when is not None, run.claim
             try:
-                context = None if run.entry is None else self._context(run, run.entry, workflow, ends_at)
+                context = None if entry is None else self._context(run, entry, workflow, ends_at)
             except (OverflowError, ValueError, OSError) as error:
                 return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
             except InvalidInput as error:

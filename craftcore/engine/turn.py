@@ -117,6 +117,10 @@ class Turn:
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
         self._unwinds = False
+        routed = run.routed
+        is_first = routed is None or not routed.agents or routed.workflow == routed.agents[0]
+        self._scope = "" if is_first or routed is None else f"|{routed.workflow}"
+        """What tells that which a later agent of the turn does from what the first one did. No name holds a `|`."""
 
     @property
     def task(self) -> Task:
@@ -133,7 +137,7 @@ class Turn:
         check_name(f"{kind} name", name)
         if key is not None:
             check_name(f"{kind} key", key)
-        identity = f"{kind}:{name}" if key is None else f"{kind}:{name}/{key}"
+        identity = f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
         if identity in self._taken:
             said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
             raise StepConflict(f"{said} was used before in this turn: give each its own key=…, e.g. the item it is for")
@@ -158,9 +162,11 @@ class Turn:
                 f"ctx.{kind} inside a step or an action needs key=…: that is not run again at a re-entry, and what "
                 "follows it would be counted differently"
             )
-        counter = kind if kind == "act" else ""
-        self._counted[counter] += 1
-        return f"{kind}#{self._counted[counter]}"
+        if kind == "act":  # of which another agent's has never begun
+            self._counted[kind] += 1
+            return f"{kind}#{self._counted[kind]}"
+        self._counted[""] += 1
+        return f"{kind}#{self._counted['']}{self._scope}"
 
     # Completing
 

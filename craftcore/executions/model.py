@@ -6,9 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from craftcore.canonical import canonical, sha256_of
-
-FIRST_VERSION = "1.0"
-"""Of a workflow whose name says none, and of an envelope."""
+from craftcore.triggers.versions import FIRST_VERSION, intent_of
 
 
 class EventType(StrEnum):
@@ -48,6 +46,15 @@ class Status(StrEnum):
     SUSPENDED = "suspended"
 
 
+class Strategy(StrEnum):
+    """How the agents of a route are tried."""
+
+    DIRECT = "DIRECT"
+    """One, and its end is that of the attempt."""
+    FALLBACK = "FALLBACK"
+    """When one fails the next is tried at once, each once, in order."""
+
+
 class Reason(StrEnum):
     """Why a record cannot be replayed."""
 
@@ -77,12 +84,6 @@ def execution_id(trigger_id: str, start: int) -> str:
 def milliseconds(since: float, now: float) -> float:
     """How long it took; 0.0 when the clock was set back."""
     return max(0.0, round((now - since) * 1000, 3))
-
-
-def intent_of(workflow: str) -> tuple[str, str]:
-    """Name and version of what a workflow is asked for by: `brief@2.0` is version 2.0 of brief, `brief` its first."""
-    name, _, version = workflow.rpartition("@")
-    return (name, version) if name and version else (workflow, FIRST_VERSION)
 
 
 def envelope(

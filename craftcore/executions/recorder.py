@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.executions.chaining import Chaining, End
-from craftcore.executions.model import EventType, Reason, Status, envelope, execution_id, milliseconds
+from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import bounded, response_of
 from craftcore.executions.store import EventRow, ExecutionStore, Opening
 from craftcore.storage.transaction import Transaction
@@ -26,16 +26,19 @@ from craftcore.triggers.settlement import (
     Suspended,
 )
 
-DIRECT = "DIRECT"
-
 
 class Routed(NamedTuple):
-    """Where a trigger goes, and why. `workflow`: the agent that runs; `intent`: what was asked for, None: the same."""
+    """Where a trigger goes, and why. `workflow`: the agent that runs; `intent`: what was asked for, None: the same;
+    `agents`: all that are tried, in this order; (): that one."""
 
     workflow: str
     reason: str
-    strategy: str = DIRECT
     intent: str | None = None
+    agents: tuple[str, ...] = ()
+
+    @property
+    def strategy(self) -> Strategy:
+        return Strategy.FALLBACK if len(self.agents) > 1 else Strategy.DIRECT
 
 
 class Attempt(NamedTuple):
@@ -206,7 +209,8 @@ def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
 
 @lru_cache(maxsize=1024)
 def _routing(routed: Routed) -> str:
-    return f'{{"agent":"{routed.workflow}","reason":"{routed.reason}","strategy":"{routed.strategy}"}}'
+    agents = f'"agents":{canonical(list(routed.agents))},' if len(routed.agents) > 1 else ""
+    return f'{{"agent":"{routed.workflow}",{agents}"reason":"{routed.reason}","strategy":"{routed.strategy}"}}'
 
 
 @lru_cache(maxsize=1024)

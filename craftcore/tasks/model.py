@@ -101,12 +101,14 @@ class QuestionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The whole row. `turn` counts from 1; `state_json` is what the turn before left; `agent` is the workflow that a
-    FALLBACK brought it to, None: its own."""
+    """The whole row. `turn` counts from 1; `state_json` is what the turn before left. `agents`: the workflows
+    that its turn is tried with, in this order, None: as its own workflow declares; `agent`: the one of them that a
+    FALLBACK has brought it to, None: the first."""
 
     seq: int
     id: str
     workflow: str
+    agents: tuple[str, ...] | None
     agent: str | None
     session_id: str | None
     schedule_id: str | None

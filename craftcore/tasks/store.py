@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -304,9 +305,12 @@ class TaskStore:
 def task_of(row: Row) -> Task:
     """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
     status = TaskStatus(row["status"])
+    agents: tuple[str, ...] | None = None
+    text = row.pop("agents_json")
     if status.is_live:
         _check(row)
-    return Task(**{**row, "status": status})
+        agents = None if text is None else _agents(text)
+    return Task(**{**row, "status": status, "agents": agents})
 
 
 def _check(row: Row) -> None:
@@ -320,11 +324,19 @@ def _check(row: Row) -> None:
             raise ValueError(f"{name} {row[name]} is no count")
 
 
+def _agents(text: str) -> tuple[str, ...]:
+    agents = json.loads(text)
+    if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
+        raise ValueError(f"agents_json {text!r:.80} is no list of names")
+    return tuple(agents)
+
+
 def _new_task(row: NewTask, seq: int, now: float) -> Task:
     return Task(
         seq=seq,
         id=row.id,
         workflow=row.workflow,
+        agents=None,
         agent=None,
         session_id=row.session_id,
         schedule_id=row.schedule_id,

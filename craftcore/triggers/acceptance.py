@@ -13,6 +13,7 @@ from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS
+from craftcore.triggers.versions import bare
 
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
@@ -77,7 +78,7 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         scope,
         spec.session_id,
         spec.task_id,
-        spec.workflow,
+        None if spec.workflow is None else bare(spec.workflow),
         spec.session_id or spec.task_id,
         fire_at,
         fire_at,

@@ -232,6 +232,10 @@ class ClaimStore:
         )
         return dict(rows)
 
+    def holds(self, tx: Reader, seq: int, token: str) -> bool:
+        """Whether a trigger is claimed under this token."""
+        return (seq, token) in set(tx.tuples(HELD, (canonical([seq]),)))
+
     def give_back(self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str) -> bool:
         """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back.
 

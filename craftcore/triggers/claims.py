@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.budget import Budget
@@ -187,6 +187,11 @@ class ClaimService:
         for seq in self._claims.cancel_requests(tx, epoch):
             self._cancel(tx, seq, crashed=False)
         return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
+
+    def require_held(self, tx: Reader, claim: Claim) -> None:
+        """Raises LeaseLost for a claim that somebody else holds now, or nobody."""
+        if not self._claims.holds(tx, claim.seq, claim.lease_token):
+            raise _lease_lost(claim)
 
     def extend_leases(self, tx: Transaction, epoch: int) -> int:
         """Heartbeat: every claim of this epoch holds for another lease. How many there are."""

@@ -117,6 +117,10 @@ def an_app(life: Life, ran: Journal) -> App:
             raise Retry(f"attempt {ctx.attempt} of {failures} that fail")
         return ctx.attempt
 
+    @app.workflow("frail", retry=patient, fallback=["work"])
+    async def frail(failures: int = 0, turns: int = 0) -> None:
+        raise Retry("another one is to do it")
+
     @app.workflow("plain", retry=patient)
     def plain(id: str) -> None:
         ran.line("+", id, "?", life.number)
@@ -161,7 +165,7 @@ async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: 
     """One of the ways to emit, chosen by `chance`; the id goes to the journal only once emit returned."""
     payload: dict[str, Any] = {"failures": int(chance * 1000) % 3 // 2, "turns": int(chance * 100) % 4}
     if chance < 0.5:
-        emitted = await app.emit("work", payload)
+        emitted = await app.emit("frail" if number % 3 else "work", payload)
     elif chance < 0.7:
         emitted = await app.emit("work", payload, session_id=f"session-{number % 3}")
     elif chance < 0.85:

@@ -119,8 +119,8 @@ async def test_what_another_process_emitted_wrongly_fails_for_good_and_says_why(
             "CAPABILITY_NOT_FOUND",
         ]
         assert "does not fit greet" in rows[0]["error_message"]
-        assert "named gret" in rows[1]["error_message"]
-        assert "source MEMORY" in rows[2]["error_message"]
+        assert rows[1]["error_message"] == "No agent found for intent: gret/1.0"
+        assert rows[2]["error_message"] == "No agent found for source: MEMORY"
     with Producer(tmp_path / "agent.db") as producer, pytest.raises(UnknownWorkflow, match="did you mean greet"):
         producer.emit("gret")
 

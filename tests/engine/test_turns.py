@@ -410,7 +410,7 @@ async def test_a_task_whose_workflow_is_gone_fails_clearly_and_can_be_retried_wh
     task_id = await leave_waiting(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
         await it.app.signal(task_id, "go")
-        assert failure(await it.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "no workflow is named flow in this app")
+        assert failure(await it.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "No agent found for intent: flow/1.0")
 
     app = App()
 

@@ -1,0 +1,72 @@
+"""The agents of one attempt: the first is run, and each that fails is followed by the next, at once.
+
+Not once an irreversible action of its task has begun: what another agent would do instead might be done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from craftcore.clock import Clock
+from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.attempts import Attempts
+from craftcore.engine.run import Run
+from craftcore.engine.runner import Runner
+from craftcore.executions.recorder import Record
+from craftcore.triggers.settlement import Failed, Outcome
+
+log = structlog.get_logger(__name__)
+
+
+class Fallback:
+    """Runs attempts to their end. `insist` commits on the writer."""
+
+    def __init__(self, attempts: Attempts, runner: Runner, clock: Clock, insist: Callable[..., Awaitable[Any]]) -> None:
+        self._attempts = attempts
+        self._runner = runner
+        self._clock = clock
+        self._insist = insist
+
+    async def run(self, run: Run) -> Outcome:
+        """What the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
+        outcome = await self._runner.run(run)
+        while isinstance(outcome, Failed) and (agent := self._next(run)) is not None:
+            record = await self._insist(self._attempts.fall_back, run, outcome, agent)
+            if record is None:
+                break
+            reach(CutPoint.FELL_BACK)
+            log.warning(
+                "agent.fell_back",
+                trigger=run.claim.id,
+                from_agent=run.routed.workflow if run.routed else None,
+                to_agent=agent,
+                error=outcome.message,
+            )
+            _hand_over(run, record, agent)
+            outcome = await self._runner.run(run)
+        return outcome
+
+    def _next(self, run: Run) -> str | None:
+        """The agent that is tried next; None: there is none, or none may be."""
+        routed = run.routed
+        if routed is None or routed.workflow not in routed.agents or run.stopped_by is not None:
+            return None
+        if run.turn is not None and run.turn.again is not None:
+            return None  # it is to come to its own act again
+        if run.deadline_at is not None and run.deadline_at <= self._clock.now():
+            return None  # of the whole task
+        place = routed.agents.index(routed.workflow) + 1
+        return routed.agents[place] if place < len(routed.agents) else None
+
+
+def _hand_over(run: Run, record: Record, agent: str) -> None:
+    """The turn goes on with the next agent, which has its own place in what the turn completed."""
+    run.record, run.routed, run.move = record, record.routed, None
+    if run.entry is not None:
+        memo = run.entry.memo if run.turn is None else run.turn.memo
+        run.entry = replace(run.entry, task=replace(run.entry.task, agent=agent), memo=memo)
+    run.turn = None

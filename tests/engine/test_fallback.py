@@ -1,0 +1,501 @@
+"""When an agent fails the next one is tried, at once and in order, until something has been done to the world."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import (
+    App,
+    Call,
+    Continue,
+    Fail,
+    NoEffect,
+    Producer,
+    Retry,
+    RetryPolicy,
+    Route,
+    RoutedTrigger,
+    RoutingContext,
+    Strategy,
+    TaskContext,
+)
+from craftcore.errors import ConfigInvalid
+from tests.engine.lab import Lab, lab
+
+pytestmark = pytest.mark.anyio
+
+FELL_BACK_ONCE = [
+    "INTENT_RECEIVED",
+    "AGENT_ATTEMPT_START",
+    "AGENT_ATTEMPT_END",
+    "FALLBACK_TRIGGERED",
+    "AGENT_ATTEMPT_START",
+    "AGENT_ATTEMPT_END",
+    "ROUTER_DECISION",
+    "FINAL_RESPONSE",
+]
+
+
+def told(it: Lab, id: str, type_: str) -> list[dict[str, Any]]:
+    """What the events of one type say, over all attempts of a trigger or a task."""
+    rows = it.rows(
+        "SELECT payload_json FROM events JOIN executions ON executions.seq = execution_seq "
+        "WHERE :id IN (trigger_id, task_id) AND type = :type ORDER BY execution_seq, events.seq",
+        id=id,
+        type=type_,
+    )
+    return [json.loads(row["payload_json"]) for row in rows]
+
+
+def failing(app: App, name: str, error: BaseException, **options: Any) -> None:
+    """Declare a workflow that raises this."""
+
+    @app.workflow(name, **options)
+    async def fails() -> None:
+        raise error
+
+
+async def test_the_next_agent_is_tried_when_one_fails_and_the_record_has_the_eight_events(tmp_path):
+    app = App()
+    failing(app, "a", Fail("OUT_OF_INK", "no ink"), fallback=["b"])
+
+    @app.workflow("b")
+    async def b() -> str:
+        return "written in chalk"
+
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        row = await it.settled(id)
+        assert (row["status"], row["attempts"]) == ("DONE", 1)
+        assert it.response(id)["payload"] == "written in chalk"
+        assert it.events(id) == FELL_BACK_ONCE
+        [fell] = told(it, id, "FALLBACK_TRIGGERED")
+        assert fell == {"from_agent": "a", "to_agent": "b", "reason": "OUT_OF_INK"}
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"]
+        first, second = told(it, id, "AGENT_ATTEMPT_END")
+        assert (first["agent"], first["status"], first["error_code"]) == ("a", "error", "OUT_OF_INK")
+        assert (second["agent"], second["status"], "error_code" in second) == ("b", "success", False)
+        assert told(it, id, "ROUTER_DECISION") == [{"agent": "b", "intent": "a", "reason": "explicit workflow"}]
+        [record] = it.rows("SELECT workflow, routing_json, status FROM executions")
+        assert (record["workflow"], record["status"]) == ("a", "success")
+        assert json.loads(record["routing_json"]) == {
+            "agent": "b",
+            "agents": ["a", "b"],
+            "reason": "explicit workflow",
+            "strategy": "FALLBACK",
+        }
+
+
+async def test_without_a_failure_nothing_falls_back(tmp_path):
+    app = App()
+
+    @app.workflow("a", fallback=["b"])
+    async def a() -> str:
+        return "a"
+
+    failing(app, "b", AssertionError("not to be run"))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        await it.settled(id)
+        assert it.response(id)["payload"] == "a"
+        assert it.events(id) == [*FELL_BACK_ONCE[:3], *FELL_BACK_ONCE[6:]]
+
+
+async def test_all_that_fail_are_tried_once_in_order_and_the_last_error_is_that_of_the_attempt(tmp_path):
+    app = App()
+    failing(app, "a", ValueError("first"), fallback=["b", "c"], max_attempts=2)
+    failing(app, "b", Fail("B_FAILED", "second"))
+    failing(app, "c", Retry("third"))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        row = await it.settled(id)
+        assert (row["status"], row["attempts"]) == ("DEAD", 2)
+        assert row["error_message"] == "third"
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b", "c"] * 2
+        assert [fell["reason"] for fell in told(it, id, "FALLBACK_TRIGGERED")] == [
+            "INTERNAL_AGENT_ERROR",
+            "B_FAILED",
+        ] * 2
+        assert len(it.rows("SELECT 1 FROM executions")) == 2
+
+
+async def test_the_retry_policy_is_that_of_the_workflow_that_was_asked_for(tmp_path):
+    app = App()
+    failing(app, "a", Retry("a"), fallback=["b"], retry=RetryPolicy(max_attempts=4, base=0, cap=0))
+    failing(app, "b", Retry("b"), max_attempts=1)
+    async with lab(app, tmp_path) as it:
+        assert (await it.settled((await app.emit("a")).id))["attempts"] == 4
+
+
+async def test_what_does_not_fit_one_agent_or_hangs_in_it_goes_to_the_next(tmp_path):
+    app = App()
+
+    @app.workflow("picky", fallback=["slow"])
+    async def picky(number: int) -> None:
+        raise AssertionError("not to be run")
+
+    @app.workflow("slow", fallback=["c"], timeout=0.05)
+    async def slow(number: str) -> None:
+        await anyio.sleep_forever()
+
+    failing(app, "c", AssertionError("of another workflow's fallback: not to be tried"))
+    async with lab(app, tmp_path) as it:
+        with Producer(it.path) as producer:  # it cannot judge what only the app knows
+            id = producer.emit("picky", {"number": "seven"}, max_attempts=1).id
+        row = await it.settled(id)
+        assert row["error_code"] == "AGENT_TIMEOUT"
+        [fell] = told(it, id, "FALLBACK_TRIGGERED")
+        assert (fell["reason"], fell["to_agent"]) == ("VALIDATION_ERROR", "slow")
+        assert told(it, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
+
+
+async def test_a_task_cancelled_while_its_first_agent_runs_is_given_to_no_other(tmp_path):
+    app = App()
+    began = anyio.Event()
+
+    @app.workflow("a", fallback=["b"])
+    async def a(ctx: TaskContext) -> None:
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("on its way out")
+
+    failing(app, "b", AssertionError("not to be run"))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        await began.wait()
+        await app.cancel_task(id)
+        assert (await it.ended(id))["status"] == "CANCELLED"
+        assert "FALLBACK_TRIGGERED" not in it.events(id)
+
+
+async def test_the_deadline_of_a_task_is_for_all_of_its_agents(tmp_path):
+    app = App()
+
+    @app.workflow("a", fallback=["b"], deadline=0.05)
+    async def a(ctx: TaskContext) -> None:
+        await anyio.sleep_forever()
+
+    failing(app, "b", AssertionError("not to be run"))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        assert (await it.ended(id))["error_code"] == "AGENT_TIMEOUT"
+        assert "FALLBACK_TRIGGERED" not in it.events(id)
+
+
+# What has been done to the world
+
+
+def an_app_that_pays(paid: list[str], *, then: BaseException | None, pays: BaseException | None = None) -> App:
+    app = App()
+
+    @app.action("pay", irreversible=True, on_unknown="assume_done")
+    async def pay(call: Call) -> str:
+        paid.append(call.key)
+        if pays is not None:
+            raise pays
+        return "ref-1"
+
+    @app.workflow("a", fallback=["b"], max_attempts=2)
+    async def a(ctx: TaskContext) -> None:
+        await ctx.act(pay)
+        if then is not None:
+            raise then
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> None:
+        await ctx.act(pay)
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("then", "pays"),
+    [(ValueError("after"), None), (None, NoEffect("refused, nothing happened")), (None, Fail("CARD", "refused"))],
+)
+async def test_no_other_agent_is_tried_once_an_irreversible_action_has_begun(tmp_path, then, pays):
+    paid: list[str] = []
+    app = an_app_that_pays(paid, then=then, pays=pays)
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        assert (await it.ended(id))["status"] == "FAILED"
+        assert told(it, id, "FALLBACK_TRIGGERED") == []
+        assert {start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")} == {"a"}
+        assert set(paid) == {f"activity:{id}:1.1"}
+        assert len(paid) == (2 if isinstance(pays, NoEffect) else 1)
+
+
+async def test_an_agent_that_acted_after_a_fallback_is_the_one_that_is_tried_again(tmp_path):
+    app = App()
+    paid: list[str] = []
+    tries: list[str] = []
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> str:
+        paid.append(call.key)
+        return "ref-1"
+
+    @app.workflow("a", fallback=["b"], max_attempts=3)
+    async def a(ctx: TaskContext) -> None:
+        tries.append("a")
+        raise ValueError("a")
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> str:
+        tries.append("b")
+        done: str = await ctx.act(pay)
+        if len(tries) < 4:
+            raise Retry("once more")
+        return done
+
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        row = await it.ended(id)
+        assert (row["status"], row["result_json"]) == ("DONE", '"ref-1"')
+        assert tries == ["a", "b", "b", "b"]
+        assert paid == [f"activity:{id}:1.1"]
+
+
+# What a turn has completed
+
+
+async def test_each_agent_has_its_own_steps_waits_and_notes_and_finds_them_again(tmp_path):
+    app = App()
+    ran: list[str] = []
+
+    def fetch(who: str) -> str:
+        ran.append(who)
+        return f"fetched by {who}"
+
+    @app.workflow("a", fallback=["b"], max_attempts=3)
+    async def a(ctx: TaskContext) -> None:
+        assert await ctx.step("fetch", fetch, "a") == "fetched by a"
+        await ctx.note("seen", "a")
+        await ctx.emit("other", {"by": "a"})
+        await ctx.sleep(0)
+        raise ValueError("a")
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> str:
+        assert await ctx.step("fetch", fetch, "b") == "fetched by b"
+        await ctx.note("seen", "b")
+        await ctx.emit("other", {"by": "b"})
+        answer = await ctx.ask("Go on?", ["yes", "no"])
+        assert answer == "yes"
+        ran.append("asked")
+        if ran.count("asked") < 2:
+            raise Retry("once more")
+        return "done"
+
+    others: list[str] = []
+
+    @app.workflow("other")
+    async def other(by: str) -> None:
+        others.append(by)
+
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        question = await it.question()
+        assert it.task(id)["agent"] == "b", "it goes on with the agent that waits"
+        await app.answer(question["id"], "yes", answered_by="ada")
+        row = await it.ended(id)
+        assert (row["status"], row["result_json"]) == ("DONE", '"done"')
+        await it.idle()
+        assert ran == ["a", "b", "asked", "asked"], "each fetched once, over all attempts"
+        assert sorted(others) == ["a", "b"]
+        starts = [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")]
+        assert starts[0] == "a"
+        assert starts[-2:] == ["a", "b"], "an attempt that is tried again begins with the first"
+
+
+async def test_the_next_turn_goes_on_with_the_agent_whose_state_it_takes(tmp_path):
+    app = App()
+    seen: list[tuple[str, int, Any]] = []
+
+    @app.workflow("a", fallback=["b", "c"], max_attempts=3)
+    async def a(ctx: TaskContext) -> None:
+        seen.append(("a", ctx.turn, ctx.state))
+        raise ValueError("a")
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> Any:
+        seen.append(("b", ctx.turn, ctx.state))
+        if ctx.turn == 1:
+            return Continue({"by": "b"})
+        raise Retry("b fails in its second turn")
+
+    @app.workflow("c")
+    async def c(ctx: TaskContext) -> str:
+        seen.append(("c", ctx.turn, ctx.state))
+        if ctx.attempt == 1:
+            raise Retry("the first time")
+        return "c"
+
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        assert (await it.ended(id))["result_json"] == '"c"'
+        state = {"by": "b"}
+        assert seen == [
+            ("a", 1, None),
+            ("b", 1, None),
+            ("b", 2, state),
+            ("c", 2, state),
+            ("b", 2, state),
+            ("c", 2, state),
+        ]
+
+
+async def test_an_agent_without_ctx_may_end_a_task_and_one_with_ctx_may_begin_it(tmp_path):
+    app = App()
+
+    @app.workflow("plain", fallback=["deep"])
+    async def plain() -> None:
+        raise ValueError("plain")
+
+    @app.workflow("deep", fallback=["plain"])
+    async def deep(ctx: TaskContext) -> str:
+        return await ctx.step("name", lambda: ctx.task_id)
+
+    @app.workflow("first", fallback=["last"])
+    async def first(ctx: TaskContext) -> None:
+        raise ValueError("first")
+
+    @app.workflow("last")
+    def last() -> str:
+        return "in a thread"
+
+    async with lab(app, tmp_path) as it:
+        begun = (await app.emit("plain")).id
+        assert json.loads((await it.ended(begun))["result_json"]) == begun
+        ended = (await app.emit("first")).id
+        assert json.loads((await it.ended(ended))["result_json"]) == "in a thread"
+
+
+# Routers
+
+
+class Says:
+    """A router with one answer."""
+
+    def __init__(self, route: Any) -> None:
+        self.answer = route
+
+    async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+        answer: Route = self.answer
+        return answer
+
+
+def three(router: Says) -> App:
+    """a, which falls back to b; c succeeds."""
+    app = App(router=router)
+    failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=2)
+    failing(app, "b", ValueError("b"))
+
+    @app.workflow("c")
+    async def c(ctx: TaskContext) -> str:
+        if ctx.attempt == 1:
+            raise Retry("the first time")
+        return "c"
+
+    return app
+
+
+async def test_a_router_chooses_what_is_tried_and_in_which_order_for_all_of_the_task(tmp_path):
+    app = three(Says(Route(workflow="a", fallback=("c",))))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit(None, source="MESSAGE")).id
+        assert (await it.ended(id))["status"] == "DONE"
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+
+
+async def test_a_router_that_says_DIRECT_has_one_agent_tried_whatever_that_declares(tmp_path):
+    app = three(Says(Route(workflow="a", strategy=Strategy.DIRECT)))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit(None, source="MESSAGE")).id
+        assert (await it.settled(id))["status"] == "DEAD"
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a"] * 2
+        assert json.loads(it.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
+
+
+async def test_a_router_that_says_nothing_leaves_it_to_the_declaration(tmp_path):
+    app = three(Says(Route(workflow="a")))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit(None, source="MESSAGE")).id
+        await it.settled(id)
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+
+
+async def test_an_agent_that_nobody_declared_fails_and_the_next_one_is_tried(tmp_path):
+    app = three(Says(Route(workflow="a", fallback=("ghost", "c"))))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit(None, source="MESSAGE")).id
+        assert (await it.ended(id))["status"] == "DONE"
+        assert "CAPABILITY_NOT_FOUND" in [fell["reason"] for fell in told(it, id, "FALLBACK_TRIGGERED")]
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        Route(workflow="a", fallback=("b",), strategy=Strategy.DIRECT),
+        Route(workflow="a", fallback=("b", "a")),
+        Route(workflow="a", fallback=["b"]),  # type: ignore[arg-type]
+        Route(workflow="a", fallback=('b"',)),
+        Route(session_id="s", fallback=("b",)),
+        Route(workflow="a", strategy="PARALLEL"),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_order_that_is_none_costs_an_attempt(tmp_path, route):
+    app = three(Says(route))
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
+
+
+# Declarations
+
+
+@pytest.mark.parametrize("fallback", ["b", ["a"], ["b", "b"], ["not a name"], [7], [f"w{n}" for n in range(21)]])
+def test_a_fallback_that_is_no_order_of_other_workflows_is_refused(fallback):
+    with pytest.raises(ConfigInvalid, match="fallback"):
+        App().workflow("a", fallback=fallback)(lambda: None)
+
+
+async def test_a_fallback_that_nobody_declared_is_refused_at_the_start(tmp_path):
+    app = App()
+    failing(app, "a", ValueError("a"), fallback=["ghost"])
+    with pytest.raises(ConfigInvalid, match="a falls back to ghost"):
+        async with lab(app, tmp_path):
+            pass
+
+
+async def test_a_version_is_another_workflow_and_the_first_is_the_bare_name(tmp_path):
+    app = App()
+
+    @app.workflow("brief")
+    async def first() -> str:
+        return "first"
+
+    @app.workflow("brief", version="2.0", fallback=["brief@1.0"])
+    async def second(fails: bool = False) -> str:
+        if fails:
+            raise ValueError("second")
+        return "second"
+
+    with pytest.raises(ConfigInvalid, match="declared twice"):
+        app.workflow("brief", version="1.0")(lambda: None)
+    async with lab(app, tmp_path) as it:
+        for asked, version, payload in (
+            ("brief", "1.0", "first"),
+            ("brief@1.0", "1.0", "first"),
+            ("brief@2.0", "2.0", "second"),
+        ):
+            id = (await app.emit(asked)).id
+            await it.settled(id)
+            assert it.response(id)["payload"] == payload
+            [record] = it.rows("SELECT envelope_json FROM executions WHERE trigger_id = :id", id=id)
+            assert json.loads(record["envelope_json"])["intent"] == {"name": "brief", "version": version}
