@@ -36,9 +36,11 @@ def independently(**changes):
         metadata["sessionId"] = facts["session_id"]
     if facts.get("description") is not None:
         metadata["description"] = facts["description"]
+    workflow = facts["workflow"]
+    head, at, tail = (workflow or "").rpartition("@")
     document = {
         "version": "1.0",
-        "intent": {"name": facts["workflow"], "version": "1.0"},
+        "intent": {"name": head, "version": tail} if head and at and tail else {"name": workflow, "version": "1.0"},
         "payload": facts["payload"],
         "metadata": metadata,
     }
@@ -49,6 +51,9 @@ def independently(**changes):
 VECTORS: dict[str, dict[str, Any]] = {
     "the least": {},
     "no workflow": {"workflow": None},
+    "a version": {"workflow": "brief.daily@2.0"},
+    "no version": {"workflow": "brief@"},
+    "a version of nothing": {"workflow": "@2.0"},
     "unicode": {"payload": {"é": "日本語 😀", "a": "e\u0301"}},
     "nesting": {"payload": {"a": [{"b": [[], {}, None, True, 1.5, -0.0]}]}},
     "key order": {"payload": {"b": 1, "a": {"z": 1, "A": 2, "é": 3, "": 4}}},
