@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -10,6 +9,7 @@ import pytest
 
 from tests.crash.checker import check
 from tests.crash.child import QUIET, Journal, Life, live
+from tests.crash.spoiling import Spoil, copy_of, sql
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +26,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copy_of(sound: Path, tmp_path: Path) -> Path:
-    for path in sound.iterdir():
-        if path.is_file() and not path.name.endswith((".lock", "-shm")):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
-
-
-def sql(*statements: str) -> Callable[[Path], None]:
-    def spoil(folder: Path) -> None:
-        connection = apsw.Connection(str(folder / "agent.db"))
-        for statement in statements:
-            connection.execute(statement)
-        connection.close()
-
-    return spoil
-
-
-def line(journal: str, *words: str) -> Callable[[Path], None]:
+def line(journal: str, *words: str) -> Spoil:
     """Append a line; `{first}` stands for the first accepted id."""
 
     def spoil(folder: Path) -> None:
@@ -99,7 +82,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (sql("UPDATE events SET seq = 9 WHERE seq = 2 AND execution_seq = 1"), "its events are"),
         (sql("DELETE FROM events WHERE seq = 1 AND execution_seq = 1"), "its events are"),
         (sql("UPDATE executions SET ended_at = NULL WHERE seq = 1"), "never ended, yet"),
-        (sql("PRAGMA foreign_keys = 0", "DELETE FROM executions WHERE seq = 2"), "foreign_key_check"),
+        (sql("DELETE FROM executions WHERE seq = 2"), "foreign_key_check"),
         (sql("UPDATE triggers SET starts = starts + 1 WHERE seq = 1"), "was started 2 times"),
         (line("ran", "+", "{first}", "1", "1"), "ran {first} start 1"),
         (line("ran", "+", "{first}", "2", "1"), "start 2 in life 1; it was started 1 times"),

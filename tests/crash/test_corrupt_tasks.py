@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from craftcore import App, Continue, TaskContext
+from tests.crash.spoiling import unguarded
 from tests.engine.lab import Lab, lab
 from tests.tasks.life import begin, finish, look, rows
 from tests.virtual import VirtualClock, VirtualCore
@@ -79,8 +80,9 @@ def spoil(path: Path, table: str, change: str) -> None:
     connection = apsw.Connection(str(path))
     connection.set_busy_timeout(60_000)
     connection.pragma("ignore_check_constraints", True)
-    connection.execute(f"UPDATE {table} SET {change} WHERE {OF_ITS_TASK[table]}")
-    assert connection.changes() == 1
+    with connection, unguarded(connection):
+        connection.execute(f"UPDATE {table} SET {change} WHERE {OF_ITS_TASK[table]}")
+        assert connection.changes() == 1
     connection.close()
 
 
