@@ -141,8 +141,8 @@ class App:
             raise ConfigInvalid(f"workflow {name}: max_attempts {max_attempts!r} must be a whole number from 1 to 1000")
         if isinstance(fallback, str):
             raise ConfigInvalid(f"workflow {name}: fallback {fallback!r:.80} must be a list of names")
-        order = tuple(bare(other) if isinstance(other, str) else other for other in fallback)
-        if wrong := wrong_order(name, order):
+        given = tuple(fallback)
+        if wrong := wrong_order(name, given) or wrong_order(name, tuple(map(bare, given))):
             raise ConfigInvalid(f"workflow {name} has {wrong}")
         read = parameters(name, fn)
         if deadline is not None and not read.takes_context:
@@ -153,7 +153,7 @@ class App:
             sources=tuple(self._source(name, source) for source in sources),
             concurrency=concurrency,
             rate=rate,
-            fallback=order,
+            fallback=tuple(map(bare, given)),
             retry=retry,
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),
