@@ -11,7 +11,9 @@ from statistics import median
 
 from benchmarks.engine import anew, end_to_end_rate
 from craftcore.daemon import running
+from craftcore.executions.chaining import Known
 from craftcore.executions.recorder import Attempt, Record, Recorder
+from craftcore.executions.store import OpenHeader
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Outcome
 
@@ -24,7 +26,8 @@ class Unrecorded(Recorder):
     """Writes nothing. There is no such setting: it is here to be compared with."""
 
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[Attempt]) -> list[Record]:
-        return [Record(0, "", tx.now, attempt.routed, tx.now) for attempt in attempts]
+        nothing = OpenHeader(0, "", "", None, None, 0, epoch, None, tx.now, "", None)
+        return [Record(Known(nothing, ()), attempt.routed, tx.now) for attempt in attempts]
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         pass

@@ -12,9 +12,16 @@ from craftcore.executions.store import Closing, EventRow, ExecutionStore, OpenHe
 from craftcore.storage.transaction import Transaction
 
 
+class Known(NamedTuple):
+    """A record as whoever opened it knows it. Its first events; others may have been added to them meanwhile."""
+
+    header: OpenHeader
+    events: tuple[Event, ...]
+
+
 class End(NamedTuple):
     """What closes one record: its last events, as (type, text), and what it came to. `replayable_reason`: why it cannot
-    be replayed; None: it can."""
+    be replayed; None: it can. `known`: what need not be read again; None: nothing."""
 
     execution_seq: int
     events: Sequence[tuple[str, str]]
@@ -22,6 +29,7 @@ class End(NamedTuple):
     replayable_reason: str | None
     response_json: str | None
     error_code: str | None
+    known: Known | None = None
 
     @property
     def is_replayable(self) -> bool:
@@ -36,9 +44,7 @@ class Chaining:
 
     def close_all(self, tx: Transaction, ends: Sequence[End]) -> None:
         """Append the last events and close each record that is still open, as the next ones of the chain."""
-        seqs = [end.execution_seq for end in ends]
-        headers = self._store.open_headers(tx, seqs)
-        streams = self._store.streams(tx, seqs)
+        headers, streams = self._as_they_are(tx, ends)
         place, before = self._store.head(tx)
         events: list[EventRow] = []
         closings: list[Closing] = []
@@ -58,6 +64,24 @@ class Chaining:
         if closings:
             self._store.add_events(tx, events)
             self._store.close_all(tx, closings)
+
+    def _as_they_are(self, tx: Transaction, ends: Sequence[End]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
+        """Header and stream of each record that is still open, read from the table where more has happened to it than
+        its opener knows."""
+        newest = self._store.still_open(tx, [end.execution_seq for end in ends])
+        headers: dict[int, OpenHeader] = {}
+        streams: dict[int, Stream] = {}
+        changed: list[int] = []
+        for end in ends:
+            seq, known = end.execution_seq, end.known
+            if known is not None and newest.get(seq) == len(known.events):
+                headers[seq], streams[seq] = known.header, Stream(known.events)
+            elif seq in newest:
+                changed.append(seq)
+        if changed:
+            headers.update(self._store.open_headers(tx, changed))
+            streams.update(self._store.streams(tx, changed))
+        return headers, streams
 
 
 def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:

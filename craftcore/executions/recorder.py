@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from craftcore.canonical import canonical
-from craftcore.executions.chaining import Chaining, End
+from craftcore.executions.chaining import Chaining, End, Known
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import bounded, response_of
-from craftcore.executions.store import EventRow, ExecutionStore, Opening
+from craftcore.executions.sealing import Event
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, Opening
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
 from craftcore.triggers.overdue import due_moment, overdue_seconds
@@ -53,13 +54,23 @@ class Attempt(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An open record as the engine carries it: which one, since when it is open, and which agent runs since when."""
+    """An open record as the engine carries it: what it knows of it, and which agent runs since when."""
 
-    seq: int
-    id: str
-    created_at: float
+    known: Known
     routed: Routed | None
     agent_since: float
+
+    @property
+    def seq(self) -> int:
+        return self.known.header.seq
+
+    @property
+    def id(self) -> str:
+        return self.known.header.id
+
+    @property
+    def created_at(self) -> float:
+        return self.known.header.created_at
 
 
 class Recorder:
@@ -80,9 +91,10 @@ class Recorder:
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
             opening = _opening(seq, epoch, now, attempt)
             openings.append(opening)
-            for number, (type_, text) in enumerate(self._beginning(now, attempt), 1):
-                events.append((seq, number, type_, now, text))
-            records.append(Record(seq, opening.id, now, attempt.routed, now))
+            stream = _numbered(self._beginning(now, attempt), 0, now)
+            events += [(seq, number, type_, at, text) for number, type_, at, text, *_ in stream]
+            header = OpenHeader(*opening[:9], opening.envelope_hash, opening.routing_json)
+            records.append(Record(Known(header, stream), attempt.routed, now))
         self._store.open_all(tx, openings)
         self._store.add_events(tx, events)
         return records
@@ -90,11 +102,13 @@ class Recorder:
     def decided(self, tx: Transaction, record: Record, attempt: Attempt) -> Record:
         """Note the decision of a router that was asked inside the attempt, before the workflow runs."""
         assert attempt.routed is not None, attempt
-        self._store.decide(tx, record.seq, attempt.routed.workflow, _routing(attempt.routed))
+        routed, header = attempt.routed, record.known.header
+        header = header._replace(workflow=routed.intent or routed.workflow, routing_json=_routing(routed))
         if attempt.task_id is not None and attempt.turn is not None:
-            self._store.join_task(tx, record.seq, attempt.task_id, attempt.turn)
-        self._append(tx, record, _attempt_started(attempt))
-        return record._replace(routed=attempt.routed, agent_since=tx.now)
+            header = header._replace(task_id=attempt.task_id, turn=attempt.turn)
+        self._store.decide(tx, header)
+        events = self._append(tx, record, _attempt_started(attempt))
+        return Record(Known(header, record.known.events + events), routed, tx.now)
 
     def fell_back(self, tx: Transaction, record: Record, failed: Failed, attempt: Attempt) -> Record:
         """The agent that ran has failed, and that of `attempt` is tried next, before it runs."""
@@ -108,9 +122,10 @@ class Recorder:
             (EventType.FALLBACK_TRIGGERED, fallback),
             *_attempt_started(attempt),
         ]
-        self._append(tx, record, stream)
-        self._store.reroute(tx, record.seq, _routing(attempt.routed))
-        return record._replace(routed=attempt.routed, agent_since=tx.now)
+        header = record.known.header._replace(routing_json=_routing(attempt.routed))
+        self._store.decide(tx, header)
+        events = self._append(tx, record, stream)
+        return Record(Known(header, record.known.events + events), attempt.routed, tx.now)
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
@@ -125,10 +140,11 @@ class Recorder:
         """The result, or a stub with its size and hash when it is over the limit."""
         return bounded(result_json, self._response_max_bytes)
 
-    def _append(self, tx: Transaction, record: Record, stream: Sequence[tuple[EventType, str]]) -> None:
+    def _append(self, tx: Transaction, record: Record, stream: Sequence[tuple[EventType, str]]) -> tuple[Event, ...]:
         last = self._store.last_events(tx, [record.seq])[record.seq]
-        rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
-        self._store.add_events(tx, rows)
+        events = _numbered(stream, last, tx.now)
+        self._store.add_events(tx, [(record.seq, number, type_, at, text) for number, type_, at, text, *_ in events])
+        return events
 
     def _beginning(self, now: float, attempt: Attempt) -> list[tuple[EventType, str]]:
         claim = attempt.claim
@@ -143,15 +159,16 @@ class Recorder:
         match outcome:
             case Released(reason=reason):
                 event = (EventType.ATTEMPT_RELEASED, canonical({"reason": reason}))
-                return _left(record.seq, Status.INCOMPLETE, [event])
+                return _left(record.seq, Status.INCOMPLETE, [event], record.known)
             case Rerouted(session_id=session_id):
                 event = (EventType.ATTEMPT_RELEASED, canonical({"reason": f"waits for session {session_id}"}))
-                return _left(record.seq, Status.INCOMPLETE, [event])
+                return _left(record.seq, Status.INCOMPLETE, [event], record.known)
             case Snoozed():
                 event = (EventType.ATTEMPT_RELEASED, canonical({"reason": "snoozed"}))
-                return _left(record.seq, Status.SUSPENDED, [event])
+                return _left(record.seq, Status.SUSPENDED, [event], record.known)
             case Suspended(event=told):
-                return _left(record.seq, Status.SUSPENDED, [(EventType.TURN_SUSPENDED, canonical(told))])
+                event = (EventType.TURN_SUSPENDED, canonical(told))
+                return _left(record.seq, Status.SUSPENDED, [event], record.known)
             case _:
                 pass
         response = response_of(outcome, self._response_max_bytes)
@@ -173,12 +190,17 @@ class Recorder:
         final = f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
         stream.append((EventType.FINAL_RESPONSE, final))
         reason_ = None if response.is_whole else Reason.RECORDING_FAILURE
-        return End(record.seq, stream, status, reason_, response.text, response.error_code)
+        return End(record.seq, stream, status, reason_, response.text, response.error_code, record.known)
 
 
-def _left(seq: int, status: Status, events: Sequence[tuple[EventType, str]]) -> End:
+def _left(seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: Known | None = None) -> End:
     """The end of an attempt without a response."""
-    return End(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None)
+    return End(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
+
+
+def _numbered(stream: Sequence[tuple[EventType, str]], last: int, now: float) -> tuple[Event, ...]:
+    """The events that follow the one with that number."""
+    return tuple(Event(number, type_, now, text) for number, (type_, text) in enumerate(stream, last + 1))
 
 
 def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:

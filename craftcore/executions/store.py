@@ -43,6 +43,13 @@ CLOSE = Many(
     width=13,
 )
 
+STILL_OPEN = """
+SELECT seq, (SELECT coalesce(max(events.seq), 0) FROM events WHERE execution_seq = executions.seq)
+  FROM executions
+ WHERE seq IN (SELECT value FROM json_each(?1))
+   AND ended_at IS NULL
+"""
+
 OPEN_HEADERS = """
 SELECT seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_hash, routing_json
   FROM executions
@@ -156,6 +163,10 @@ class ExecutionStore:
         else:
             tx.many(OPEN, openings)
 
+    def still_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
+        """Those of these records that have no end yet, each with the number of its newest event."""
+        return dict(tx.tuples(STILL_OPEN, (canonical(list(seqs)),)))
+
     def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
         """Of those of these records that have no end yet, by seq."""
         return {row[0]: OpenHeader._make(row) for row in tx.tuples(OPEN_HEADERS, (canonical(list(seqs)),))}
@@ -186,39 +197,24 @@ class ExecutionStore:
         head = closings[-1]
         tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head.record_hash)
 
-    def decide(self, tx: Transaction, seq: int, workflow: str, routing_json: str) -> None:
-        """Note the router's decision on an open record."""
+    def decide(self, tx: Transaction, header: OpenHeader) -> None:
+        """Note on an open record what was decided of it since: where it goes, and which turn of which task it is."""
         tx.run(
-            "UPDATE executions SET workflow = :workflow, routing_json = :routing WHERE seq = :seq AND ended_at IS NULL",
-            workflow=workflow,
-            routing=routing_json,
-            seq=seq,
+            """
+            UPDATE executions
+               SET workflow     = :workflow,
+                   routing_json = :routing,
+                   task_id      = :task_id,
+                   turn         = :turn
+             WHERE seq = :seq
+               AND ended_at IS NULL
+            """,
+            workflow=header.workflow,
+            routing=header.routing_json,
+            task_id=header.task_id,
+            turn=header.turn,
+            seq=header.seq,
         )
-
-    def reroute(self, tx: Transaction, seq: int, routing_json: str) -> None:
-        """Note on an open record that another agent is tried for what it was routed to."""
-        tx.run(
-            "UPDATE executions SET routing_json = :routing WHERE seq = :seq AND ended_at IS NULL",
-            routing=routing_json,
-            seq=seq,
-        )
-
-    def join_task(self, tx: Transaction, seq: int, task_id: str, turn: int) -> None:
-        """Note on an open record which turn of which task it is, when a router told only then."""
-        tx.run(
-            "UPDATE executions SET task_id = :task_id, turn = :turn WHERE seq = :seq AND ended_at IS NULL",
-            task_id=task_id,
-            turn=turn,
-            seq=seq,
-        )
-
-    def still_open(self, tx: Reader, seqs: Sequence[int]) -> set[int]:
-        """Those of these records that have no end yet."""
-        rows = tx.tuples(
-            "SELECT seq FROM executions WHERE seq IN (SELECT value FROM json_each(?1)) AND ended_at IS NULL",
-            (canonical(list(seqs)),),
-        )
-        return {seq for (seq,) in rows}
 
     def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
         """The number of the newest event of each of these records."""
