@@ -116,9 +116,11 @@ class Attempts:
         for run, outcome, move in settled:
             if run.entry is not None:
                 self._settle_agents(tx, run, run.entry.task, outcome)
-                steps, was_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
+                steps, is_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
                 mine = None if isinstance(outcome, Cancelled) else run.move
-                ends.append(TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), was_stalled))
+                ends.append(
+                    TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), is_stalled or run.was_stalled)
+                )
                 turned.append(run.claim.seq)
             elif isinstance(outcome, Delivered):
                 followed[run.claim.seq] = self._turns.deliver(tx, run.claim, outcome.task_id)

@@ -17,7 +17,7 @@ from craftcore.engine.attempts import Attempts
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
-from craftcore.triggers.settlement import Failed, Outcome
+from craftcore.triggers.settlement import RELEASED, Failed, Outcome, Released
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,8 @@ class Fallback:
         """What the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
         outcome = await self._runner.run(run)
         while isinstance(outcome, Failed) and (agent := self._next(run)) is not None:
+            if run.stopped_by == "shutdown":
+                return Released(reason=RELEASED)  # the next attempt has the time to try them all
             record = await self._insist(self._attempts.fall_back, run, outcome, agent)
             if record is None:
                 break
@@ -53,7 +55,7 @@ class Fallback:
     def _next(self, run: Run) -> str | None:
         """The agent that is tried next; None: there is none, or none may be."""
         routed = run.routed
-        if routed is None or routed.workflow not in routed.agents or run.stopped_by is not None:
+        if routed is None or routed.workflow not in routed.agents or run.stopped_by not in (None, "shutdown"):
             return None
         if run.turn is not None and run.turn.again is not None:
             return None  # it is to come to its own act again
@@ -69,4 +71,5 @@ def _hand_over(run: Run, record: Record, agent: str) -> None:
     if run.entry is not None:
         memo = run.entry.memo if run.turn is None else run.turn.memo
         run.entry = replace(run.entry, task=replace(run.entry.task, agent=agent), memo=memo)
+    run.was_stalled = run.was_stalled or (run.turn is not None and run.turn.asked_at > 0)
     run.turn = None

@@ -42,6 +42,7 @@ class Run:
         "routed",
         "stopped_by",
         "turn",
+        "was_stalled",
     )
 
     def __init__(self, claim: Claim, record: Record, routed: Routed | None, entry: Entry | None = None) -> None:
@@ -51,6 +52,8 @@ class Run:
         self.entry = entry
         self.turn: Turn | None = None
         self.move: Move | None = None
+        self.was_stalled = False
+        """A person was asked about it while an agent ran that has failed since."""
         self.lane = claim.lane
         self.outcome: Outcome | None = None
         self.stopped_by: Why | None = None

@@ -24,7 +24,7 @@ from craftcore import (
     TaskContext,
 )
 from craftcore.errors import ConfigInvalid
-from tests.engine.lab import Lab, lab
+from tests.engine.lab import Lab, lab, look, settings
 
 pytestmark = pytest.mark.anyio
 
@@ -172,6 +172,30 @@ async def test_a_task_cancelled_while_its_first_agent_runs_is_given_to_no_other(
         await app.cancel_task(id)
         assert (await it.ended(id))["status"] == "CANCELLED"
         assert "FALLBACK_TRIGGERED" not in it.events(id)
+
+
+@pytest.mark.parametrize("takes_ctx", [True, False])
+async def test_what_a_shutdown_stops_is_given_back_and_not_failed_without_its_other_agents(tmp_path, takes_ctx):
+    app = App()
+    began = anyio.Event()
+
+    async def fails_on_its_way_out() -> None:
+        began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("on its way out")
+
+    async def with_ctx(ctx: TaskContext) -> None:
+        await fails_on_its_way_out()
+
+    app.workflow("a", fallback=["b"], max_attempts=1)(with_ctx if takes_ctx else fails_on_its_way_out)
+    failing(app, "b", AssertionError("not to be run"))
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        id = (await app.emit("a")).id
+        await began.wait()
+    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=id)
+    assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
 async def test_the_deadline_of_a_task_is_for_all_of_its_agents(tmp_path):
