@@ -10,8 +10,8 @@ ALTER TABLE executions ADD COLUMN prev_hash TEXT;         -- the record_hash of 
 ALTER TABLE executions ADD COLUMN record_hash TEXT;
 ALTER TABLE executions ADD COLUMN stripped_at REAL;       -- when retention took its bodies away; their hashes stay
 
--- People look for what failed, and for what has no end.
-CREATE INDEX executions_error ON executions (error_code, seq) WHERE status = 'error';
+-- People look for what failed, and for what has no end: each newest first.
+CREATE INDEX executions_error ON executions (seq, error_code) WHERE status = 'error';
 CREATE INDEX executions_incomplete ON executions (seq) WHERE status = 'incomplete';
 
 -- Bodies that are large, kept out of the row: that one holds '' instead.

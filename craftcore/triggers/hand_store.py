@@ -1,4 +1,4 @@
-"""The only SQL of what people, and the tasks above, do to a trigger: cancel, requeue, discard, pull forward, set aside.
+"""The only SQL of what people, and the tasks above, do to a trigger: cancel, requeue, discard, run now, set aside.
 
 Each move names the states it starts from; False: the trigger was in none of them, and nothing was written.
 """
@@ -104,6 +104,26 @@ class HandStore:
                AND started_at IS NULL
             """,
             id=trigger_id,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
+        """Let a trigger that is PENDING be due now, whatever it waits for. False when it is not."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET fire_at    = min(fire_at, :now),
+                   not_before = min(not_before, :now),
+                   due_at     = min(due_at, :now),
+                   expires_at = NULL,
+                   reason     = :reason,
+                   updated_at = :now
+             WHERE id = :id
+               AND status = 'PENDING'
+            """,
+            id=trigger_id,
+            reason=reason,
             now=tx.now,
         )
         return changed == 1

@@ -190,6 +190,15 @@ class TriggerService:
         self.follower.requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
 
+    def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> Trigger:
+        """Let a PENDING trigger be due now, at the end of no backoff and not too late for its `expires_at`; its
+        attempts count on. Raises NotFound or StateRefused.
+        """
+        if not self._hands.run_now(tx, trigger_id, reason):
+            trigger = self.get(tx, trigger_id)
+            raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a PENDING one can be run now")
+        return self.get(tx, trigger_id)
+
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
         """Take a dead letter off the list; it stays readable as FAILED. Raises NotFound or StateRefused."""
         if not self._hands.discard(tx, trigger_id, reason):

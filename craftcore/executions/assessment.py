@@ -1,0 +1,196 @@
+"""What can be done about an attempt that did not end well, from what is on record of it. Pure.
+
+What a crash leaves, by when it came:
+
+    before   there is no record: nothing of it happened, and the trigger runs as if nothing had been
+    during   the record is incomplete: its last event says how far it came, and this module what to do
+    after    the record has its response, and replay returns it: nothing has to run again
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from craftcore.executions.model import Status
+from craftcore.triggers.model import TriggerStatus
+
+
+class State(StrEnum):
+    """Where an attempt stands; the first that holds."""
+
+    COMPLETE = "complete"  # it has succeeded
+    TRIED_AGAIN = "tried_again"  # a later attempt of its trigger counts
+    WAITS = "waits"  # it ended as it should, and goes on later
+    GONE = "gone"  # its trigger was removed
+    RUNNING = "running"
+    IN_DOUBT = "in_doubt"  # an irreversible action of it has no end that anybody knows
+    INTERRUPTED = "interrupted"  # its daemon is gone, and no other has started
+    PENDING = "pending"  # it runs again by itself
+    DEAD = "dead"
+    FAILED = "failed"
+    OVER = "over"  # its trigger is DONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """An irreversible action whose end nobody knows. `has_intent`: it is being called, or its process died; else it is
+    in doubt, and nobody has decided."""
+
+    key: str
+    action: str
+    has_intent: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of an attempt.
+
+    newest_id        of its trigger's records
+    ended_at         None: it runs, or ended with its process
+    trigger_status   None: the row is gone
+    acts             of its task; those whose end nobody knows
+    irreversible     how many irreversible calls its record has
+    """
+
+    id: str
+    status: Status
+    ended_at: float | None
+    error_code: str | None
+    newest_id: str
+    trigger_id: str
+    task_id: str | None
+    trigger_status: TriggerStatus | None
+    trigger_reason: str | None
+    due_at: float | None
+    now: float
+    daemon_runs: bool
+    acts: tuple[Act, ...] = ()
+    irreversible: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """What a person is told. `commands`: word by word, without the name of the program."""
+
+    state: State
+    text: str
+    commands: tuple[tuple[str, ...], ...] = ()
+
+
+def assess(facts: Facts) -> Recommendation:
+    """Where an attempt stands, and what to do about it."""
+    state = state_of(facts)
+    match state:
+        case State.COMPLETE:
+            text = "its response is on record, and nothing has to run again"
+            return Recommendation(state=state, text=text, commands=(("replay", facts.id),))
+        case State.TRIED_AGAIN:
+            text = f"its trigger was started again since: what counts is {facts.newest_id}"
+            return Recommendation(state=state, text=text, commands=(("inspect", facts.newest_id),))
+        case State.WAITS:
+            return Recommendation(state=state, text="it ended as it should, and goes on later", commands=(_see(facts),))
+        case State.GONE:
+            text = f"trigger {facts.trigger_id} is not there any more: nothing runs it again"
+            return Recommendation(state=state, text=text, commands=_of_task(facts))
+        case State.RUNNING:
+            text = "a daemon has its trigger: it runs, or is about to"
+            return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
+        case State.IN_DOUBT:
+            return _in_doubt(facts)
+        case State.INTERRUPTED:
+            text = f"its process died, and the next daemon runs it again by itself. {_safety(facts)}"
+            return Recommendation(state=state, text=text, commands=(("run",), _skip(facts)))
+        case State.PENDING:
+            text = f"{_ended(facts)}; its trigger {_due(facts)} and runs it again by itself. {_safety(facts)}"
+            return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
+        case State.DEAD:
+            text = f"{_ended(facts)}; its trigger is DEAD ({facts.trigger_reason}): a person decides. {_safety(facts)}"
+            return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
+        case State.FAILED:
+            text = f"{_ended(facts)}; its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself. "
+            return Recommendation(state=state, text=text + _safety(facts), commands=(_retry(facts),))
+        case State.OVER:
+            text = f"{_ended(facts)}; its trigger is DONE ({facts.trigger_reason}): there is nothing to decide of it"
+            return Recommendation(state=state, text=text, commands=(_see(facts),))
+
+
+def state_of(facts: Facts) -> State:
+    """The first that holds."""
+    if facts.status is Status.SUCCESS:
+        return State.COMPLETE
+    if facts.newest_id != facts.id:
+        return State.TRIED_AGAIN
+    if facts.status is Status.SUSPENDED:
+        return State.WAITS
+    claimed = facts.trigger_status is TriggerStatus.CLAIMED
+    if claimed and facts.daemon_runs:
+        return State.RUNNING
+    if facts.acts:
+        return State.IN_DOUBT
+    match facts.trigger_status:
+        case None:
+            return State.GONE
+        case TriggerStatus.CLAIMED:
+            return State.INTERRUPTED
+        case TriggerStatus.PENDING:
+            return State.PENDING
+        case TriggerStatus.DEAD:
+            return State.DEAD
+        case TriggerStatus.FAILED:
+            return State.FAILED
+        case TriggerStatus.DONE:
+            return State.OVER
+
+
+def _in_doubt(facts: Facts) -> Recommendation:
+    """A person says first what became of it; of a call that has no end, a daemon finds that it is in doubt."""
+    act = facts.acts[0]
+    more = f" (and {len(facts.acts) - 1} more)" if len(facts.acts) > 1 else ""
+    if act.has_intent:
+        text = f"{act.action}{more}, which cannot be taken back, was called and has no end on record: a daemon that "
+        text += "starts puts it in doubt, as its policy says"
+        commands: tuple[tuple[str, ...], ...] = (("run",), ("activity", "show", act.key))
+        if facts.daemon_runs:
+            text = f"{act.action}{more}, which cannot be taken back, is being called"
+            commands = (("activity", "show", act.key),)
+        return Recommendation(state=State.IN_DOUBT, text=text, commands=commands)
+    text = f"nobody knows whether {act.action}{more} happened, which cannot be taken back: look there, and say it first"
+    resolve = ("activity", "resolve", act.key)
+    commands = tuple((*resolve, flag) for flag in ("--happened", "--resend", "--give-up"))
+    return Recommendation(state=State.IN_DOUBT, text=text, commands=commands)
+
+
+def _safety(facts: Facts) -> str:
+    if facts.irreversible:
+        return "What it did that cannot be taken back has its end on record, and a retry does not do it again"
+    return "Nothing that is declared irreversible began in it: it is safe to retry"
+
+
+def _ended(facts: Facts) -> str:
+    if facts.status is Status.ERROR:
+        return f"it failed with {facts.error_code}"
+    return "its process died in it" if facts.ended_at is None else "it was handed back before its end"
+
+
+def _due(facts: Facts) -> str:
+    if facts.due_at is None or facts.due_at <= facts.now:
+        return "is due"
+    return f"is due at {datetime.fromtimestamp(facts.due_at, UTC).strftime('%Y-%m-%d %H:%M:%SZ')}"
+
+
+def _retry(facts: Facts) -> tuple[str, ...]:
+    return ("execution", "retry", facts.id, "--reason", "TEXT")
+
+
+def _skip(facts: Facts) -> tuple[str, ...]:
+    return ("execution", "skip", facts.id, "--reason", "TEXT")
+
+
+def _see(facts: Facts) -> tuple[str, ...]:
+    return ("trigger", "why", facts.trigger_id) if facts.task_id is None else ("task", "show", facts.task_id)
+
+
+def _of_task(facts: Facts) -> tuple[tuple[str, ...], ...]:
+    return () if facts.task_id is None else (("task", "show", facts.task_id),)

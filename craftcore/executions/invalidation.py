@@ -1,0 +1,33 @@
+"""A person says that a record is not to be replayed. The record stays as it was: the operators' log says it."""
+
+from __future__ import annotations
+
+from craftcore.errors import NotFound, StateRefused
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record_store import INVALIDATE, RecordStore
+from craftcore.storage.audit import Actor, audit
+from craftcore.storage.transaction import Transaction
+
+
+class Invalidation:
+    """Invalidate. A rule over a transaction it is given."""
+
+    def __init__(self) -> None:
+        self._records = RecordStore()
+
+    def invalidate(self, tx: Transaction, execution_id: str, actor: Actor, reason: str) -> ExecutionRecord:
+        """Never replay it from now on, without force; the record as it is read then.
+
+        One that has no response yet may be invalidated, too: a person may know before its end that what it comes to is
+        not to be believed. Raises NotFound, or StateRefused when that was said before.
+        """
+        record = self._records.get(tx, execution_id)
+        if record is None:
+            raise NotFound(f"no execution {execution_id}")
+        if record.invalidated is not None:
+            why = f": {record.invalidated}" if record.invalidated else ""
+            raise StateRefused(f"{execution_id} is invalidated already{why}; nothing was written")
+        audit(tx, actor, INVALIDATE, execution_id, reason=reason, details={"record_hash": record.record_hash})
+        after = self._records.get(tx, execution_id)
+        assert after is not None, execution_id
+        return after

@@ -1,0 +1,104 @@
+"""The only SQL by which people look for records: lists, and whose record is the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from craftcore.executions.model import Status
+from craftcore.storage.transaction import Reader
+
+_NEWEST = """
+SELECT id, created_at, workflow, status, error_code, latency_ms, trigger_id, attempt,
+       CASE
+           WHEN response_json IS NULL AND response_hash IS NULL THEN 'execution_incomplete'
+           WHEN EXISTS (SELECT 1 FROM audit_log WHERE subject = executions.id AND action = 'invalidate')
+               THEN 'manually_invalidated'
+           WHEN NOT replayable THEN coalesce(replayable_reason, 'execution_incomplete')
+           WHEN stripped_at IS NOT NULL THEN 'body_stripped'
+       END AS replayable_reason
+  FROM executions {walk}
+   AND coalesce(status = :status, 1)
+   AND (:error_code IS NULL OR error_code = :error_code)
+   AND (:workflow IS NULL OR workflow = :workflow)
+   AND coalesce(created_at >= :since, 1)
+   AND coalesce(created_at < :until, 1)
+   AND coalesce(envelope_hash = :envelope_hash, 1)
+ ORDER BY seq DESC
+ LIMIT :limit
+"""
+NEWEST = _NEWEST.format(walk="NOT INDEXED\n WHERE 1")
+NEWEST_FAILED = _NEWEST.format(walk="INDEXED BY executions_error\n WHERE status = 'error'")
+NEWEST_INCOMPLETE = _NEWEST.format(walk="INDEXED BY executions_incomplete\n WHERE status = 'incomplete'")
+"""Each walks from the newest back, and stops when it has enough: over all records, or over those that its index holds.
+None is found by its envelope's hash or its moment: such an index would cost every trigger something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """What a list is narrowed to; None: not by that. `since` and before `until` a record was opened."""
+
+    status: Status | None = None
+    error_code: str | None = None
+    workflow: str | None = None
+    since: float | None = None
+    until: float | None = None
+    envelope_hash: str | None = None
+
+
+class Listed(NamedTuple):
+    """One record of a list. `replayable_reason`: why it cannot be replayed, as far as its header tells; None: it can.
+    Whether it is what was written is told by who reads all of it."""
+
+    id: str
+    created_at: float
+    workflow: str | None
+    status: Status
+    error_code: str | None
+    latency_ms: float | None
+    trigger_id: str
+    attempt: int
+    replayable_reason: str | None
+
+
+class ExecutionListing:
+    """Reads `executions`, as people look for them. Holds nothing."""
+
+    def newest(self, tx: Reader, limit: int, sought: Sought) -> list[Listed]:
+        """The newest records that were sought, newest first."""
+        sql = NEWEST
+        if sought.error_code is not None or sought.status is Status.ERROR:
+            sql = NEWEST_FAILED
+        elif sought.status is Status.INCOMPLETE:
+            sql = NEWEST_INCOMPLETE
+        rows = tx.all(
+            sql,
+            limit=limit,
+            status=sought.status,
+            error_code=sought.error_code,
+            workflow=sought.workflow,
+            since=sought.since,
+            until=sought.until,
+            envelope_hash=sought.envelope_hash,
+        )
+        return [Listed(**{**row, "status": Status(row["status"])}) for row in rows]
+
+    def error_codes(self, tx: Reader) -> set[str]:
+        """Every code that a failed record has."""
+        rows = tx.tuples("SELECT DISTINCT error_code FROM executions WHERE status = 'error' AND error_code IS NOT NULL")
+        return {code for (code,) in rows}
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.tuples(
+            "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2", (prefix, prefix + "\x7f")
+        )
+        return [id_ for (id_,) in rows]
+
+    def ids_of(self, tx: Reader, trigger_id: str, limit: int) -> list[str]:
+        """The ids of a trigger's records, the newest first."""
+        rows = tx.tuples(
+            "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY seq DESC LIMIT ?3",
+            (f"exec-{trigger_id}.", f"exec-{trigger_id}/", limit),
+        )
+        return [id_ for (id_,) in rows]
