@@ -10,6 +10,9 @@ from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.kinship import task_of
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound
+from craftcore.executions.listing_store import ExecutionListing
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record_store import RecordStore
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
@@ -19,6 +22,9 @@ from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.store import TriggerStore
 
 REASON_MAX = 500
+RECORDS_NAMED = 10
+
+RECORD_BEGINS = "exec-"
 
 KEY_BEGINS = "activity:"
 KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
@@ -74,6 +80,14 @@ def the_activity(reader: Reader, given: str) -> Activity:
     return activity
 
 
+def the_record(reader: Reader, given: str) -> ExecutionRecord:
+    """The execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's records."""
+    found = _like(ExecutionListing().ids_like, reader, given) if given.startswith(RECORD_BEGINS) else []
+    record = RecordStore().get(reader, the_one(found, given, "" if found else _no_record(reader, given)))
+    assert record is not None, given
+    return record
+
+
 def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
     """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
     if value is None:
@@ -98,6 +112,20 @@ def refuse_bad_note(note: str) -> None:
 def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
     """The first ids that begin with it; none for what begins no id."""
     return ids_like(reader, given) if is_name(given) else []
+
+
+def _no_record(reader: Reader, given: str) -> str:
+    """Why there is no such record, and what there is instead."""
+    found = _like(TriggerStore().ids_like, reader, given)
+    if len(found) != 1 and found[:1] != [given]:
+        return f"no execution has the id {given!r:.80}; see: craftcore inspect --list"
+    records = ExecutionListing().ids_of(reader, found[0], RECORDS_NAMED)
+    if not records:
+        return (
+            f"trigger {found[0]} has no execution: it was never started, and nothing of it happened. "
+            f"See: craftcore trigger why {found[0]}"
+        )
+    return f"{found[0]} is a trigger; its executions are, the newest first: {', '.join(records)}"
 
 
 def _no_task(reader: Reader, given: str) -> str:

@@ -48,7 +48,7 @@ class Output:
 
     def command(self, *words: str) -> None:
         """A command to paste into a shell, word by word as it is meant."""
-        print(f"  {' '.join(map(_shell_word, words))}", flush=True)
+        print(f"  {pasted(*words)}", flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Aligned columns; a cell that is too long is cut, the last column as little as possible."""
@@ -81,6 +81,11 @@ def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
         if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
             told[f"{name}_iso"] = iso(value)
     return told
+
+
+def pasted(*words: str) -> str:
+    """A command as it is pasted into a shell."""
+    return " ".join(map(_shell_word, words))
 
 
 def _shell_word(word: str) -> str:

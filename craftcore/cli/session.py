@@ -69,8 +69,12 @@ class Session:
 
     def suggest(self, *words: str) -> None:
         """Print a command to paste, which goes to the database that this one went to."""
+        self.out.command(*self.words(*words))
+
+    def words(self, *words: str) -> tuple[str, ...]:
+        """A command of ours, word by word, which goes to the database that this one went to."""
         where = ("--db", self.db) if self.db is not None else ()
-        self.out.command("craftcore", *where, *words)
+        return ("craftcore", *where, *words)
 
     def say_without_daemon(self, core: Core) -> None:
         """Say what is in the way of what was just asked for, where nobody is there to do it."""

@@ -23,9 +23,9 @@ class State(StrEnum):
     COMPLETE = "complete"  # it has succeeded
     TRIED_AGAIN = "tried_again"  # a later attempt of its trigger counts
     WAITS = "waits"  # it ended as it should, and goes on later
-    GONE = "gone"  # its trigger was removed
     RUNNING = "running"
-    IN_DOUBT = "in_doubt"  # an irreversible action of it has no end that anybody knows
+    IN_DOUBT = "in_doubt"  # an irreversible action of its task has no end that anybody knows
+    GONE = "gone"  # its trigger was removed
     INTERRUPTED = "interrupted"  # its daemon is gone, and no other has started
     PENDING = "pending"  # it runs again by itself
     DEAD = "dead"

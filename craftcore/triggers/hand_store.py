@@ -1,4 +1,4 @@
-"""The only SQL of what people, and the tasks above, do to a trigger: cancel, requeue, discard, run now, set aside.
+"""The only SQL of what people, and the tasks above, do to a trigger: cancel, requeue, discard, run now, set aside, …
 
 Each move names the states it starts from; False: the trigger was in none of them, and nothing was written.
 """

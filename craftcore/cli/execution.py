@@ -1,0 +1,89 @@
+"""`craftcore execution retry` and `skip`: a person decides about an attempt that has no end, or has failed."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, NamedTuple
+
+import click
+
+from craftcore.cli.caller import caller
+from craftcore.cli.given import refuse_bad_reason, the_record
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.cli.trigger_text import cancelled, pending_again, tasks_of, told_task_of, told_trigger
+from craftcore.daemon.lock import read_note
+from craftcore.storage.audit import Actor, audit
+from craftcore.tasks.attempt_hands import AttemptHands, facts_of
+from craftcore.tasks.model import Task
+from craftcore.triggers.model import Trigger, TriggerStatus
+
+
+@click.group(cls=Noun)
+def execution() -> None:
+    """An attempt that has no end, or failed: retry it, skip it.
+
+    What can be done about one, `craftcore inspect ID` says.
+    """
+
+
+@execution.command("retry")
+@click.argument("execution_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def retry(session: Session, /, execution_id: str, reason: str) -> None:
+    """Let its trigger run again, now.
+
+    One that waits for the end of a backoff does not wait longer; a DEAD or FAILED one gets another life, and so does
+    its task. Exit 1 when it runs, has succeeded, was tried again since, or did something of which nobody knows whether
+    it happened.
+    """
+    decided = _decide(session, "retry", execution_id, reason)
+    if session.json:
+        return
+    trigger = decided.trigger
+    session.out.line(f"{decided.execution_id} is retried: {trigger.id} {pending_again(trigger, decided.tasks)}")
+    session.say_without_daemon(session.core())
+
+
+@execution.command("skip")
+@click.argument("execution_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def skip(session: Session, /, execution_id: str, reason: str) -> None:
+    """Do not let its trigger run again; its task ends with it.
+
+    A dead letter is discarded, and stays readable as FAILED. Exit 1 as of `retry`.
+    """
+    decided = _decide(session, "skip", execution_id, reason)
+    if session.json:
+        return
+    trigger = decided.trigger
+    became = "is discarded, and stays readable as FAILED"
+    if trigger.status is not TriggerStatus.FAILED:
+        became = cancelled(trigger, decided.tasks)
+    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {became}")
+
+
+class _Decided(NamedTuple):
+    execution_id: str
+    trigger: Trigger
+    tasks: dict[str, Task]
+
+
+def _decide(session: Session, decision: Literal["retry", "skip"], given: str, reason: str) -> _Decided:
+    """Decide and log it, in one commit; with --json it is told here."""
+    refuse_bad_reason(reason)
+    core = session.core()
+    hands = AttemptHands(core.triggers)
+    _, daemon_runs = read_note(core.database.path)
+    with session.changing(core) as tx:
+        record = the_record(tx, given)
+        facts = facts_of(tx, record, tx.now, daemon_runs=daemon_runs)
+        trigger = hands.retry(tx, facts, reason) if decision == "retry" else hands.skip(tx, facts, reason)
+        audit(tx, Actor(os.getuid(), caller()), f"execution {decision}", record.id, reason=reason)
+        tasks = tasks_of(tx, [trigger])
+    if session.json:
+        told = {"trigger": told_trigger(trigger), "task": told_task_of(tasks.get(trigger.id))}
+        session.out.document({"execution_id": record.id, "decision": decision, **told})
+    return _Decided(record.id, trigger, tasks)

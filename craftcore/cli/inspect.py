@@ -1,0 +1,165 @@
+"""`craftcore inspect`: what was seen of an attempt, of many, and what to do about one that did not end well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from craftcore.cli.given import allowed, the_record
+from craftcore.cli.moments import parse_moment
+from craftcore.cli.output import pasted
+from craftcore.cli.record_text import (
+    LIST_COLUMNS,
+    cells,
+    say_statistics,
+    told_envelope,
+    told_event,
+    told_listed,
+    told_record,
+    told_statistics,
+)
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.cli.why import reasons, task_reasons
+from craftcore.daemon.lock import read_note
+from craftcore.errors import ErrorCode, FilterInvalid, InvalidInput
+from craftcore.executions.assessment import Recommendation, State, assess
+from craftcore.executions.listing_store import ExecutionListing, Sought
+from craftcore.executions.model import Status
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.statistics import statistics
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.attempt_hands import facts_of
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.acceptance import moment
+from craftcore.triggers.store import TriggerStore
+
+if TYPE_CHECKING:
+    from craftcore.core import Core
+
+LIMIT_MAX = 100_000
+LISTED, COUNTED = 50, 10_000
+"""How many records are listed, and how many counted, when nobody says."""
+
+
+@click.command("inspect", cls=Command)
+@click.argument("execution_id", metavar="[ID]", required=False)
+@click.option("--list", "listed", is_flag=True, help="The newest records, newest first.")
+@click.option("--stats", "counted", is_flag=True, help="Counts and latencies of the newest records.")
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(Status)}.")
+@click.option("--error-code", metavar="CODE", help="Only what failed with it.")
+@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--since", metavar="TIME", help="Begun from then on: ISO 8601 with a zone, or epoch seconds.")
+@click.option("--until", metavar="TIME", help="Begun before then.")
+@click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=f"How many at most: {LISTED}, of --stats {COUNTED:,}.")
+@click.option("--events", "with_events", is_flag=True, help="Of one: also its events.")
+@click.option("--envelope", "with_envelope", is_flag=True, help="Of one: also what was asked for.")
+@click.pass_obj
+def inspect(
+    session: Session,
+    /,
+    execution_id: str | None,
+    listed: bool,
+    counted: bool,
+    with_events: bool,
+    with_envelope: bool,
+    limit: int | None,
+    **given: str | None,
+) -> None:
+    """One execution as JSON, the newest of them, or their counts.
+
+    Of one that did not end well the document says what to do about it, with the commands to paste.
+    """
+    if (execution_id is not None) + listed + counted != 1:
+        raise click.UsageError("give one of ID, --list and --stats")
+    if execution_id is not None:
+        if limit is not None or any(value is not None for value in given.values()):
+            raise click.UsageError("filters and --limit belong to --list and --stats")
+        _one(session, execution_id, with_events=with_events, with_envelope=with_envelope)
+        return
+    if with_events or with_envelope:
+        raise click.UsageError("--events and --envelope belong to an ID")
+    limit = limit or (LISTED if listed else COUNTED)
+    with session.core().reading() as reader:
+        found = ExecutionListing().newest(reader, limit, _sought(reader, given))
+    if counted:
+        many = statistics(found)
+        if session.json:
+            session.out.document(told_statistics(many, limit))
+        else:
+            say_statistics(session.out, many, limit)
+    elif session.json:
+        session.out.document([told_listed(row) for row in found])
+    else:
+        session.out.table(LIST_COLUMNS, [cells(row) for row in found])
+
+
+def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
+    core = session.core()
+    _, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        record = the_record(reader, given)
+        found = _assessed(reader, core, record, daemon_runs=daemon_runs)
+    told = told_record(record)
+    told["recommendation"] = {
+        "state": found.state,
+        "text": found.text,
+        "commands": [pasted(*session.words(*words)) for words in found.commands],
+    }
+    if with_events:
+        told["events"] = [told_event(event) for event in record.events]
+    if with_envelope:
+        told["envelope"] = told_envelope(record)
+    session.out.document(told)
+
+
+def _assessed(reader: Reader, core: Core, record: ExecutionRecord, *, daemon_runs: bool) -> Recommendation:
+    """What to do about it; of one that waits, what for."""
+    now, weight = core.clock.now(), core.config.triggers.priority_weight
+    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs))
+    if found.state is not State.WAITS:
+        return found
+    task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
+    trigger = TriggerStore().get(reader, record.trigger_id)
+    if task is not None:
+        why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight)
+    elif trigger is not None:
+        why = reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight)
+    else:
+        return found
+    return replace(found, text="; ".join(one.text for one in why))
+
+
+def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
+    """The filters as they are stored. Raises FilterInvalid, naming those there are."""
+    status = given["status"]
+    chosen = None if status is None else allowed("status", status, [one.upper() for one in Status])
+    return Sought(
+        status=None if chosen is None else Status(chosen.lower()),
+        error_code=_error_code(reader, given["error_code"]),
+        workflow=given["workflow"],
+        since=_moment("since", given["since"]),
+        until=_moment("until", given["until"]),
+        envelope_hash=given["envelope_hash"],
+    )
+
+
+def _error_code(reader: Reader, code: str | None) -> str | None:
+    """A code of ours, however it was typed, or one that a workflow of the user's failed with."""
+    if code is None or code.upper() in list(ErrorCode):
+        return None if code is None else code.upper()
+    theirs = ExecutionListing().error_codes(reader) - set(ErrorCode)
+    if code in theirs:
+        return code
+    those = ", ".join([*ErrorCode, *sorted(theirs)])
+    raise FilterInvalid(f"error code {code!r:.80} is unknown; it must be one of {those}")
+
+
+def _moment(field: str, given: str | None) -> float | None:
+    try:
+        return None if given is None else moment(field, parse_moment(given))
+    except InvalidInput as error:
+        raise FilterInvalid(error.message) from None

@@ -1,0 +1,37 @@
+"""`craftcore invalidate`: a person says that a record is not to be replayed."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from craftcore.cli.caller import caller
+from craftcore.cli.given import refuse_bad_reason, the_record
+from craftcore.cli.record_text import told_record
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.executions.invalidation import Invalidation
+from craftcore.storage.audit import Actor
+
+
+@click.command("invalidate", cls=Command)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
+    """Never replay these executions from now on, without --force.
+
+    The records stay as they are; this cannot be taken back. All of them, or none: exit 1 when one is invalidated
+    already.
+    """
+    refuse_bad_reason(reason)
+    core, actor = session.core(), Actor(os.getuid(), caller())
+    with session.changing(core) as tx:
+        chosen = dict.fromkeys(the_record(tx, given).id for given in ids)
+        done = [Invalidation().invalidate(tx, execution_id, actor, reason) for execution_id in chosen]
+    if session.json:
+        session.out.document([told_record(record) for record in done])
+        return
+    for record in done:
+        session.out.line(f"{record.id} is invalidated: it is not replayed any more")

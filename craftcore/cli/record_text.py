@@ -1,0 +1,154 @@
+"""An execution record as it is told: its JSON document, its row in a table, and what many say together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.moments import clock_time, span
+from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.executions.listing_store import Listed
+from craftcore.executions.record import ExecutionRecord, why_not_replayable
+from craftcore.executions.sealing import Event
+from craftcore.executions.statistics import Statistics
+
+LIST_COLUMNS = ("id", "created", "workflow", "status", "replayable")
+REPLAYABLE, NOT_REPLAYABLE = "replayable", "not-replayable"
+
+Told = dict[str, Any]
+
+
+def told_listed(row: Listed) -> Told:
+    """A row of the list, for programs."""
+    return with_iso(
+        {
+            "id": row.id,
+            "created_at": row.created_at,
+            "workflow": row.workflow,
+            "status": row.status,
+            "replayable": row.replayable_reason is None,
+            "replayable_reason": row.replayable_reason,
+            "error_code": row.error_code,
+            "latency_ms": row.latency_ms,
+            "trigger_id": row.trigger_id,
+            "attempt": row.attempt,
+        }
+    )
+
+
+def cells(row: Listed) -> tuple[object, ...]:
+    """Its row under LIST_COLUMNS."""
+    replayable = REPLAYABLE if row.replayable_reason is None else f"{NOT_REPLAYABLE}: {row.replayable_reason}"
+    return row.id, clock_time(row.created_at), row.workflow, row.status, replayable
+
+
+def told_record(record: ExecutionRecord) -> Told:
+    """The document of one, without its stream and its bodies. A text that is no JSON any more is told as it is."""
+    reason = why_not_replayable(record)
+    return with_iso(
+        {
+            "execution_id": record.id,
+            "trigger_id": record.trigger_id,
+            "task_id": record.task_id,
+            "turn": record.turn,
+            "attempt": record.attempt,
+            "created_at": record.created_at,
+            "ended_at": record.ended_at,
+            "workflow": record.workflow,
+            "status": record.status,
+            "latency_ms": record.latency_ms,
+            "envelope_hash": record.envelope_hash,
+            "replayable": reason is None,
+            "replayable_reason": reason,
+            "invalidated": record.invalidated,
+            "event_count": len(record.events),
+            "last_event": _last_event(record.events[-1]) if record.events else None,
+            "routing": _routing(record),
+            "error": _error(record),
+        }
+    )
+
+
+def told_event(event: Event) -> Told:
+    """An event of the stream; what it has to do with, where it has."""
+    told = with_iso({"seq": event.seq, "type": event.type, "at": event.at})
+    told["payload"] = json_or_text(event.payload_json)
+    of_task = {"task_seq": event.task_seq, "turn": event.turn, "memo": event.memo, "activity_seq": event.activity_seq}
+    return {**told, **{name: value for name, value in of_task.items() if value is not None}}
+
+
+def told_envelope(record: ExecutionRecord) -> Any:
+    """What was asked for; None once it was stripped."""
+    return json_or_text(record.envelope_json)
+
+
+def told_statistics(found: Statistics, limit: int) -> Told:
+    """What many say, for programs. `limit`: how many there could have been."""
+    return {
+        **with_iso({"records": found.records, "oldest_at": found.oldest_at, "newest_at": found.newest_at}),
+        "limit": limit,
+        "by_status": found.by_status,
+        "by_error_code": found.by_error_code,
+        "replayable": found.replayable,
+        "not_replayable": found.not_replayable,
+        "latency_ms": {"median": found.median_ms, "p95": found.p95_ms},
+    }
+
+
+def say_statistics(out: Output, found: Statistics, limit: int) -> None:
+    """The same for people."""
+    if not found.records:
+        out.line("no execution")
+        return
+    how_many = f"the last {found.records:,}" if found.records == limit else f"{found.records:,}"
+    out.facts(
+        {
+            "executions": f"{how_many}, from {clock_time(found.oldest_at)} to {clock_time(found.newest_at)}",
+            "status": _counts(found.by_status),
+            "errors": _counts(found.by_error_code) or None,
+            REPLAYABLE: f"{found.replayable:,}",
+            NOT_REPLAYABLE: _counts(found.not_replayable) or None,
+            "latency": _latency(found),
+        }
+    )
+
+
+def _last_event(event: Event) -> Told:
+    """An event with its facts beside its number and type, as in `"agent": "processor-a"`."""
+    told = with_iso({"seq": event.seq, "type": event.type, "at": event.at})
+    payload = json_or_text(event.payload_json)
+    if not isinstance(payload, dict):
+        return {**told, "payload": payload}
+    return {**told, **{name: value for name, value in payload.items() if name not in told}}
+
+
+def _routing(record: ExecutionRecord) -> Any:
+    """The decision, under the strategy that brought it; None while nothing is decided."""
+    routing = json_or_text(record.routing_json)
+    if not isinstance(routing, dict):
+        return routing
+    decision = {"agent": routing.get("agent"), "intent": record.workflow, "reason": routing.get("reason")}
+    return {"strategy": routing.get("strategy"), "decision": decision}
+
+
+def _error(record: ExecutionRecord) -> Told | None:
+    """What the response says went wrong. Without one that can be read: its code, and nothing else is known."""
+    if record.error_code is None:
+        return None
+    response = json_or_text(record.response_json)
+    error = response.get("error") if isinstance(response, dict) else None
+    unknown = {"code": record.error_code, "message": None, "retryable": None}
+    return {**unknown, **error} if isinstance(error, dict) else unknown
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _latency(found: Statistics) -> str | None:
+    if found.median_ms is None or found.p95_ms is None:
+        return None
+    return f"median {_took(found.median_ms)}, 95 of 100 within {_took(found.p95_ms)}"
+
+
+def _took(milliseconds: float) -> str:
+    return f"{milliseconds:.1f} ms" if milliseconds < 1000 else span(milliseconds / 1000)
