@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.given import allowed, the_record
+from craftcore.cli.given import the_record
 from craftcore.cli.moments import parse_moment
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
@@ -135,16 +135,20 @@ def _assessed(reader: Reader, core: Core, record: ExecutionRecord, *, daemon_run
 
 def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
     """The filters as they are stored. Raises FilterInvalid, naming those there are."""
-    status = given["status"]
-    chosen = None if status is None else allowed("status", status, [one.upper() for one in Status])
     return Sought(
-        status=None if chosen is None else Status(chosen.lower()),
+        status=_status(given["status"]),
         error_code=_error_code(reader, given["error_code"]),
         workflow=given["workflow"],
         since=_moment("since", given["since"]),
         until=_moment("until", given["until"]),
         envelope_hash=given["envelope_hash"],
     )
+
+
+def _status(given: str | None) -> Status | None:
+    if given is None or given.lower() in list(Status):
+        return None if given is None else Status(given.lower())
+    raise FilterInvalid(f"status {given!r:.80} is unknown; it must be one of {', '.join(Status)}")
 
 
 def _error_code(reader: Reader, code: str | None) -> str | None:

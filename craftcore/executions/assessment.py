@@ -23,6 +23,7 @@ class State(StrEnum):
     COMPLETE = "complete"  # it has succeeded
     TRIED_AGAIN = "tried_again"  # a later attempt of its trigger counts
     WAITS = "waits"  # it ended as it should, and goes on later
+    CANCELLING = "cancelling"  # somebody asked for its end
     RUNNING = "running"
     IN_DOUBT = "in_doubt"  # an irreversible action of its task has no end that anybody knows
     GONE = "gone"  # its trigger was removed
@@ -50,6 +51,7 @@ class Facts:
     newest_id        of its trigger's records
     ended_at         None: it runs, or ended with its process
     trigger_status   None: the row is gone
+    cancel_asked     somebody wants its trigger's attempt to end
     acts             of its task; those whose end nobody knows
     irreversible     how many irreversible calls its record has
     """
@@ -63,6 +65,7 @@ class Facts:
     task_id: str | None
     trigger_status: TriggerStatus | None
     trigger_reason: str | None
+    cancel_asked: bool
     due_at: float | None
     now: float
     daemon_runs: bool
@@ -94,13 +97,20 @@ def assess(facts: Facts) -> Recommendation:
         case State.GONE:
             text = f"trigger {facts.trigger_id} is not there any more: nothing runs it again"
             return Recommendation(state=state, text=text, commands=_of_task(facts))
+        case State.CANCELLING:
+            text = "its cancellation was asked for: running code ends at its next await, "
+            text += "and where its process died the next daemon settles it"
+            return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
         case State.RUNNING:
             text = "a daemon has its trigger: it runs, or is about to"
             return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
         case State.IN_DOUBT:
             return _in_doubt(facts)
         case State.INTERRUPTED:
-            text = f"its process died, and the next daemon runs it again by itself. {_safety(facts)}"
+            text = (
+                f"{_ended(facts)}; the daemon that had its trigger is gone, and the next one runs it again by itself. "
+            )
+            text += _safety(facts)
             return Recommendation(state=state, text=text, commands=(("run",), _skip(facts)))
         case State.PENDING:
             text = f"{_ended(facts)}; its trigger {_due(facts)} and runs it again by itself. {_safety(facts)}"
@@ -125,6 +135,8 @@ def state_of(facts: Facts) -> State:
     if facts.status is Status.SUSPENDED:
         return State.WAITS
     claimed = facts.trigger_status is TriggerStatus.CLAIMED
+    if claimed and facts.cancel_asked:
+        return State.CANCELLING
     if claimed and facts.daemon_runs:
         return State.RUNNING
     if facts.acts:

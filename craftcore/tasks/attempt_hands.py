@@ -34,6 +34,7 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
         task_id=record.task_id,
         trigger_status=None if trigger is None else trigger.status,
         trigger_reason=None if trigger is None else trigger.reason,
+        cancel_asked=trigger is not None and trigger.cancel_requested_at is not None,
         due_at=None if trigger is None else trigger.due_at,
         now=now,
         daemon_runs=daemon_runs,

@@ -1,0 +1,125 @@
+"""What a person is told to do about an attempt that did not end well: by what is on record of it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore.executions.assessment import Act, Facts, State, assess
+from craftcore.executions.model import Status
+from craftcore.triggers.model import TriggerStatus
+from tests.virtual import NEW_YEAR
+
+RETRY = ("execution", "retry", "exec-t.1", "--reason", "TEXT")
+SKIP = ("execution", "skip", "exec-t.1", "--reason", "TEXT")
+
+DOUBT = Act(key="activity:t:1.1", action="email.send", has_intent=False)
+INTENT = Act(key="activity:t:1.1", action="email.send", has_intent=True)
+
+
+def facts(**changes: Any) -> Facts:
+    """The only attempt of a plain trigger, whose process died in it; a daemon that started has reclaimed it."""
+    known: dict[str, Any] = {
+        "id": "exec-t.1",
+        "status": Status.INCOMPLETE,
+        "ended_at": None,
+        "error_code": None,
+        "newest_id": "exec-t.1",
+        "trigger_id": "t",
+        "task_id": None,
+        "trigger_status": TriggerStatus.PENDING,
+        "trigger_reason": "interrupted by a crash",
+        "cancel_asked": False,
+        "due_at": NEW_YEAR,
+        "now": NEW_YEAR,
+        "daemon_runs": True,
+    }
+    return Facts(**{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "commands"),
+    [
+        ({}, State.PENDING, (RETRY, SKIP)),
+        ({"status": Status.ERROR, "error_code": "AGENT_ERROR"}, State.PENDING, (RETRY, SKIP)),
+        ({"trigger_status": TriggerStatus.CLAIMED}, State.RUNNING, (("trigger", "why", "t"),)),
+        ({"trigger_status": TriggerStatus.CLAIMED, "daemon_runs": False}, State.INTERRUPTED, (("run",), SKIP)),
+        ({"trigger_status": TriggerStatus.DEAD}, State.DEAD, (RETRY, SKIP)),
+        ({"trigger_status": TriggerStatus.FAILED}, State.FAILED, (RETRY,)),
+        ({"trigger_status": TriggerStatus.DONE}, State.OVER, (("trigger", "why", "t"),)),
+        ({"trigger_status": TriggerStatus.DONE, "task_id": "t"}, State.OVER, (("task", "show", "t"),)),
+        ({"trigger_status": None}, State.GONE, ()),
+        ({"trigger_status": None, "task_id": "t"}, State.GONE, (("task", "show", "t"),)),
+        ({"newest_id": "exec-t.2"}, State.TRIED_AGAIN, (("inspect", "exec-t.2"),)),
+        ({"status": Status.SUCCESS}, State.COMPLETE, (("replay", "exec-t.1"),)),
+        ({"status": Status.SUSPENDED, "task_id": "t"}, State.WAITS, (("task", "show", "t"),)),
+        ({"status": Status.SUSPENDED}, State.WAITS, (("trigger", "why", "t"),)),
+        ({"trigger_status": TriggerStatus.CLAIMED, "cancel_asked": True}, State.CANCELLING, (("trigger", "why", "t"),)),
+    ],
+)
+def test_each_state_has_its_commands(changes, state, commands):
+    found = assess(facts(**changes))
+
+    assert (found.state, found.commands) == (state, commands)
+    assert found.text
+
+
+@pytest.mark.parametrize("status", list(TriggerStatus))
+def test_what_is_in_doubt_is_said_first_whatever_its_trigger_has_come_to(status):
+    found = assess(facts(trigger_status=status, daemon_runs=False, task_id="t", acts=(DOUBT,)))
+
+    resolve = ("activity", "resolve", "activity:t:1.1")
+    assert found.state is State.IN_DOUBT
+    assert found.text.startswith("nobody knows whether email.send happened")
+    assert found.commands == tuple((*resolve, how) for how in ("--happened", "--resend", "--give-up"))
+
+
+def test_what_runs_is_not_in_doubt():
+    found = assess(facts(trigger_status=TriggerStatus.CLAIMED, task_id="t", acts=(INTENT,)))
+
+    assert found.state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("daemon_runs", "says", "first"),
+    [
+        (False, "has no end on record: a daemon that starts puts it in doubt", ("run",)),
+        (True, "is being called", ("activity", "show", "activity:t:1.1")),
+    ],
+)
+def test_a_call_without_an_end_is_put_in_doubt_by_a_daemon_and_by_nobody_else(daemon_runs, says, first):
+    found = assess(facts(daemon_runs=daemon_runs, task_id="t", acts=(INTENT,)))
+
+    assert found.state is State.IN_DOUBT
+    assert says in found.text
+    assert found.commands[0] == first
+    assert not any("resolve" in words for words in found.commands)
+
+
+def test_several_in_doubt_are_counted():
+    assert "email.send (and 2 more) happened" in assess(facts(acts=(DOUBT, DOUBT, DOUBT))).text
+
+
+def test_it_is_safe_to_retry_where_nothing_irreversible_began():
+    assert assess(facts()).text == (
+        "its process died in it; its trigger is due and runs it again by itself. "
+        "Nothing that is declared irreversible began in it: it is safe to retry"
+    )
+
+
+def test_what_is_done_is_not_done_again_by_a_retry():
+    text = assess(facts(irreversible=2)).text
+
+    assert "What it did that cannot be taken back has its end on record" in text
+    assert "safe" not in text
+
+
+def test_a_backoff_says_until_when():
+    found = assess(facts(status=Status.ERROR, error_code="AGENT_TIMEOUT", due_at=NEW_YEAR + 60))
+
+    assert found.text.startswith("it failed with AGENT_TIMEOUT; its trigger is due at 2026-01-01 00:01:00Z")
+
+
+def test_what_was_handed_back_did_not_die():
+    assert assess(facts(ended_at=NEW_YEAR)).text.startswith("it was handed back before its end; ")

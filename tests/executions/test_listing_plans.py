@@ -1,0 +1,163 @@
+"""Looking for records costs what is shown, or what its index holds: never a walk over all that was ever recorded, but
+where the newest are looked at one by one until there are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.executions.listing_store import ExecutionListing, Sought
+from craftcore.executions.model import Status
+from craftcore.executions.record_store import RecordStore
+from craftcore.storage.transaction import Transaction
+from tests.triggers.test_claim_plans import connection_of, steps_of, undone
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+LISTING = ExecutionListing()
+MANY, FEW = 20_000, 200
+SPECIAL = 10
+
+FILL = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :many)
+INSERT INTO executions (
+    id, trigger_id, attempt, epoch, workflow, created_at, ended_at, status, replayable, replayable_reason,
+    envelope_json, envelope_hash, response_json, error_code, latency_ms
+)
+SELECT 'exec-' || :prefix || n || '.1', :prefix || n, 1, 1, 'greet', :now + n, :now + n, :status,
+       :response IS NOT NULL, CASE WHEN :response IS NULL THEN 'execution_incomplete' END, '{}', 'sha256:' || n,
+       :response, :code, 1.5
+  FROM numbers
+"""
+
+
+def fill(tx: Transaction, prefix: str, many: int, status: Status, *, code: str | None = None) -> None:
+    response = "{}" if status in (Status.SUCCESS, Status.ERROR) else None
+    tx.run(FILL, prefix=prefix, many=many, status=status, code=code, response=response, now=NEW_YEAR)
+
+
+def filled(path: Path, number: int) -> VirtualCore:
+    """A few that failed or have no end, the oldest of all, and after them so many that went well."""
+    core = VirtualCore(path, VirtualClock())
+    with core.transaction() as tx:
+        fill(tx, "lost-", SPECIAL, Status.INCOMPLETE)
+        fill(tx, "late-", SPECIAL, Status.ERROR, code="AGENT_TIMEOUT")
+        fill(tx, "bad-", SPECIAL, Status.ERROR, code="VALIDATION_ERROR")
+        fill(tx, "fine-", number, Status.SUCCESS)
+    return core
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    core = filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY)
+    yield core
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    core = filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW)
+    yield core
+    core.close()
+
+
+BACKWARDS = "SCAN executions"
+AUDIT = "SEARCH audit_log USING INDEX audit_log_subject (subject=?)"
+
+PLANS: dict[str, tuple[Sought, str]] = {
+    "nothing": (Sought(), BACKWARDS),
+    "success": (Sought(status=Status.SUCCESS), BACKWARDS),
+    "suspended": (Sought(status=Status.SUSPENDED), BACKWARDS),
+    "error": (Sought(status=Status.ERROR), f"{BACKWARDS} USING INDEX executions_error"),
+    "incomplete": (Sought(status=Status.INCOMPLETE), f"{BACKWARDS} USING INDEX executions_incomplete"),
+    "error code": (Sought(error_code="AGENT_TIMEOUT"), f"{BACKWARDS} USING INDEX executions_error"),
+    "workflow": (Sought(workflow="greet"), BACKWARDS),
+    "since": (Sought(since=NEW_YEAR), BACKWARDS),
+    "until": (Sought(until=4e9), BACKWARDS),
+    "envelope hash": (Sought(envelope_hash="sha256:7"), BACKWARDS),
+}
+
+
+def plans_of(core: VirtualCore, work: Callable[[Transaction], object]) -> list[str]:
+    """The lines of the plan of each statement that it runs."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_cursor: object, sql: str, bindings: Any) -> bool:
+        asked.append((sql, bindings))
+        return True
+
+    with undone(core) as tx:
+        connection_of(tx).exec_trace = note
+        work(tx)
+        connection_of(tx).exec_trace = None
+        return [row[3] for sql, given in asked for row in tx.tuples(f"EXPLAIN QUERY PLAN {sql}", given)]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_list_walks_from_the_newest_back_and_sorts_nothing(crowd, name):
+    sought, walk = PLANS[name]
+
+    plan = plans_of(crowd, lambda tx: LISTING.newest(tx, 5, sought))
+
+    assert [line for line in plan if line != "CORRELATED SCALAR SUBQUERY 1"] == [walk, AUDIT]
+
+
+@pytest.mark.parametrize("name", ["nothing", "success", "workflow", "since", "until"])
+def test_what_is_frequent_costs_what_is_shown(handful, crowd, name):
+    def work(core: VirtualCore) -> int:
+        with undone(core) as tx:
+            return steps_of(tx, lambda: LISTING.newest(tx, 5, PLANS[name][0]))
+
+    assert work(crowd) <= work(handful) + 10
+
+
+@pytest.mark.parametrize("name", ["error", "incomplete", "error code"])
+def test_what_is_rare_is_found_below_twenty_thousand_that_went_well(handful, crowd, name):
+    def work(core: VirtualCore) -> int:
+        with undone(core) as tx:
+            return steps_of(tx, lambda: LISTING.newest(tx, MANY, PLANS[name][0]))
+
+    assert work(crowd) <= work(handful) + 10
+
+
+def test_this_test_would_see_a_walk(handful, crowd):
+    def work(core: VirtualCore) -> int:
+        with undone(core) as tx:
+            return steps_of(tx, lambda: LISTING.newest(tx, 5, PLANS["envelope hash"][0]))
+
+    assert work(crowd) > 10 * work(handful)
+
+
+def test_a_record_is_found_by_its_id_and_a_triggers_by_its(crowd):
+    plan = plans_of(crowd, lambda tx: LISTING.ids_like(tx, "exec-fine-7"))
+    plan += plans_of(crowd, lambda tx: LISTING.ids_of(tx, "fine-7", 1))
+
+    seek = "SEARCH executions USING COVERING INDEX executions_id (id>? AND id<?)"
+    assert [line for line in plan if "TEMP B-TREE" not in line] == [seek, seek]
+    assert not any(line.startswith("SCAN") for line in plans_of(crowd, lambda tx: RecordStore().get(tx, "exec-x.1")))
+
+
+def test_the_codes_that_there_are_are_read_from_the_index_of_what_failed(crowd):
+    plan = plans_of(crowd, LISTING.error_codes)
+
+    assert "SCAN executions USING COVERING INDEX executions_error" in plan
+    with crowd.reading() as reader:
+        assert LISTING.error_codes(reader) == {"AGENT_TIMEOUT", "VALIDATION_ERROR"}
+
+
+def test_each_filter_finds_what_it_says(crowd):
+    def found(limit: int = MANY, **sought: Any) -> list[str]:
+        with crowd.reading() as reader:
+            return [row.trigger_id for row in LISTING.newest(reader, limit, Sought(**sought))]
+
+    assert found(2) == ["fine-20000", "fine-19999"]
+    assert found(status=Status.INCOMPLETE) == [f"lost-{n}" for n in range(10, 0, -1)]
+    assert found(status=Status.ERROR) == [f"{name}-{n}" for name in ("bad", "late") for n in range(10, 0, -1)]
+    assert found(1, error_code="AGENT_TIMEOUT") == ["late-10"]
+    assert found(status=Status.SUCCESS, error_code="AGENT_TIMEOUT") == []
+    assert found(workflow="nothing") == []
+    assert found(since=NEW_YEAR + 19_999) == ["fine-20000", "fine-19999"]
+    assert found(status=Status.ERROR, until=NEW_YEAR + 2) == ["bad-1", "late-1"]
+    assert found(envelope_hash="sha256:7") == ["fine-7", "bad-7", "late-7", "lost-7"]
