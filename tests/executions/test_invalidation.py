@@ -8,15 +8,12 @@ from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.invalidation import Invalidation
 from craftcore.executions.record import faults, why_not_replayable
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.storage.audit import Actor, audited
 from craftcore.triggers.settlement import Succeeded
-from tests.triggers.life import emit, start_one
+from tests.executions.attempts import begin, end
 from tests.virtual import VirtualClock, VirtualCore
 
 ADA = Actor(1000, "ada")
-GREET = Routed("greet", "explicit workflow")
-RECORDER = Recorder()
 
 
 @pytest.fixture
@@ -31,20 +28,10 @@ def core(path):
     core.close()
 
 
-def begin(core: VirtualCore) -> Record:
-    emit(core)
-    [record] = core.do(RECORDER.open_all, 1, [Attempt(start_one(core), GREET)])
-    return record
-
-
-def finish(core: VirtualCore, record: Record) -> None:
-    core.do(RECORDER.close_all, [(record, Succeeded(result_json='"hi"'))])
-
-
 def a_record(core: VirtualCore) -> str:
-    record = begin(core)
-    finish(core, record)
-    return record.id
+    begun = begin(core)
+    end(core, begun, Succeeded(result_json='"hi"'))
+    return begun.id
 
 
 def look(core: VirtualCore, id_: str):
@@ -101,10 +88,10 @@ def test_one_that_is_not_there_cannot_be_invalidated(core):
 
 
 def test_one_may_be_invalidated_before_its_end_and_is_not_replayable_then(core):
-    record = begin(core)
+    begun = begin(core)
 
-    core.do(Invalidation().invalidate, record.id, ADA, "the input was wrong")
+    core.do(Invalidation().invalidate, begun.id, ADA, "the input was wrong")
 
-    assert why_not_replayable(look(core, record.id)) == "execution_incomplete", "which it is, first of all"
-    finish(core, record)
-    assert why_not_replayable(look(core, record.id)) == "manually_invalidated"
+    assert why_not_replayable(look(core, begun.id)) == "execution_incomplete", "which it is, first of all"
+    end(core, begun, Succeeded(result_json='"hi"'))
+    assert why_not_replayable(look(core, begun.id)) == "manually_invalidated"

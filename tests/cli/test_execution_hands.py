@@ -1,0 +1,359 @@
+"""`craftcore execution retry` and `skip`: a person decides about an attempt that has no end, or has failed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+
+import pytest
+
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.daemon.lock import DaemonLock
+from craftcore.storage.audit import audited
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Released, Snoozed, Succeeded
+from tests.cli.bank import LOST, Bank
+from tests.executions.attempts import again, begin, boot, end
+from tests.processes import APP, a_daemon, craftcore, traced, until
+from tests.resting import HOUR, a_task
+from tests.triggers.life import BROKEN, HOPELESS, claim_one, look
+from tests.virtual import VirtualCore
+
+ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+WHY = ("--reason", "ada looked")
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+def a_daemons_lock(core):
+    return DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=core.clock.now())
+
+
+def logged(core):
+    return core.rows("SELECT action, subject, reason, name FROM audit_log ORDER BY seq")
+
+
+def decided(verb, id_):
+    return {"action": f"execution {verb}", "subject": id_, "reason": "ada looked", "name": ME}
+
+
+def refused(cli, core, verb, id_, *words):
+    """It is refused with exit 1 and all these words, and nothing is written."""
+    before = core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM tasks"), logged(core)
+    found = cli("execution", verb, id_, *WHY)
+    assert found.code == 1, found.out
+    assert f"{verb} of {id_} is refused: " in found.err
+    assert "Nothing was written" in found.err
+    for word in words:
+        assert word in found.err
+    assert (core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM tasks"), logged(core)) == before
+
+
+# retry
+
+
+def test_a_retry_ends_a_backoff_and_the_attempts_count_on(cli, core, clock):
+    begun = begin(core)
+    end(core, begun, BROKEN)
+    before = look(core, begun.claim.id)
+    assert before.due_at > clock.now()
+
+    done = cli("execution", "retry", begun.id, *WHY)
+
+    after = look(core, begun.claim.id)
+    assert (done.code, after.status, after.due_at) == (0, TriggerStatus.PENDING, clock.now())
+    assert (after.attempts, after.reason) == (1, "retried: ada looked")
+    assert done.out.splitlines() == [
+        f"{begun.id} is retried: {begun.claim.id} is pending again, due 2026-11-21 12:00:00Z",
+        "no daemon runs; it goes on with the next one: craftcore run",
+    ]
+    assert claim_one(core, epoch=2).id == begun.claim.id
+    assert logged(core) == [decided("retry", begun.id)]
+
+
+def test_a_retry_does_not_move_back_what_is_due_already(cli, core, clock):
+    begun = begin(core)
+    boot(core)
+    clock.advance(minutes=5)
+
+    assert cli("execution", "retry", begun.id, *WHY).code == 0
+
+    assert look(core, begun.claim.id).due_at == begun.claim.due_at < clock.now()
+
+
+def test_what_a_person_retries_is_not_too_late(cli, core, clock):
+    begun = begin(core, expires_at=clock.now() + 60)
+    end(core, begun, BROKEN)
+    clock.advance(hours=1)
+
+    assert cli("execution", "retry", begun.id, *WHY).code == 0
+
+    assert again(core).id == f"exec-{begun.claim.id}.2"
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(BROKEN, "DEAD"), (HOPELESS, "FAILED")])
+def test_what_was_given_up_gets_another_life(cli, core, outcome, status):
+    begun = begin(core, max_attempts=1)
+    end(core, begun, outcome)
+    assert look(core, begun.claim.id).status == status
+
+    told = cli("--json", "execution", "retry", begun.id, *WHY).json
+
+    assert (told["execution_id"], told["decision"]) == (begun.id, "retry")
+    assert (told["trigger"]["id"], told["trigger"]["status"], told["trigger"]["attempts"]) == (
+        begun.claim.id,
+        "PENDING",
+        0,
+    )
+    assert told["task"] is None
+    assert logged(core) == [decided("retry", begun.id)]
+
+
+def test_a_task_that_failed_goes_on_with_its_attempt(cli, core, clock, database):
+    task_id = a_task(database, "fails", clock)
+    last = cli("--json", "inspect", "--list", "--status", "error").json[0]["id"]
+
+    done = cli("execution", "retry", last, *WHY)
+
+    assert "and its task goes on with it" in done.out
+    told = cli("--json", "task", "show", task_id).json
+    assert (told["status"], told["turn"]) == ("RUNNING", 2)
+
+
+# skip
+
+
+def test_a_skip_settles_what_would_run_again(cli, core):
+    begun = begin(core)
+    boot(core)
+
+    done = cli("execution", "skip", begun.id, *WHY)
+
+    after = look(core, begun.claim.id)
+    assert (done.code, done.out) == (0, f"{begun.id} is skipped: {begun.claim.id} cancelled\n")
+    assert (after.status, after.reason) == (TriggerStatus.DONE, "skipped: ada looked")
+    assert logged(core) == [decided("skip", begun.id)]
+
+
+def test_the_task_of_what_is_skipped_ends_with_it(cli, core, clock, database):
+    task_id = a_task(database, "shaky", clock)
+
+    told = cli("--json", "execution", "skip", f"exec-{task_id}", *WHY).json
+
+    assert (told["decision"], told["task"]["status"]) == ("skip", "CANCELLED")
+    assert cli("--json", "task", "show", task_id).json["reason"] == "skipped: ada looked"
+
+
+def test_a_dead_letter_that_is_skipped_is_discarded(cli, core):
+    begun = begin(core, max_attempts=1)
+    end(core, begun, BROKEN)
+
+    done = cli("execution", "skip", begun.id, *WHY)
+
+    assert done.out == f"{begun.id} is skipped: {begun.claim.id} is discarded, and stays readable as FAILED\n"
+    assert look(core, begun.claim.id).reason == "skipped: ada looked"
+    assert cli("--json", "dead", "list").json == []
+    assert logged(core) == [decided("skip", begun.id)]
+
+
+def test_what_its_daemon_left_behind_is_settled_by_the_next_one(cli, core):
+    begun = begin(core)
+
+    done = cli("execution", "skip", begun.id, *WHY)
+
+    assert done.out.endswith("has started; asked to cancel\n")
+    refused(cli, core, "skip", begun.id, "its cancellation was asked for")
+    boot(core)
+    assert look(core, begun.claim.id).reason == "skipped: ada looked"
+    refused(cli, core, "retry", begun.id, "its trigger is DONE (skipped: ada looked)")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+def test_what_runs_is_not_decided(cli, core, verb):
+    begun = begin(core)
+
+    with a_daemons_lock(core):
+        refused(cli, core, verb, begun.id, "a daemon has its trigger", f"craftcore trigger why {begun.claim.id}")
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+def test_an_attempt_that_was_tried_again_is_not_decided(cli, core, verb):
+    first = begin(core)
+    boot(core)
+    second = again(core, epoch=2)
+
+    refused(cli, core, verb, first.id, f"See: craftcore inspect {second.id}")
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        (Succeeded(), "its response is on record"),
+        (Snoozed(until=4e9), "it ended as it should, and goes on later"),
+    ],
+)
+def test_what_ended_as_it_should_is_not_decided(cli, core, verb, outcome, says):
+    begun = begin(core)
+    end(core, begun, outcome)
+
+    refused(cli, core, verb, begun.id, says)
+
+
+def test_what_the_next_daemon_runs_again_needs_no_retry(cli, core):
+    begun = begin(core)
+
+    refused(cli, core, "retry", begun.id, "the next one runs it again by itself", "craftcore run, or craftcore execut")
+
+
+def test_what_has_failed_for_good_needs_no_skip(cli, core):
+    begun = begin(core)
+    end(core, begun, HOPELESS)
+
+    refused(cli, core, "skip", begun.id, "nothing runs it again by itself", f"craftcore execution retry {begun.id}")
+
+
+def test_a_cancelled_one_is_over(cli, core):
+    begun = begin(core)
+    end(core, begun, Released(reason="shutdown"))
+    assert cli("trigger", "cancel", begun.claim.id).code == 0
+
+    refused(cli, core, "retry", begun.id, "its trigger is DONE (cancelled)")
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+def test_what_is_in_doubt_is_decided_first(cli, core, clock, database, verb):
+    """The deadline came while a person was asked, and the turn that would have come to it failed."""
+    bank = Bank(database, clock)
+    task_id = bank.pay(LOST, workflow="pay.soon")
+    clock.advance(seconds=HOUR)
+    clock.advance(seconds=1)
+    bank.go_on()
+    [newest, *_] = cli("--json", "inspect", "--list").json
+    assert (newest["status"], newest["error_code"] is None) == ("error", False)
+    key = f"activity:{task_id}:1.1"
+
+    commands = [f"craftcore activity resolve {key} {how}" for how in ("--happened", "--resend", "--give-up")]
+    refused(cli, core, verb, newest["id"], "nobody knows whether bank.pay happened", *commands)
+
+    assert cli("inspect", newest["id"]).json["recommendation"]["commands"] == commands
+    assert cli("activity", "resolve", key, "--happened", "pay-1").code == 0
+    assert cli("execution", "retry", newest["id"], *WHY).code == 0
+
+
+@pytest.mark.parametrize("verb", ["retry", "skip"])
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["exec-nothing", *WHY], 10, "no execution has the id"),
+        (["exec-nothing"], 64, "--reason"),
+        ([*WHY], 64, "ID"),
+        (["exec-nothing", "--reason", ""], 64, "the reason must be"),
+        (["exec-nothing", "--reason", "x" * 501], 64, "the reason must be"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_what_cannot_be_decided_so_says_why(cli, core, verb, arguments, code, words):
+    refusal = cli("execution", verb, *arguments)
+
+    assert (refusal.code, words in refusal.err) == (code, True), refusal.err
+
+
+# After a daemon was really killed: retry, skip, or look and say what happened
+
+DYING = """
+import asyncio
+from craftcore import Call, TaskContext
+
+@app.action("pay", irreversible=True)
+async def pay(call: Call) -> str:
+    trace(call.key)
+    await asyncio.sleep(3600)
+    return "never"
+
+@app.workflow("pay")
+async def pay_one(ctx: TaskContext) -> str:
+    return await ctx.act(pay)
+"""
+
+
+def audit_of(folder):
+    """What people did with executions, in order."""
+    with Core(folder / "agent.db", Config()).reading() as reader:
+        return [(row.action, row.subject, row.reason) for row in audited(reader) if "execution" in row.action]
+
+
+def test_after_a_kill_an_incomplete_execution_is_found_and_retried_or_skipped(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    with a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        for _ in range(2):
+            craftcore(tmp_path, "emit", "slow")
+        until(lambda: len(traced(tmp_path)) == 2, "both to run")
+        daemon.kill()
+
+    found = craftcore(tmp_path, "--json", "inspect", "--list", "--status", "incomplete").json
+    second, first = (row["id"] for row in found)
+    told = craftcore(tmp_path, "inspect", first).json
+    assert (told["last_event"]["type"], told["last_event"]["agent"]) == ("AGENT_ATTEMPT_START", "slow")
+    assert told["recommendation"]["state"] == "interrupted"
+    assert craftcore(tmp_path, "execution", "skip", second, "--reason", "not needed").code == 0
+
+    (tmp_path / "go").touch()
+    with a_daemon(tmp_path, "app:app", "--paused") as daemon:
+        daemon.ready()
+        assert craftcore(tmp_path, "inspect", first).json["recommendation"]["state"] == "pending"
+        assert craftcore(tmp_path, "execution", "retry", first, "--reason", "no harm").code == 0
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
+
+    assert traced(tmp_path) == ["slow begins"] * 3 + ["slow ends"]
+    listed = {row["id"]: row["status"] for row in craftcore(tmp_path, "--json", "inspect", "--list").json}
+    again = first.removesuffix("1") + "2"
+    assert listed == {first: "incomplete", second: "incomplete", again: "success"}
+    assert audit_of(tmp_path) == [("execution skip", second, "not needed"), ("execution retry", first, "no harm")]
+
+
+def test_after_a_kill_what_cannot_be_taken_back_is_resolved_before_anything_else(tmp_path):
+    (tmp_path / "app.py").write_text(APP + DYING)
+    with a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        craftcore(tmp_path, "emit", "pay")
+        [key] = until(lambda: traced(tmp_path), "the call")
+        daemon.kill()
+
+    [row] = craftcore(tmp_path, "--json", "inspect", "--list").json
+    early = craftcore(tmp_path, "execution", "skip", row["id"], "--reason", "quick")
+    assert (early.code, "a daemon that starts puts it in doubt" in early.err) == (1, True)
+
+    with a_daemon(tmp_path, "app:app", "--paused") as daemon:
+        daemon.ready()
+        advice = craftcore(tmp_path, "inspect", row["id"]).json["recommendation"]
+        assert advice["state"] == "in_doubt"
+        assert advice["commands"][0] == f"craftcore --db agent.db activity resolve {key} --happened"
+        refusal = craftcore(tmp_path, "execution", "retry", row["id"], "--reason", "quick")
+        assert (refusal.code, f"craftcore activity resolve {key} --happened" in refusal.err) == (1, True)
+        resolved = craftcore(tmp_path, "activity", "resolve", key, "--happened", "pay-7", "--note", "she saw it")
+        assert resolved.code == 0
+        assert craftcore(tmp_path, "execution", "retry", row["id"], "--reason", "paid").code == 0
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
+
+    assert traced(tmp_path) == [key], "it was not called again"
+    newest = craftcore(tmp_path, "--json", "inspect", "--list").json[0]
+    assert (newest["status"], newest["replayable"]) == ("success", True)
+    [told] = craftcore(tmp_path, "--json", "activity", "show", key).json["decisions"]
+    assert (told["decision"], told["note"]) == ("happened", "she saw it")
+    assert audit_of(tmp_path) == [("execution retry", row["id"], "paid")]

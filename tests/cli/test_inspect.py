@@ -1,0 +1,598 @@
+"""`craftcore inspect`: what was seen of attempts, and what to do about one; `craftcore invalidate`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from craftcore.errors import ErrorCode
+from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
+from tests.cli.bank import LOST, Bank
+from tests.executions.attempts import again, begin, boot, end
+from tests.resting import HOUR, a_task
+from tests.triggers.life import BROKEN, HOPELESS, emit, look
+from tests.virtual import VirtualCore
+
+ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+HI = Succeeded(result_json='"hi"')
+LATE = Failed(code="AGENT_TIMEOUT", message="Agent slow did not respond", retryable=True)
+THEIRS = Failed(code="card.declined", message="no", retryable=False)
+
+COLUMNS = "id created workflow status replayable"
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def daemon_runs(core):
+    """The lock is held, as by a daemon."""
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=core.clock.now()) as lock:
+        yield lock
+
+
+def an_end(core, outcome=HI, **spec):
+    """The id of a record that ended so."""
+    begun = begin(core, **spec)
+    end(core, begun, outcome)
+    return begun.id
+
+
+@pytest.fixture
+def some(core, clock):
+    """One record of each status, the newest first, a minute apart."""
+    ids = []
+    for workflow, outcome in (("greet", HI), ("slow", LATE), ("nap", Snoozed(until=4e9)), ("lost", None)):
+        begun = begin(core, workflow=workflow, max_attempts=1)
+        clock.advance(seconds=0.25)
+        if outcome is not None:
+            end(core, begun, outcome)
+        clock.advance(seconds=59.75)
+        ids.append(begun.id)
+    return ids[::-1]
+
+
+def inspect(cli, id_, *more):
+    found = cli("inspect", id_, *more)
+    assert found.code == 0, found.err
+    return found.json
+
+
+# list
+
+
+def test_the_list_has_the_newest_first_and_says_why_one_is_not_replayable(cli, some):
+    lost, nap, slow, greet = some
+
+    listed = cli("inspect", "--list")
+
+    lines = [line.split() for line in listed.out.splitlines()]
+    assert lines == [
+        COLUMNS.split(),
+        [lost, "2026-11-21", "12:03:00Z", "lost", "incomplete", "not-replayable:", "execution_incomplete"],
+        [nap, "2026-11-21", "12:02:00Z", "nap", "suspended", "not-replayable:", "execution_incomplete"],
+        [slow, "2026-11-21", "12:01:00Z", "slow", "error", "replayable"],
+        [greet, "2026-11-21", "12:00:00Z", "greet", "success", "replayable"],
+    ]
+
+
+def test_the_list_for_programs_has_moments_twice(cli, some, clock):
+    *_, slow, _ = some
+
+    told = cli("--json", "inspect", "--list", "--limit", "3").json[2]
+
+    assert told == {
+        "id": slow,
+        "created_at": clock.now() - 180,
+        "created_at_iso": "2026-11-21T12:01:00.000Z",
+        "workflow": "slow",
+        "status": "error",
+        "replayable": True,
+        "replayable_reason": None,
+        "error_code": "AGENT_TIMEOUT",
+        "latency_ms": 250.0,
+        "trigger_id": slow.removeprefix("exec-").removesuffix(".1"),
+        "attempt": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("filters", "places"),
+    [
+        ([], [0, 1, 2, 3]),
+        (["--limit", "2"], [0, 1]),
+        (["--status", "incomplete"], [0]),
+        (["--status", "SUSPENDED"], [1]),
+        (["--status", "error"], [2]),
+        (["--status", "success"], [3]),
+        (["--error-code", "AGENT_TIMEOUT"], [2]),
+        (["--error-code", "agent_timeout"], [2]),
+        (["--error-code", "AGENT_ERROR"], []),
+        (["--status", "success", "--error-code", "AGENT_TIMEOUT"], []),
+        (["--workflow", "nap"], [1]),
+        (["--workflow", "nobody"], []),
+        (["--since", "2026-11-21T12:02:00Z"], [0, 1]),
+        (["--until", "2026-11-21T13:02:00+01:00"], [2, 3]),
+        (["--since", "1795262460", "--until", "1795262520"], [2]),
+        (["--envelope-hash", "sha256:nothing"], []),
+    ],
+    ids=lambda value: " ".join(value) if value and isinstance(value[0], str) else None,
+)
+def test_the_list_can_be_narrowed(cli, some, filters, places):
+    listed = cli("--json", "inspect", "--list", *filters).json
+
+    assert [row["id"] for row in listed] == [some[place] for place in places]
+
+
+def test_equal_envelopes_are_found_by_their_hash(cli, core):
+    """Two attempts of one trigger asked for the same; another trigger asks under another id."""
+    first = begin(core)
+    core.do(core.claims.release_epoch, 1)
+    second = again(core)
+    other = emit(core)
+    asked = inspect(cli, second.id)["envelope_hash"]
+
+    found = cli("--json", "inspect", "--list", "--envelope-hash", asked).json
+
+    assert [row["id"] for row in found] == [second.id, first.id]
+    assert other.id not in asked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--status", "blue"], 12, "status 'blue' is unknown; it must be one of success, error, incomplete, suspended"),
+        (["--status", ""], 12, "must be one of success"),
+        (["--error-code", "AGENT_SLOW"], 12, "error code 'AGENT_SLOW' is unknown; it must be one of VALIDATION_ERROR"),
+        (["--error-code", ""], 12, "ACTIVITY_UNKNOWN"),
+        (["--since", "yesterday"], 12, "'yesterday' is not a moment"),
+        (["--until", "2026-01-01T00:00:00"], 12, "until 2026-01-01T00:00:00 has no time zone"),
+        (["--since", "nan"], 12, "since"),
+        (["--limit", "0"], 64, "--limit"),
+        (["--limit", "100001"], 64, "--limit"),
+        (["--limit", "many"], 64, "--limit"),
+        (["--stats"], 64, "give one of ID, --list and --stats"),
+        (["exec-1.1"], 64, "give one of ID, --list and --stats"),
+        (["--events"], 64, "belong to an ID"),
+        (["--envelope"], 64, "belong to an ID"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_list_that_cannot_be_narrowed_so_says_why(cli, some, arguments, code, words):
+    refused = cli("inspect", "--list", *arguments)
+
+    assert (refused.code, words in refused.err) == (code, True), refused.err
+    assert refused.out == ""
+
+
+def test_without_anything_to_inspect_it_says_what_there_is(cli, some):
+    for arguments in ([], ["exec-1.1", "--limit", "3"], ["exec-1.1", "--status", "error"]):
+        assert cli("inspect", *arguments).code == 64
+
+
+def test_every_code_of_ours_is_a_filter_and_so_is_each_that_a_workflow_failed_with(cli, core):
+    theirs = an_end(core, THEIRS)
+
+    for code in ErrorCode:
+        assert cli("--json", "inspect", "--list", "--error-code", code).json == []
+    assert [row["id"] for row in cli("--json", "inspect", "--list", "--error-code", "card.declined").json] == [theirs]
+    assert "card.declined" in cli("inspect", "--list", "--error-code", "card.stolen").err
+
+
+def test_nothing_to_list_is_an_empty_list(cli, core):
+    assert cli("--json", "inspect", "--list").json == []
+    assert cli("inspect", "--list").out.split() == COLUMNS.split()
+
+
+# stats
+
+
+def test_the_statistics_count_what_the_list_would_show(cli, some):
+    told = cli("--json", "inspect", "--stats").json
+
+    assert told == {
+        "records": 4,
+        "oldest_at": 1_795_262_400.0,
+        "oldest_at_iso": "2026-11-21T12:00:00.000Z",
+        "newest_at": 1_795_262_580.0,
+        "newest_at_iso": "2026-11-21T12:03:00.000Z",
+        "limit": 10_000,
+        "by_status": {"success": 1, "error": 1, "incomplete": 1, "suspended": 1},
+        "by_error_code": {"AGENT_TIMEOUT": 1},
+        "replayable": 2,
+        "not_replayable": {"execution_incomplete": 2},
+        "latency_ms": {"median": 250.0, "p95": 250.0},
+    }
+    assert cli("--json", "inspect", "--stats", "--workflow", "nap").json["records"] == 1
+
+
+def test_the_statistics_for_people_say_of_how_many_they_are(cli, some):
+    assert cli("inspect", "--stats").out.splitlines() == [
+        "executions      4, from 2026-11-21 12:00:00Z to 2026-11-21 12:03:00Z",
+        "status          success 1, error 1, incomplete 1, suspended 1",
+        "errors          AGENT_TIMEOUT 1",
+        "replayable      2",
+        "not-replayable  execution_incomplete 2",
+        "latency         median 250.0 ms, 95 of 100 within 250.0 ms",
+    ]
+    assert cli("inspect", "--stats", "--limit", "2").out.startswith("executions      the last 2, from ")
+
+
+def test_statistics_of_nothing_say_so(cli, core):
+    assert cli("inspect", "--stats").out == "no execution\n"
+    assert cli("--json", "inspect", "--stats").json["latency_ms"] == {"median": None, "p95": None}
+
+
+# One
+
+
+def test_a_failure_has_its_error_its_routing_and_its_last_event(cli, some, clock):
+    *_, slow, _ = some
+    trigger_id = slow.removeprefix("exec-").removesuffix(".1")
+
+    told = inspect(cli, slow)
+
+    assert re.fullmatch("sha256:[0-9a-f]{64}", told.pop("envelope_hash"))
+    assert told.pop("recommendation")["state"] == "dead"
+    begun, ended = clock.now() - 180, clock.now() - 179.75
+    assert told == {
+        "execution_id": slow,
+        "trigger_id": trigger_id,
+        "task_id": None,
+        "turn": None,
+        "attempt": 1,
+        "created_at": begun,
+        "created_at_iso": "2026-11-21T12:01:00.000Z",
+        "ended_at": ended,
+        "ended_at_iso": "2026-11-21T12:01:00.250Z",
+        "workflow": "slow",
+        "status": "error",
+        "latency_ms": 250.0,
+        "replayable": True,
+        "replayable_reason": None,
+        "invalidated": None,
+        "event_count": 5,
+        "last_event": {
+            "seq": 5,
+            "type": "FINAL_RESPONSE",
+            "at": ended,
+            "at_iso": "2026-11-21T12:01:00.250Z",
+            "error_code": "AGENT_TIMEOUT",
+            "has_error": True,
+            "latency_ms": 250.0,
+            "status": "error",
+        },
+        "routing": {
+            "strategy": "DIRECT",
+            "decision": {"agent": "slow", "intent": "slow", "reason": "explicit workflow"},
+        },
+        "error": {
+            "code": "AGENT_TIMEOUT",
+            "message": "Agent slow did not respond",
+            "retryable": True,
+            "details": {},
+            "effect_possible": False,
+            "retry_after": None,
+        },
+    }
+
+
+def test_one_without_an_end_shows_how_far_it_came(cli, some):
+    told = inspect(cli, some[0])
+
+    assert (told["status"], told["replayable"], told["replayable_reason"]) == (
+        "incomplete",
+        False,
+        "execution_incomplete",
+    )
+    assert (told["ended_at"], told["ended_at_iso"], told["latency_ms"], told["error"]) == (None, None, None, None)
+    last = told["last_event"]
+    assert (last["seq"], last["type"], last["agent"]) == (2, "AGENT_ATTEMPT_START", "lost")
+
+
+def test_the_stream_and_the_envelope_are_shown_when_asked_for(cli, core):
+    id_ = an_end(core, workflow="brief@2.0", payload={"city": "Rome"}, description="now")
+
+    told = inspect(cli, id_, "--events", "--envelope")
+
+    assert [event["type"] for event in told["events"]] == [
+        *("INTENT_RECEIVED", "AGENT_ATTEMPT_START", "AGENT_ATTEMPT_END", "ROUTER_DECISION", "FINAL_RESPONSE")
+    ]
+    assert set(told["events"][0]) == {"seq", "type", "at", "at_iso", "payload"}
+    assert told["envelope"]["intent"] == {"name": "brief", "version": "2.0"}
+    assert told["envelope"]["payload"] == {"city": "Rome"}
+    assert not {"events", "envelope"} & inspect(cli, id_).keys()
+
+
+def test_events_of_a_turn_say_what_they_belong_to(cli, clock, database):
+    task_id = a_task(database, "nap", clock)
+
+    told = inspect(cli, f"exec-{task_id}", "--events")
+
+    assert (told["task_id"], told["turn"]) == (task_id, 1)
+    [step] = [event for event in told["events"] if event["type"] == "STEP_COMPLETED"]
+    assert (step["task_seq"], step["turn"], step["payload"]["result"]) == (1, 1, "LA LA")
+    assert step["memo"]
+
+
+# Ids
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
+    first = begin(core)
+    core.do(core.claims.release_epoch, 1)
+    second = again(core)
+    other = an_end(core)
+    short = first.id[: next(i for i, (a, b) in enumerate(zip(first.id, other, strict=True)) if a != b)]
+
+    assert inspect(cli, first.id)["execution_id"] == first.id
+    assert inspect(cli, second.id)["execution_id"] == second.id
+    assert inspect(cli, other[: len(short) + 1])["execution_id"] == other
+    for ambiguous in (short, first.id[: len(short) + 1], "exec-"):
+        refused = cli("inspect", ambiguous)
+        assert (refused.code, "begins several ids" in refused.err) == (10, True)
+
+
+@pytest.mark.parametrize("given", ["nothing", "exec-nothing", "", "exec- ", "é", "\udcff", "x" * 1_000])
+def test_an_unknown_id_is_10_and_points_to_the_list(cli, some, given):
+    unknown = cli("inspect", given)
+
+    assert (unknown.code, "no execution has the id" in unknown.err) == (10, True)
+    assert "see: craftcore inspect --list" in unknown.err
+
+
+def test_the_id_of_a_trigger_names_its_executions(cli, core):
+    first = begin(core)
+    core.do(core.claims.release_epoch, 1)
+    second = again(core)
+
+    refused = cli("inspect", first.claim.id)
+
+    assert refused.code == 10
+    assert refused.err.endswith(
+        f"{first.claim.id} is a trigger; its executions are, the newest first: {second.id}, {first.id}\n"
+    )
+
+
+def test_before_its_first_start_nothing_of_a_trigger_happened(cli, core):
+    """The process died before it, or nothing has taken it yet."""
+    trigger_id = emit(core).id
+
+    refused = cli("inspect", trigger_id)
+
+    assert (refused.code, "it was never started, and nothing of it happened" in refused.err) == (10, True)
+    assert f"See: craftcore trigger why {trigger_id}" in refused.err
+
+
+# What to do
+
+
+def advice(cli, id_):
+    found = inspect(cli, id_)["recommendation"]
+    return found["state"], found["text"], found["commands"]
+
+
+def test_while_a_daemon_has_it_there_is_nothing_to_decide(cli, core, daemon_runs):
+    begun = begin(core)
+
+    state, _, commands = advice(cli, begun.id)
+
+    assert (state, commands) == ("running", [f"craftcore trigger why {begun.claim.id}"])
+
+
+def test_after_a_crash_it_says_what_the_next_daemon_does(cli, core):
+    begun = begin(core)
+
+    state, text, commands = advice(cli, begun.id)
+
+    assert state == "interrupted"
+    assert "its process died in it" in text
+    assert "it is safe to retry" in text
+    assert commands == ["craftcore run", f"craftcore execution skip {begun.id} --reason TEXT"]
+
+
+def test_after_a_crash_and_a_start_it_can_be_retried_or_skipped(cli, core):
+    begun = begin(core)
+    boot(core)
+
+    state, _, commands = advice(cli, begun.id)
+
+    assert state == "pending"
+    assert commands == [f"craftcore execution {verb} {begun.id} --reason TEXT" for verb in ("retry", "skip")]
+
+
+def test_once_it_was_tried_again_the_later_attempt_counts(cli, core):
+    first = begin(core)
+    boot(core)
+    second = again(core, epoch=2)
+
+    assert advice(cli, first.id)[::2] == ("tried_again", [f"craftcore inspect {second.id}"])
+
+
+def test_after_its_end_its_response_is_on_record(cli, core):
+    id_ = an_end(core)
+
+    assert advice(cli, id_)[::2] == ("complete", [f"craftcore replay {id_}"])
+
+
+@pytest.mark.parametrize(("outcome", "state"), [(HOPELESS, "failed"), (BROKEN, "dead")])
+def test_what_was_given_up_waits_for_a_person(cli, core, outcome, state):
+    id_ = an_end(core, outcome, max_attempts=1)
+
+    found, text, commands = advice(cli, id_)
+
+    assert (found, outcome.code in text) == (state, True)
+    assert f"craftcore execution retry {id_} --reason TEXT" in commands
+
+
+def test_what_was_handed_back_says_so(cli, core):
+    assert advice(cli, an_end(core, Released(reason="shutdown")))[1].startswith("it was handed back before its end; ")
+
+
+def test_what_waits_says_what_for(cli, clock, database):
+    nap, ask = (a_task(database, workflow, clock) for workflow in ("nap", "ask"))
+
+    state, text, commands = advice(cli, f"exec-{nap}")
+
+    assert (state, commands) == ("waits", [f"craftcore task show {nap}"])
+    assert f"task {nap} sleeps until 2026-11-21 13:00:00Z, in 60 min" in text
+    assert f"task {ask} waits for an answer to question" in advice(cli, f"exec-{ask}")[1]
+    clock.advance(seconds=HOUR)
+    a_task(database, "plain", clock)
+    assert f"task {nap} is DONE" in advice(cli, f"exec-{nap}")[1], "and it has gone on since, with another trigger"
+
+
+def test_a_plain_workflow_that_snoozes_says_until_when(cli, core):
+    id_ = an_end(core, Snoozed(until=4e9))
+
+    state, text, _ = advice(cli, id_)
+
+    assert state == "waits"
+    assert "asked to be run again at 2096-10-02" in text
+
+
+def test_what_nobody_knows_is_asked_about_where_it_waits(cli, clock, database):
+    task_id = Bank(database, clock).pay(LOST)
+
+    state, text, _ = advice(cli, f"exec-{task_id}")
+
+    assert state == "waits"
+    assert f"See: craftcore activity show activity:{task_id}:1.1" in text
+
+
+def test_commands_go_to_the_database_that_this_one_went_to(cli, core, database):
+    id_ = an_end(core)
+
+    told = cli("--db", str(database), "inspect", id_).json
+
+    assert told["recommendation"]["commands"] == [f"craftcore --db {database} replay {id_}"]
+
+
+# Damage
+
+
+def spoil(core, *statements):
+    """As a foreign hand does it, or a disk: past the schema's own refusals."""
+    with core.transaction() as tx:
+        for (name,) in list(tx.tuples("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
+            tx.run(f"DROP TRIGGER {name}")
+        for statement in statements:
+            assert tx.run(statement) > 0, statement
+
+
+def test_a_damaged_record_is_shown_as_it_is(cli, core):
+    id_ = an_end(core, HOPELESS)
+    spoil(
+        core,
+        "UPDATE executions SET envelope_json = '{no', routing_json = 'DIRECT', response_json = '{\"error\":'",
+        "UPDATE events SET payload_json = '{oops' WHERE seq = 5",
+        "UPDATE events SET payload_json = '[1]' WHERE seq = 1",
+        "DELETE FROM events WHERE seq = 2",
+    )
+
+    told = inspect(cli, id_, "--events", "--envelope")
+
+    assert (told["replayable"], told["replayable_reason"]) == (False, "record_corrupted")
+    assert (told["envelope"], told["routing"]) == ("{no", "DIRECT")
+    assert told["error"] == {"code": "VALIDATION_ERROR", "message": None, "retryable": None}
+    assert (told["last_event"]["seq"], told["last_event"]["payload"]) == (5, "{oops")
+    assert [event["payload"] for event in told["events"]][::3] == [[1], "{oops"]
+    assert cli("inspect", "--list").code == cli("inspect", "--stats").code == 0
+
+
+def test_a_record_without_any_event_is_shown(cli, core):
+    id_ = an_end(core)
+    spoil(core, "DELETE FROM events")
+
+    told = inspect(cli, id_)
+
+    assert (told["event_count"], told["last_event"], told["replayable_reason"]) == (0, None, "record_corrupted")
+
+
+def test_a_record_whose_trigger_is_gone_says_so(cli, core):
+    id_ = an_end(core, HOPELESS)
+    spoil(core, "DELETE FROM triggers")
+
+    assert advice(cli, id_)[0] == "gone"
+
+
+def test_text_that_is_no_text_is_65_and_no_traceback(cli, core):
+    id_ = an_end(core)
+    spoil(core, "UPDATE executions SET envelope_json = CAST(x'ff' AS TEXT)")
+
+    refused = cli("inspect", id_)
+
+    assert (refused.code, "a damaged row" in refused.err) == (65, True)
+
+
+# invalidate
+
+
+def test_an_invalidated_record_is_not_replayable_anywhere(cli, core):
+    id_, other = an_end(core), an_end(core)
+
+    done = cli("invalidate", id_, "--reason", "the price was wrong")
+
+    assert (done.code, done.out) == (0, f"{id_} is invalidated: it is not replayed any more\n")
+    kept, gone = cli("inspect", "--list").out.splitlines()[1:]
+    assert (kept.split()[0], kept.endswith(" replayable")) == (other, True)
+    assert (gone.split()[0], gone.endswith(" not-replayable: manually_invalidated")) == (id_, True)
+    told = inspect(cli, id_)
+    assert (told["replayable"], told["replayable_reason"]) == (False, "manually_invalidated")
+    assert told["invalidated"] == "the price was wrong"
+    assert cli("--json", "inspect", "--stats").json["not_replayable"] == {"manually_invalidated": 1}
+    [row] = core.rows("SELECT uid, name, action, subject, reason FROM audit_log")
+    assert row == {
+        "uid": os.getuid(),
+        "name": ME,
+        "action": "invalidate",
+        "subject": id_,
+        "reason": "the price was wrong",
+    }
+
+
+def test_several_are_invalidated_together_or_none(cli, core):
+    first, second = an_end(core), an_end(core)
+    assert cli("invalidate", second, "--reason", "one").code == 0
+
+    refused = cli("invalidate", first, second, "--reason", "both")
+
+    assert (refused.code, f"{second} is invalidated already: one" in refused.err) == (1, True)
+    assert inspect(cli, first)["replayable"] is True
+    told = cli("--json", "invalidate", first, first, "--reason", "said twice").json
+    assert [(one["execution_id"], one["replayable_reason"]) for one in told] == [(first, "manually_invalidated")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["exec-nothing", "--reason", "why"], 10, "no execution has the id"),
+        (["exec-nothing"], 64, "--reason"),
+        (["--reason", "why"], 64, "ID"),
+        (["exec-nothing", "--reason", "  "], 64, "the reason must be"),
+        (["exec-nothing", "--reason", "x" * 501], 64, "the reason must be"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
+)
+def test_what_cannot_be_invalidated_says_why(cli, some, arguments, code, words):
+    refused = cli("invalidate", *arguments)
+
+    assert (refused.code, words in refused.err) == (code, True), refused.err
+
+
+def test_looking_writes_nothing(cli, some, core):
+    before = core.rows("SELECT * FROM executions"), core.rows("SELECT * FROM triggers")
+
+    for arguments in (["--list"], ["--stats"], [some[0]], [some[1], "--events", "--envelope"]):
+        assert cli("inspect", *arguments).code == 0
+
+    assert (core.rows("SELECT * FROM executions"), core.rows("SELECT * FROM triggers")) == before
+    assert look(core, some[0].removeprefix("exec-").removesuffix(".1")).status == "CLAIMED"
