@@ -245,6 +245,48 @@ def test_a_dead_trigger_with_a_key_for_ever_is_requeued_under_it(core):
     assert emit(core, dedup_key="k").id == dead.id
 
 
+# Run now
+
+
+def test_what_waits_for_its_time_or_the_end_of_a_backoff_is_due_now(core, clock):
+    later = emit(core, at=NEW_YEAR + 3600).id
+    shaky = emit(core).id
+    run_one(core, BROKEN)
+
+    for trigger_id in (later, shaky):
+        assert look(core, trigger_id).due_at > clock.now()
+        after = core.do(core.triggers.run_now, trigger_id, "retried: she said so")
+        assert (after.due_at, after.reason) == (clock.now(), "retried: she said so")
+    assert {claim.id for claim in claim_all(core)} == {later, shaky}
+
+
+def test_what_is_run_now_keeps_its_place_and_its_attempts_and_is_not_too_late(core, clock):
+    trigger_id = emit(core, expires_at=NEW_YEAR + 60).id
+    run_one(core, BROKEN)
+    clock.advance(hours=1)
+    before = look(core, trigger_id)
+
+    after = core.do(core.triggers.run_now, trigger_id, "retried")
+
+    assert (after.attempts, after.due_at, after.not_before) == (1, before.due_at, before.not_before)
+    assert after.expires_at is None
+    assert start_one(core).id == trigger_id
+
+
+@pytest.mark.parametrize("state", ["CLAIMED", "DONE", "DEAD"])
+def test_only_what_is_pending_can_be_run_now(core, state):
+    trigger_id = emit(core, max_attempts=1).id
+    claim = start_one(core)
+    if state != "CLAIMED":
+        ack(core, claim, BROKEN if state == "DEAD" else Succeeded())
+    before = look(core, trigger_id)
+
+    with pytest.raises(StateRefused, match=f"is {state}; only a PENDING one can be run now"):
+        core.do(core.triggers.run_now, trigger_id, "retried")
+
+    assert look(core, trigger_id) == before
+
+
 # The dead letter
 
 
