@@ -21,12 +21,16 @@ if TYPE_CHECKING:
         InvalidInput,
         NoEffect,
         NotFound,
+        NotReplayable,
+        ReplayHashMismatch,
         Retry,
         Snooze,
         StateRefused,
     )
     from craftcore.executions.model import Strategy
+    from craftcore.executions.replay import ReplayEntry, ReplayResult
     from craftcore.producer import Producer
+    from craftcore.replay_engine import ReplayEngine
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
     from craftcore.tasks.outcomes import Continue, Done
@@ -54,10 +58,15 @@ _HOMES = {
     "LiveSession": "craftcore.engine.router",
     "NoEffect": "craftcore.errors",
     "NotFound": "craftcore.errors",
+    "NotReplayable": "craftcore.errors",
     "OnUnknown": "craftcore.activities.model",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
     "Rate": "craftcore.workflow",
+    "ReplayEngine": "craftcore.replay_engine",
+    "ReplayEntry": "craftcore.executions.replay",
+    "ReplayHashMismatch": "craftcore.errors",
+    "ReplayResult": "craftcore.executions.replay",
     "Resume": "craftcore.tasks.model",
     "Retry": "craftcore.errors",
     "RetryPolicy": "craftcore.triggers.backoff",
@@ -94,10 +103,15 @@ __all__ = [
     "LiveSession",
     "NoEffect",
     "NotFound",
+    "NotReplayable",
     "OnUnknown",
     "Overlap",
     "Producer",
     "Rate",
+    "ReplayEngine",
+    "ReplayEntry",
+    "ReplayHashMismatch",
+    "ReplayResult",
     "Resume",
     "Retry",
     "RetryPolicy",

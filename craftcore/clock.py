@@ -9,11 +9,19 @@ from __future__ import annotations
 import os
 import random
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 YEAR_10000 = 253_402_300_800.0
 """No moment is as late as this: no calendar of ours could print it."""
+
+
+def utc_iso(moment: float | None) -> str | None:
+    """`2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
+    if moment is None or not 0 <= moment < YEAR_10000:
+        return None
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Clock(Protocol):

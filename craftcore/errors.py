@@ -20,6 +20,8 @@ The tree:
     ├── ChildFailed           a child task did not end well
     ├── IdempotencyConflict   a key of an irreversible action was used for something else
     ├── ActivityUnknown       nobody can tell whether an irreversible action happened
+    ├── NotReplayable         a record has no response that can be given back  exit 11
+    ├── ReplayHashMismatch    a record is of another envelope than the one given  exit 11
     └── StorageError          the database said no                          exit 74
         ├── StorageFull       the disk is full; nothing was written         exit 74
         ├── StorageBusy       another process held the file too long        exit 75
@@ -40,6 +42,7 @@ How user code ends an attempt other than by returning (raised, never caught by u
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -81,6 +84,8 @@ class ErrorCode(StrEnum):
     CHILD_FAILED = "CHILD_FAILED"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     ACTIVITY_UNKNOWN = "ACTIVITY_UNKNOWN"
+    NOT_REPLAYABLE = "NOT_REPLAYABLE"
+    REPLAY_HASH_MISMATCH = "REPLAY_HASH_MISMATCH"
 
     @property
     def category(self) -> str:
@@ -121,6 +126,8 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.CHILD_FAILED: _Facts("agent", "no"),
     ErrorCode.IDEMPOTENCY_CONFLICT: _Facts("validation", "no"),
     ErrorCode.ACTIVITY_UNKNOWN: _Facts("agent", "no"),
+    ErrorCode.NOT_REPLAYABLE: _Facts("validation", "no"),
+    ErrorCode.REPLAY_HASH_MISMATCH: _Facts("validation", "no"),
 }
 
 
@@ -134,6 +141,11 @@ class CraftcoreError(Exception):
         super().__init__(message)
         self.message = message
         self.details = details
+
+    @property
+    def name(self) -> str:
+        """What went wrong, for programs: of NotFound it is NOT_FOUND."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).upper()
 
 
 class InvalidInput(CraftcoreError):
@@ -247,6 +259,24 @@ class ActivityUnknown(CraftcoreError):
     """
 
     code = ErrorCode.ACTIVITY_UNKNOWN
+
+
+class NotReplayable(CraftcoreError):
+    """A record has no response that can be given back; `details` has its `execution_id` and the `reason`, a word of
+    `craftcore.executions.model.Reason`. Nothing was run.
+    """
+
+    code = ErrorCode.NOT_REPLAYABLE
+    exit_code = 11
+
+
+class ReplayHashMismatch(CraftcoreError):
+    """A record is of another envelope than the one given; `details` has its `execution_id`, and the hashes of both,
+    `recorded` and `provided`. Nothing was run.
+    """
+
+    code = ErrorCode.REPLAY_HASH_MISMATCH
+    exit_code = 11
 
 
 class StorageError(CraftcoreError):

@@ -22,7 +22,7 @@ FLOORS = [
     {"schedules", "tasks"},
     {"app", "workflow", "action"},
     {"engine"},
-    {"core", "producer", "daemon", "actions", "testing"},
+    {"core", "producer", "replay_engine", "daemon", "actions", "testing"},
     {"cli", "__init__", "__main__"},
 ]
 """From the ground up. A module imports its own floor or one below."""

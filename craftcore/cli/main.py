@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -60,7 +59,7 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         return end.exit_code
     except CraftcoreError as error:
         details = {name: value for name, value in error.details.items() if isinstance(value, str | int | float)}
-        return _refuse(session, _code(error), error.message, error.exit_code, **details)
+        return _refuse(session, error.name, error.message, error.exit_code, **details)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help(), err=True)
         return USAGE
@@ -92,11 +91,6 @@ def _refuse(session: Session, code: str, message: str, exit_code: int, **details
     if session.json:
         session.out.document({"error": {**details, "code": code, "message": message, "exit_code": exit_code}})
     return exit_code
-
-
-def _code(error: CraftcoreError) -> str:
-    """The name of what went wrong, for programs: NotFound is NOT_FOUND."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).upper()
 
 
 def _is_lost_output(error: Exception) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
-from craftcore.clock import YEAR_10000
+from craftcore.clock import utc_iso
 from craftcore.errors import InvalidInput
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -39,9 +39,7 @@ def parse_duration(text: str) -> float:
 
 def iso(moment: float | None) -> str | None:
     """`2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
-    if moment is None or not 0 <= moment < YEAR_10000:
-        return None
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_iso(moment)
 
 
 def clock_time(moment: float | None) -> str:

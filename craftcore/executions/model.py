@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from craftcore.canonical import canonical, sha256_of
 from craftcore.triggers.versions import FIRST_VERSION, intent_of
@@ -112,3 +113,11 @@ def envelope(
         f'"payload":{payload_json},"version":"1.0"}}'
     )
     return Envelope(text, sha256_of(text))
+
+
+def envelope_hash(envelope: Mapping[str, Any]) -> str:
+    """The hash of an envelope, in whatever order its keys stand; `routingMetadata` is no part of what was asked for.
+
+    Raises TypeError, ValueError or RecursionError for what is not JSON.
+    """
+    return sha256_of(canonical({key: value for key, value in envelope.items() if key != "routingMetadata"}))

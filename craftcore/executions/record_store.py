@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.sealing import Event
@@ -24,6 +26,24 @@ SELECT executions.*,
 """
 
 
+STANDING = """
+SELECT stripped_at,
+       (SELECT max(audit_log.seq)
+          FROM audit_log
+         WHERE subject = executions.id
+           AND action = 'invalidate')
+  FROM executions
+ WHERE executions.id = ?1
+"""
+
+
+class Standing(NamedTuple):
+    """What may happen to a closed record: when its bodies were taken away, and the row of its last invalidation."""
+
+    stripped_at: float | None
+    invalidation: int | None
+
+
 class RecordStore:
     """Reads records. Holds nothing."""
 
@@ -36,6 +56,21 @@ class RecordStore:
         """The record of this number; None when there is none."""
         row = tx.one(WHOLE + " WHERE executions.seq = :seq", seq=seq)
         return None if row is None else self._whole(tx, row)
+
+    def standing(self, tx: Reader, execution_id: str) -> Standing | None:
+        """What has happened to this record since it was closed; None when there is none."""
+        for row in tx.tuples(STANDING, (execution_id,)):
+            return Standing._make(row)
+        return None
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT id FROM executions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
 
     def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
         """The stream of one record."""
