@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from craftcore.canonical import sha256_of
 from craftcore.executions.model import Reason, Status
@@ -63,6 +63,13 @@ class ExecutionRecord:
     def routing(self) -> dict[str, Any] | None:
         """What was decided; None while nothing is."""
         return None if self.routing_json is None else json.loads(self.routing_json)
+
+
+class Standing(NamedTuple):
+    """What may happen to a closed record: when its bodies were taken away, and the row of its last invalidation."""
+
+    stripped_at: float | None
+    invalidation: int | None
 
 
 def why_not_replayable(record: ExecutionRecord) -> str | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from craftcore.executions.model import Status
-from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record import ExecutionRecord, Standing
 from craftcore.executions.sealing import Event
 from craftcore.storage.transaction import Reader, Row
 
@@ -35,13 +33,6 @@ SELECT stripped_at,
   FROM executions
  WHERE executions.id = ?1
 """
-
-
-class Standing(NamedTuple):
-    """What may happen to a closed record: when its bodies were taken away, and the row of its last invalidation."""
-
-    stripped_at: float | None
-    invalidation: int | None
 
 
 class RecordStore:

@@ -15,10 +15,10 @@ from craftcore.executions.record import ExecutionRecord, faults, why_not_replaya
 FORCED = "Forced replay of non-replayable record"
 """The first warning of a replay that only `force` made possible; the second is the reason."""
 
-NO_OBJECT = "its response is no JSON object"
+NO_RESPONSE = "its response is no JSON object, or its metadata or error is none"
 
 _WORDS: dict[str, str] = {
-    Reason.EXECUTION_INCOMPLETE: "it has no response: its attempt runs, was handed back, waits, or ended with the process",
+    Reason.EXECUTION_INCOMPLETE: "it has no response: it runs, was handed back, waits, or ended with its process",
     Reason.RECORDING_FAILURE: "its response could not be kept as it was",
     Reason.BODY_STRIPPED: "retention took its bodies away",
 }
@@ -29,9 +29,10 @@ class ReplayResult:
     """What an attempt came to, as it was recorded; nothing was run for it. It may be shared: do not change it.
 
     `status` is the record's: `success`, `error`, and after a forced replay also `incomplete` or `suspended`. `payload`
-    is the result, None where that is None or there is none. `error` is the recorded error, an object with its `code` and
-    `message`; None for a success. `response_json` is the whole response, to the byte as it was recorded; None where there
-    is none. `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the replay was forced.
+    is the result, None where that is None or there is none. `error` is the recorded error, an object with its `code`
+    and `message`; None for a success. `response_json` is the whole response, to the byte as it was recorded; None where
+    there is none. `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the replay
+    was forced.
     """
 
     status: str
@@ -123,15 +124,15 @@ def _response(record: ExecutionRecord) -> dict[str, Any] | None:
         response = None if record.response_json is None else json.loads(record.response_json)
     except (ValueError, RecursionError):
         return None
-    is_one = isinstance(response, dict) and isinstance(response.get("metadata", {}), dict)
-    is_one = is_one and isinstance(response.get("error"), dict | None)
-    return response if is_one else None
+    if not isinstance(response, dict) or not isinstance(response.get("metadata", {}), dict):
+        return None
+    return response if isinstance(response.get("error"), dict | None) else None
 
 
 def _explained(record: ExecutionRecord, reason: str) -> str:
     match reason:
         case Reason.RECORD_CORRUPTED:
-            return "; ".join(faults(record) or [NO_OBJECT])
+            return "; ".join(faults(record) or [NO_RESPONSE])
         case Reason.MANUALLY_INVALIDATED if record.invalidated:
             return f"it was invalidated: {record.invalidated}"
         case Reason.MANUALLY_INVALIDATED:

@@ -1,4 +1,4 @@
-"""Replays that were given before, the ones used last. Pure: whoever asks says what time it is, and how the record stands."""
+"""Replays that were given before, those used last. Pure: who asks says what time it is and how the record stands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from craftcore.executions.record_store import Standing
+from craftcore.executions.record import Standing
 from craftcore.executions.replay import ReplayResult
 
 
