@@ -9,7 +9,7 @@ from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.kinship import task_of
-from craftcore.errors import FilterInvalid, InvalidInput, NotFound
+from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
 from craftcore.executions.listing_store import ExecutionListing
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
@@ -80,10 +80,23 @@ def the_activity(reader: Reader, given: str) -> Activity:
     return activity
 
 
+def the_execution(reader: Reader, given: str) -> str:
+    """The id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's
+    records."""
+    typed = given.removesuffix("…")
+    is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
+    found = ExecutionListing().ids_like(reader, typed) if is_begun else []
+    return the_one(found, typed, "" if found else _no_record(reader, given))
+
+
 def the_record(reader: Reader, given: str) -> ExecutionRecord:
-    """The execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's records."""
-    found = _like(ExecutionListing().ids_like, reader, given) if given.startswith(RECORD_BEGINS) else []
-    record = RecordStore().get(reader, the_one(found, given, "" if found else _no_record(reader, given)))
+    """The execution record that is meant. Raises NotFound as `the_execution` does; RowInvalid when a bad disk left it
+    unreadable."""
+    whole = the_execution(reader, given)
+    try:
+        record = RecordStore().get(reader, whole)
+    except ValueError as error:  # text that is not UTF-8, a status that is none
+        raise RowInvalid(f"{whole}: its rows cannot be read: {error}") from error
     assert record is not None, given
     return record
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
 
 READ_MAX_BYTES = 64 << 20
@@ -28,16 +28,7 @@ def read_json(given: str) -> Any:
 def _read(given: str) -> tuple[Any, str]:
     """The value, and where it stood."""
     text, where = _text(given)
-    try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number), where
-    except InvalidInput:
-        raise
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidInput(f"{where} is not JSON: {error.msg} at {place}") from None
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise InvalidInput(f"{where} is not JSON: {reason}") from None
+    return strict_json(text, where), where
 
 
 def _text(given: str) -> tuple[str, str]:
@@ -52,22 +43,4 @@ def _text(given: str) -> tuple[str, str]:
             return given, "the payload"
     except OSError as error:
         raise InvalidInput(f"the payload {given[:200]} cannot be read: {error.strerror}") from None
-    if len(body) > READ_MAX_BYTES:
-        raise InvalidInput(f"{where} has over {READ_MAX_BYTES:,} bytes")
-    try:
-        return body.decode(), where
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{where} is not UTF-8 text, at byte {error.start}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidInput(f"the payload has the key {twice!r:.80} twice in one object")
-    return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise InvalidInput(f"the payload has {name}, which is no JSON number")
+    return utf8_text(body, where, READ_MAX_BYTES), where

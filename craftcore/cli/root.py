@@ -23,6 +23,9 @@ COMMANDS = {
     "inspect": "inspect:inspect",
     "invalidate": "invalidate:invalidate",
     "execution": "execution:execution",
+    "replay": "replay:replay",
+    "diff": "diff:diff",
+    "export": "export:export",
     "schedule": "schedule:schedule",
     "db": "db:db",
     "demo": "demo:demo",
@@ -103,6 +106,6 @@ def root() -> None:
     """Durable triggers and tasks on one SQLite file.
 
     The database is --db, else $CRAFTCORE_DB, else craftcore.db in the state directory. Exit codes: 0 ok, 1 a problem
-    was found, 4 the awaited work failed, 10 no such id, 12 bad filter, 64 usage or refused input, 65 database, 70 bug,
-    73 cannot create, 74 I/O, 75 try later, 77 permission, 78 configuration.
+    was found, 4 the awaited work failed, 10 no such id, 11 not replayable, 12 bad filter, 64 usage or refused input, 65
+    database, 70 bug, 73 cannot create, 74 I/O, 75 try later, 77 permission, 78 configuration.
     """

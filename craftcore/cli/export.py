@@ -1,0 +1,52 @@
+"""`craftcore export`: a record as one JSON document, to be carried elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from craftcore.cli.given import the_record
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.errors import InvalidInput
+from craftcore.executions.document import document_of
+from craftcore.storage.whole_file import write_whole
+
+
+@click.command(cls=Command)
+@click.argument("execution_id", metavar="ID")
+@click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; without it, print it.")
+@click.pass_obj
+def export(session: Session, /, execution_id: str, output: str | None) -> None:
+    """A record as one JSON document.
+
+    It has the whole record, also one that is incomplete or damaged. craftcore replay and craftcore diff read it again.
+    """
+    core = session.core()
+    if output is not None:
+        _refuse_database(core.database.path, output)
+    with core.reading() as reader:
+        record = the_record(reader, execution_id)
+    document = document_of(record)
+    if output is None:
+        session.out.document(document)
+        return
+    body = f"{json.dumps(document, indent=2)}\n".encode()
+    write_whole(Path(output), body)
+    if session.json:
+        session.out.document({"execution_id": record.id, "file": output, "bytes": len(body)})
+        return
+    session.out.line(f"{record.id} is in {output}: {len(record.events)} events, {len(body):,} bytes")
+    if (reason := document["header"]["replayableReason"]) is not None:
+        session.out.line(f"it cannot be replayed: {reason}", style="warn")
+
+
+def _refuse_database(database: Path, output: str) -> None:
+    """Raise InvalidInput for a name that a database has, or one of the files beside it."""
+    real, target = os.path.realpath(database), os.path.realpath(output)
+    beside = (f"{real}-wal", f"{real}-shm", f"{real}-journal", f"{real}.lock")
+    if not output or target == real or target in beside:
+        raise InvalidInput(f"{output!r:.200} is no file to export to: give another name")
