@@ -1,0 +1,286 @@
+"""A record gives back exactly what was recorded, or is refused with the reason; force gives what there is, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from craftcore.canonical import canonical
+from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
+from craftcore.executions.model import Reason
+from craftcore.executions.record import why_not_replayable
+from craftcore.executions.recorder import Recorder
+from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
+from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
+from craftcore.typed import json_text
+from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
+from tests.virtual import NEW_YEAR
+
+LARGE = {"data": "é" * 1_000_000}
+VALUES = [
+    None,
+    True,
+    0,
+    -0.0,
+    1e22,
+    1.0,
+    5e-324,
+    1.7976931348623157e308,
+    10**400,
+    -(2**63) - 1,
+    "",
+    "say \"hi\" \\ 'there'\n\r\t\x00\x1f\x7f é 😀 \u2028",
+    [],
+    {},
+    {"b": [1, None, {"": []}], "a": {"é": "ü", "😀": 1, "\uffff": 2}},
+    {10: "ten", 2: "two"},
+    LARGE,
+]
+
+
+# What can be replayed
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
+def test_a_result_comes_back_to_the_byte(core, value):
+    text = json_text(value, "result")
+    record = look(core, seen(core, Succeeded(result_json=text)))
+
+    result = replay(record)
+
+    assert canonical(result.payload) == text
+    assert result.response_json == f'{{"metadata":{{}},"payload":{text},"status":"success"}}' == record.response_json
+    assert (result.status, result.error, result.warnings) == ("success", None, [])
+
+
+def test_a_replay_says_that_it_is_one_and_of_what(core):
+    result = replay(look(core, seen(core, id="t")))
+
+    assert result == ReplayResult(
+        status="success",
+        payload={"hello": "Ada"},
+        metadata={},
+        error=None,
+        response_json='{"metadata":{},"payload":{"hello":"Ada"},"status":"success"}',
+        from_replay=True,
+        original_execution_id="exec-t.1",
+        original_timestamp="2026-01-01T00:00:00.000Z",
+        warnings=[],
+    )
+
+
+def test_a_recorded_error_is_returned_as_the_error_it_was(core):
+    record = look(core, seen(core, TIMEOUT))
+
+    result = replay(record)
+
+    assert (result.status, result.payload) == ("error", None)
+    assert result.error == {
+        "code": "AGENT_TIMEOUT",
+        "message": "it took too long",
+        "retryable": False,
+        "details": {"timeout_ms": 30_000},
+        "effect_possible": False,
+        "retry_after": 2.5,
+    }
+    assert result.response_json == canonical({"error": result.error, "metadata": result.metadata, "status": "error"})
+
+
+def test_a_cancellation_is_replayed_as_one(core):
+    result = replay(look(core, seen(core, Cancelled())))
+
+    assert result.status == "error"
+    assert result.error is not None
+    assert result.error["code"] == "WORKFLOW_ABORTED"
+
+
+def test_a_result_that_is_none_is_none_and_no_refusal(core):
+    result = replay(look(core, seen(core, Succeeded())))
+
+    assert (result.status, result.payload, result.warnings) == ("success", None, [])
+
+
+# What cannot
+
+
+def incomplete(core):
+    return look(core, seen(core, None))
+
+
+def handed_back(core):
+    return look(core, seen(core, Released(reason="shutdown")))
+
+
+def suspended(core):
+    return look(core, seen(core, Snoozed(until=NEW_YEAR + 60)))
+
+
+def not_kept(core):
+    return look(
+        core, seen(core, Succeeded(result_json='"' + "x" * 200 + '"'), recorder=Recorder(response_max_bytes=100))
+    )
+
+
+def invalidated(core):
+    execution_id = seen(core)
+    invalidate(core, execution_id)
+    return look(core, execution_id)
+
+
+def stripped(core):
+    execution_id = seen(core)
+    strip(core, execution_id)
+    return look(core, execution_id)
+
+
+def corrupted(core):
+    record = look(core, seen(core))
+    return replace(record, response_json='{"metadata":{},"payload":{"hello":"Eve"},"status":"success"}')
+
+
+STATES = [
+    (incomplete, "execution_incomplete", "it has no response", "incomplete", None),
+    (handed_back, "execution_incomplete", "it has no response", "incomplete", None),
+    (suspended, "execution_incomplete", "it has no response", "suspended", None),
+    (not_kept, "recording_failure", "could not be kept", "success", "result_unstored"),
+    (invalidated, "manually_invalidated", "it told of another customer", "success", "hello"),
+    (stripped, "body_stripped", "retention", "success", None),
+    (corrupted, "record_corrupted", "its response is not the one", "success", "hello"),
+]
+IDS = [state[0].__name__ for state in STATES]
+
+
+@pytest.mark.parametrize(("state", "reason", "words", "status", "payload"), STATES, ids=IDS)
+def test_each_state_that_cannot_be_replayed_is_refused_with_its_reason(core, state, reason, words, status, payload):
+    record = state(core)
+
+    with pytest.raises(NotReplayable) as refused:
+        replay(record)
+
+    assert refused.value.details == {"execution_id": record.id, "reason": reason}
+    assert (refused.value.name, refused.value.code, refused.value.exit_code) == ("NOT_REPLAYABLE", "NOT_REPLAYABLE", 11)
+    assert refused.value.message.startswith(f"{record.id} cannot be replayed ({reason}): ")
+    assert words in refused.value.message
+    assert refusal(record) == reason
+
+
+@pytest.mark.parametrize(("state", "reason", "words", "status", "payload"), STATES, ids=IDS)
+def test_force_gives_what_there_is_and_warns(core, state, reason, words, status, payload):
+    result = replay(state(core), force=True)
+
+    assert result.warnings[0] == FORCED == "Forced replay of non-replayable record"
+    assert result.warnings[1].startswith(f"{reason}: ")
+    assert words in result.warnings[1]
+    assert len(result.warnings) == 2
+    assert result.status == status
+    assert result.from_replay
+    assert (payload in result.payload) if payload else result.payload is None
+
+
+def test_force_changes_nothing_about_what_can_be_replayed(core):
+    record = look(core, seen(core))
+
+    assert replay(record, force=True) == replay(record)
+
+
+def test_the_reasons_come_in_one_order(core):
+    """No response, then a person, then the header, then retention, then damage: whatever else is wrong."""
+    whole = look(core, seen(core))
+    damage = {"response_json": '{"metadata":{},"payload":1,"status":"success"}'}
+    header = {"replayable": False, "replayable_reason": "recording_failure"}
+    all_wrong = replace(whole, **damage, **header, invalidated="by hand", stripped_at=NEW_YEAR)
+
+    found = [
+        refusal(replace(all_wrong, response_json=None, response_hash=None)),
+        refusal(all_wrong),
+        refusal(replace(all_wrong, invalidated=None)),
+        refusal(replace(whole, **damage, stripped_at=NEW_YEAR)),
+        refusal(replace(whole, **damage)),
+        refusal(whole),
+    ]
+
+    assert found == [
+        Reason.EXECUTION_INCOMPLETE,
+        Reason.MANUALLY_INVALIDATED,
+        Reason.RECORDING_FAILURE,
+        Reason.BODY_STRIPPED,
+        Reason.RECORD_CORRUPTED,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '"success"', '{"metadata":[],"payload":1}', '{"error":"it broke"}', "[" * 100_000, "\x00"],
+    ids=repr,
+)
+def test_a_response_that_is_none_is_refused_also_where_no_hash_tells(core, text):
+    """A record that was closed before there was a chain has only its envelope's hash."""
+    old = replace(look(core, seen(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text)
+    assert why_not_replayable(old) is None
+
+    with pytest.raises(NotReplayable, match="record_corrupted"):
+        replay(old)
+    assert replay(old, force=True).payload is None
+
+
+# The envelope
+
+
+def test_the_envelope_it_is_of_is_accepted_in_any_order_of_keys(core):
+    record = look(
+        core, seen(core, id="t", payload={"b": 1, "a": [{"y": 1, "x": 1.5}]}, description="é", session_id="s")
+    )
+    shuffled = {
+        "version": "1.0",
+        "payload": {"a": [{"x": 1.5, "y": 1}], "b": 1},
+        "routingMetadata": {"hop": 3},
+        "metadata": {"source": "IMMEDIATE", "sessionId": "s", "requestId": "t", "description": "é"},
+        "intent": {"version": "1.0", "name": "greet"},
+    }
+
+    assert replay(record, shuffled) == replay(record)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"payload": {"n": 2}}, {"payload": {"n": 1.0}}, {"version": "2.0"}, {"more": None}],
+    ids=repr,
+)
+def test_another_envelope_is_refused_with_both_hashes_also_by_force(core, changed):
+    record = look(core, seen(core, payload={"n": 1}))
+    envelope = {**(record.envelope or {}), **changed}
+
+    for force in (False, True):
+        with pytest.raises(ReplayHashMismatch) as refused:
+            replay(record, envelope, force=force)
+
+        details = refused.value.details
+        assert details["recorded"] == record.envelope_hash != details["provided"]
+        assert details["provided"].startswith("sha256:")
+        assert details["recorded"] in refused.value.message
+        assert details["provided"] in refused.value.message
+        assert (refused.value.name, refused.value.code, refused.value.exit_code) == (
+            "REPLAY_HASH_MISMATCH",
+            "REPLAY_HASH_MISMATCH",
+            11,
+        )
+
+
+def test_what_cannot_be_replayed_is_refused_for_that_whatever_the_envelope(core):
+    with pytest.raises(NotReplayable):
+        replay(incomplete(core), {})
+
+
+@pytest.mark.parametrize("envelope", [{"a": {1, 2}}, {"a": float("nan")}, {"a": b""}, {1: 1, "a": 1}], ids=repr)
+def test_an_envelope_that_is_not_json_is_refused(core, envelope):
+    with pytest.raises(InvalidInput, match="not JSON"):
+        replay(look(core, seen(core)), envelope)
+
+
+def test_a_result_cannot_be_changed(core):
+    result = replay(look(core, seen(core, HELLO)))
+
+    with pytest.raises(AttributeError):
+        result.status = "error"  # type: ignore[misc]
