@@ -16,7 +16,7 @@ DEPTH_MAX = 100
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:@+-]{1,300}\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=10_000)]
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Moment = Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
 Duration = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
 Object = dict[str, Any]

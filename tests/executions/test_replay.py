@@ -1,8 +1,9 @@
-"""A record gives back exactly what was recorded, or is refused with the reason; force gives what there is, and says so."""
+"""A record gives back what was recorded, or is refused with the reason; force gives what there is, and says so."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
 from tests.virtual import NEW_YEAR
 
 LARGE = {"data": "é" * 1_000_000}
-VALUES = [
+VALUES: list[Any] = [
     None,
     True,
     0,
@@ -187,16 +188,21 @@ def test_force_changes_nothing_about_what_can_be_replayed(core):
 def test_the_reasons_come_in_one_order(core):
     """No response, then a person, then the header, then retention, then damage: whatever else is wrong."""
     whole = look(core, seen(core))
-    damage = {"response_json": '{"metadata":{},"payload":1,"status":"success"}'}
-    header = {"replayable": False, "replayable_reason": "recording_failure"}
-    all_wrong = replace(whole, **damage, **header, invalidated="by hand", stripped_at=NEW_YEAR)
+    damaged = replace(whole, response_json='{"metadata":{},"payload":1,"status":"success"}')
+    all_wrong = replace(
+        damaged,
+        replayable=False,
+        replayable_reason="recording_failure",
+        invalidated="by hand",
+        stripped_at=NEW_YEAR,
+    )
 
     found = [
         refusal(replace(all_wrong, response_json=None, response_hash=None)),
         refusal(all_wrong),
         refusal(replace(all_wrong, invalidated=None)),
-        refusal(replace(whole, **damage, stripped_at=NEW_YEAR)),
-        refusal(replace(whole, **damage)),
+        refusal(replace(damaged, stripped_at=NEW_YEAR)),
+        refusal(damaged),
         refusal(whole),
     ]
 

@@ -1,0 +1,429 @@
+"""The door to replay: any process reads what was recorded, nothing is run by it, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, ErrorCode, Fail, NotFound, NotReplayable, ReplayEngine, ReplayHashMismatch, RetryPolicy
+from craftcore.canonical import canonical
+from craftcore.config import Config, TriggerSettings
+from craftcore.errors import DatabaseInvalid, InvalidInput
+from craftcore.executions.document import document_of
+from craftcore.executions.imported import record_of
+from craftcore.executions.record import Standing
+from craftcore.executions.record_store import STANDING, RecordStore
+from craftcore.triggers.model import TriggerSpec
+from craftcore.triggers.settlement import Released, Succeeded
+from craftcore.typed import json_text
+from tests.executions.seen import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+MANY = 1_000
+OF_IT = "execution_seq = (SELECT seq FROM executions WHERE id = :id)"
+LARGE = 3 << 20
+
+
+# Any record, and nothing happens
+
+
+def any_value(chance: random.Random, levels: int = 4) -> Any:
+    """Any JSON value, the difficult ones often."""
+    match chance.randrange(12 if levels else 9):
+        case 0:
+            return None
+        case 1:
+            return chance.random() < 0.5
+        case 2:
+            return chance.getrandbits(chance.choice([1, 31, 53, 63, 64, 65, 400])) * chance.choice([1, -1])
+        case 3:
+            return chance.choice([0.0, -0.0, 1.0, 1e22, 1e-7, 5e-324, 1.7976931348623157e308, 0.1 + 0.2])
+        case 4:
+            return chance.uniform(-1, 1) * 10 ** chance.randrange(-300, 300)
+        case 5 | 6 | 7 | 8:
+            return any_text(chance)
+        case 9 | 10:
+            return {any_text(chance): any_value(chance, levels - 1) for _ in range(chance.randrange(6))}
+        case _:
+            return [any_value(chance, levels - 1) for _ in range(chance.randrange(6))]
+
+
+def any_text(chance: random.Random) -> str:
+    ranges = [(0, 0x7F), (0x20, 0x7E), (0xA0, 0x24F), (0x600, 0x6FF), (0xE000, 0xFFFF), (0x1F300, 0x1FAFF)]
+    low, high = chance.choice(ranges)
+    return "".join(chr(chance.randint(low, high)) for _ in range(chance.randrange(20)))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A database on which an engine ran a thousand triggers, and what their workflow was to come to, and did."""
+
+    core: VirtualCore
+    asked: dict[str, dict[str, Any]]
+    results: dict[str, Any]
+    calls: list[str]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    path = tmp_path_factory.mktemp("ran") / "agent.db"
+    chance = random.Random(6)
+    asked: dict[str, dict[str, Any]] = {}
+    results: dict[str, Any] = {}
+    calls: list[str] = []
+    for number in range(MANY):
+        large = "é😀x" * (LARGE // 19) if number in (10, 11, 12, 500, 990) else ""
+        asked[f"t{number}"] = {
+            "id": f"t{number}",
+            "body": [any_value(chance), large if number in (11, 12, 990) else ""],
+        }
+        results[f"t{number}"] = {"large": large} if large else any_value(chance)
+
+    app = App()
+
+    @app.workflow("answer", retry=RetryPolicy(max_attempts=1))
+    async def answer(id: str, body: Any) -> Any:
+        calls.append(id)
+        if int(id[1:]) % 7 == 3:
+            raise Fail(ErrorCode.AGENT_ERROR, "it broke", value=results[id])
+        return results[id]
+
+    async def run() -> None:
+        async with app.running(path, config=Config(triggers=TriggerSettings(payload_max_bytes=16 << 20))):
+            specs = [TriggerSpec(workflow="answer", payload=payload, id=id) for id, payload in asked.items()]
+            await app.emit_many(specs)
+            while unsettled(core):  # noqa: ASYNC110 - a table has no event to wait on
+                await anyio.sleep(0.02)
+
+    core = VirtualCore(path, VirtualClock())
+    anyio.run(run)
+    yield Ran(core, asked, results, calls)
+    core.close()
+
+
+def unsettled(core: VirtualCore) -> int:
+    count: int = core.rows("SELECT count(*) AS left FROM executions WHERE ended_at IS NOT NULL")[0]["left"]
+    return MANY - count
+
+
+def test_a_thousand_records_are_replayed_to_the_byte_and_nothing_is_run_or_changed(ran):
+    checkpoint(ran.core)
+    before, called = fingerprint(ran.core), list(ran.calls)
+    assert len(called) == len(set(called)) == MANY
+    rows = ran.core.rows(
+        """
+        SELECT executions.id, trigger_id, coalesce(nullif(response_json, ''), body) AS response
+          FROM executions
+          LEFT JOIN blobs ON execution_seq = executions.seq AND part = 'response'
+        """
+    )
+    recorded = {row["id"]: row for row in rows}
+    assert len(recorded) == MANY
+    assert sum(len(row["response"]) > LARGE for row in rows) == 5
+
+    with ReplayEngine(ran.core.database.path) as replays:
+        for entry in replays.replay_all(recorded):
+            result, row = entry.result, recorded[entry.execution_id]
+            assert result is not None, entry
+            assert result.response_json == row["response"]
+            expected = json_text(ran.results[row["trigger_id"]], "result")
+            if result.status == "success":
+                assert canonical(result.payload) == expected
+                again = {"metadata": result.metadata, "payload": result.payload, "status": result.status}
+            else:
+                assert result.error is not None
+                assert canonical(result.error["details"]["value"]) == expected
+                again = {"error": result.error, "metadata": result.metadata, "status": result.status}
+            assert canonical(again) == row["response"]
+            assert (result.original_execution_id, result.warnings) == (row["id"], [])
+
+    assert ran.calls == called
+    assert fingerprint(ran.core) == before
+    checkpoint(ran.core)
+    assert fingerprint(ran.core) == before
+
+
+def test_each_of_them_is_of_its_envelope_and_of_no_other(ran):
+    with ReplayEngine(ran.core) as replays:
+        for number in [10, 11, *range(100, 130)]:
+            envelope = look(ran.core, f"exec-t{number}.1").envelope
+            assert envelope is not None
+            assert envelope["payload"] == ran.asked[f"t{number}"]
+            shuffled = dict(reversed(envelope.items()))
+            assert replays.replay(f"exec-t{number}.1", shuffled).from_replay
+            with pytest.raises(ReplayHashMismatch):
+                replays.replay(f"exec-t{number + 1}.1", envelope)
+
+
+def test_each_of_them_comes_back_from_its_document_as_it_was(ran):
+    with ran.core.reading() as reader:
+        for seq in range(1, MANY + 1):
+            record = RecordStore().by_seq(reader, seq)
+            assert record is not None
+            document = json.dumps(document_of(record))
+            assert record_of(json.loads(document)) == record
+
+
+@pytest.mark.anyio
+async def test_a_replay_beside_a_running_engine_calls_no_handler(tmp_path):
+    app, calls = App(), []
+
+    @app.workflow("greet")
+    async def greet(name: str) -> str:
+        calls.append(name)
+        return f"Hello {name}"
+
+    path = tmp_path / "agent.db"
+    async with app.running(path):
+        emitted = await app.emit("greet", {"name": "Ada"})
+        core = VirtualCore(path, VirtualClock())
+        while not core.rows("SELECT id FROM executions WHERE ended_at IS NOT NULL"):  # noqa: ASYNC110 - as above
+            await anyio.sleep(0.01)
+        with ReplayEngine(path) as replays:
+            result = replays.replay(f"exec-{emitted.id}.1")
+            assert replays.replay(f"exec-{emitted.id}.1", force=True) == result
+        with pytest.raises(NotFound):
+            replays.replay(f"exec-{emitted.id}.2")
+    core.close()
+
+    assert (result.payload, calls) == ("Hello Ada", ["Ada"])
+
+
+# Which file
+
+
+def test_a_missing_file_is_refused_and_not_made(tmp_path):
+    with pytest.raises(NotFound, match="no such database"):
+        ReplayEngine(tmp_path / "nowhere.db")
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_programs_file_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE theirs (x)")
+        other.commit()
+    before = path.read_bytes()
+
+    with pytest.raises(DatabaseInvalid, match="another program"):
+        ReplayEngine(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("options", [{"cache": -1}, {"ttl": 0}, {"ttl": float("nan")}, {"ttl": timedelta(0)}], ids=repr)
+def test_a_cache_that_cannot_be_meant_is_refused(core, options):
+    with pytest.raises(ValueError, match="ReplayEngine"):
+        ReplayEngine(core, **options)
+
+
+# Which record
+
+
+@pytest.mark.parametrize("execution_id", ["exec-t.2", "exec-t", "t", "", "exec-\ud800", "é", "exec-t.1' OR 1=1 --"])
+def test_an_unknown_id_is_not_found(core, execution_id):
+    seen(core, id="t")
+
+    with pytest.raises(NotFound, match="no execution has the id"):
+        ReplayEngine(core).replay(execution_id)
+    with pytest.raises(NotFound):
+        ReplayEngine(core).is_replayable(execution_id)
+
+
+def test_whether_it_can_be_replayed_is_told_with_the_reason(core):
+    good, gone, open_ = seen(core, id="good"), seen(core, id="gone"), seen(core, None, id="open")
+    invalidate(core, gone)
+    replays = ReplayEngine(core)
+
+    assert replays.is_replayable(good) == (True, None)
+    assert replays.is_replayable(gone) == (False, "manually_invalidated")
+    assert replays.is_replayable(open_) == (False, "execution_incomplete")
+
+
+def test_of_many_a_bad_one_stops_none_of_the_others(core):
+    good = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(3)]
+    bad = seen(core, Released(reason="shutdown"), id="bad")
+
+    entries = ReplayEngine(core).replay_all([good[0], bad, good[1], "exec-unknown.1", good[2], good[0]])
+
+    assert [entry.execution_id for entry in entries] == [good[0], bad, good[1], "exec-unknown.1", good[2], good[0]]
+    payloads = [entry.result and entry.result.payload for entry in entries]
+    assert payloads == [0, None, 1, None, 2, 0]
+    told = [(entry.code, entry.reason) for entry in entries]
+    assert told[1] == ("NOT_REPLAYABLE", "execution_incomplete")
+    assert told[3] == ("NOT_FOUND", None)
+    assert [told[place] for place in (0, 2, 4, 5)] == [(None, None)] * 4
+    forced = ReplayEngine(core).replay_all([bad], force=True)
+    assert forced[0].result is not None
+    assert forced[0].result.warnings
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE executions SET response_json = replace(response_json, 'Ada', 'Eve') WHERE id = :id",
+        "UPDATE executions SET response_json = 'gone' WHERE id = :id",
+        "UPDATE executions SET response_json = CAST(X'7bff7d' AS TEXT) WHERE id = :id",
+        "UPDATE executions SET workflow = CAST(X'ff' AS TEXT) WHERE id = :id",
+        "UPDATE executions SET created_at = created_at + 1 WHERE id = :id",
+        "UPDATE executions SET replayable_reason = NULL, error_code = 'X' WHERE id = :id",
+        "UPDATE executions SET envelope_json = '{}' WHERE id = :id",
+        f"UPDATE events SET payload_json = '{{}}' WHERE seq = 2 AND {OF_IT}",
+        f"DELETE FROM events WHERE seq = 3 AND {OF_IT}",
+    ],
+)
+def test_a_damaged_record_is_refused_and_the_others_are_not(core, damage):
+    bad, good = seen(core, id="bad"), seen(core, id="good")
+    spoil(core, damage, id=bad)
+    replays = ReplayEngine(core)
+
+    refused, fine = replays.replay_all([bad, good])
+
+    assert (refused.code, refused.reason) == ("NOT_REPLAYABLE", "record_corrupted")
+    assert fine.result is not None
+    assert replays.is_replayable(bad) == (False, "record_corrupted")
+
+
+def test_an_invalidation_survives_a_restart(tmp_path):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    execution_id = seen(core)
+    invalidate(core, execution_id)
+    core.close()
+
+    with ReplayEngine(tmp_path / "agent.db") as replays, pytest.raises(NotReplayable, match="told of another customer"):
+        replays.replay(execution_id)
+
+
+# The cache
+
+
+def test_a_second_replay_is_the_same_object_only_with_a_cache(core):
+    execution_id = seen(core)
+    cached, plain = ReplayEngine(core, cache=10), ReplayEngine(core)
+
+    assert cached.replay(execution_id) is cached.replay(execution_id)
+    assert plain.replay(execution_id) is not plain.replay(execution_id)
+    assert plain.replay(execution_id) == cached.replay(execution_id)
+
+
+def test_an_invalidation_is_respected_at_once(core):
+    execution_id, other = seen(core, id="a"), seen(core, id="b")
+    replays = ReplayEngine(core, cache=10)
+    kept = replays.replay(execution_id), replays.replay(other)
+
+    invalidate(core, execution_id)
+
+    with pytest.raises(NotReplayable, match="manually_invalidated"):
+        replays.replay(execution_id)
+    assert replays.replay(execution_id, force=True).warnings
+    assert replays.replay(other) is kept[1]
+
+
+def test_what_retention_took_away_is_not_kept_either(core):
+    execution_id, gone = seen(core, id="a"), seen(core, id="b")
+    replays = ReplayEngine(core, cache=10)
+    replays.replay(execution_id)
+    replays.replay(gone)
+
+    strip(core, execution_id)
+    spoil(core, f"DELETE FROM events WHERE {OF_IT}", id=gone)
+    spoil(core, "DELETE FROM executions WHERE id = :id", id=gone)
+
+    with pytest.raises(NotReplayable, match="body_stripped"):
+        replays.replay(execution_id)
+    with pytest.raises(NotFound):
+        replays.replay(gone)
+
+
+def test_what_is_kept_is_read_anew_after_its_time(core, clock):
+    execution_id = seen(core)
+    replays = ReplayEngine(core, cache=10, ttl=timedelta(minutes=1))
+    first = replays.replay(execution_id)
+
+    clock.advance(seconds=59)
+    clock.set_back(seconds=7200)
+    assert replays.replay(execution_id) is first
+    clock.advance(seconds=1)
+    assert replays.replay(execution_id) is not first
+
+
+def test_of_too_many_the_one_not_asked_for_for_longest_goes(core):
+    a, b, c = (seen(core, id=name) for name in "abc")
+    replays = ReplayEngine(core, cache=2)
+    kept = {execution_id: replays.replay(execution_id) for execution_id in (a, b)}
+    replays.replay(a)
+
+    replays.replay(c)
+
+    assert replays.replay(a) is kept[a]
+    assert replays.replay(b) is not kept[b]
+
+
+def test_a_kept_result_is_of_its_envelope_too(core):
+    execution_id = seen(core, payload={"n": 1})
+    envelope = look(core, execution_id).envelope
+    assert envelope is not None
+    replays = ReplayEngine(core, cache=10)
+    kept = replays.replay(execution_id)
+
+    assert replays.replay(execution_id, envelope) is kept
+    with pytest.raises(ReplayHashMismatch):
+        replays.replay(execution_id, {**envelope, "payload": {"n": 2}})
+    with pytest.raises(InvalidInput):
+        replays.replay(execution_id, {"payload": {1, 2}})
+    assert replays.replay(execution_id) is kept
+
+
+def test_a_forced_replay_and_a_refused_one_are_not_kept(core):
+    open_ = seen(core, None)
+    replays = ReplayEngine(core, cache=10)
+
+    assert replays.replay(open_, force=True) is not replays.replay(open_, force=True)
+    for _ in range(2):
+        with pytest.raises(NotReplayable):
+            replays.replay(open_)
+
+
+def test_a_closed_engine_has_forgotten_what_it_kept(core):
+    execution_id = seen(core, TIMEOUT)
+    with ReplayEngine(core, cache=10) as replays:
+        kept = replays.replay(execution_id)
+
+    assert replays.replay(execution_id) == kept
+    assert replays.replay(execution_id) is not kept
+
+
+def test_threads_share_one(core):
+    ids = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(20)]
+    replays = ReplayEngine(core, cache=5)
+
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(replays.replay, ids * 10))
+
+    assert [result.payload for result in results] == list(range(20)) * 10
+
+
+def test_how_a_record_stands_is_looked_up_by_its_indexes(core):
+    execution_id = seen(core)
+    with core.reading() as reader:
+        plan = [row[3] for row in reader.tuples(f"EXPLAIN QUERY PLAN {STANDING}", (execution_id,))]
+        assert RecordStore().standing(reader, execution_id) == Standing(None, None)
+    invalidate(core, execution_id)
+    strip(core, execution_id)
+    with core.reading() as reader:
+        assert RecordStore().standing(reader, execution_id) == Standing(NEW_YEAR, 1)
+
+    assert not [line for line in plan if line.startswith(("SCAN executions", "SCAN audit_log"))], plan
+    assert any("executions_id" in line for line in plan)
+    assert any("audit_log_subject" in line for line in plan)
