@@ -1,0 +1,127 @@
+"""A file is there whole or not at all, whoever looks and whenever we are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from craftcore.errors import CannotCreate
+from craftcore.storage.whole_file import write_whole
+from tests.processes import a_program, until
+
+WRITER = """
+import sys
+from pathlib import Path
+from craftcore.storage.whole_file import write_whole
+
+for number in range(1_000_000):
+    write_whole(Path("record.json"), bytes([97 + number % 26]) * (1 << 20))
+"""
+
+
+def test_it_is_written_for_its_owner_only_and_nothing_is_left_beside_it(tmp_path):
+    os.umask(before := os.umask(0))
+    try:
+        write_whole(tmp_path / "record.json", b"{}\n")
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / "record.json").read_bytes() == b"{}\n"
+    assert stat.S_IMODE((tmp_path / "record.json").stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["record.json"]
+
+
+def test_whoever_had_the_old_one_open_keeps_it_whole(tmp_path):
+    path = tmp_path / "record.json"
+    write_whole(path, b"old")
+    with path.open("rb") as reader:
+        write_whole(path, b"new and longer")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new and longer"
+
+
+def test_a_link_is_followed_and_stays_one(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "there" / "record.json")
+
+    write_whole(tmp_path / "link.json", b"{}")
+
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "there" / "record.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("round", range(3))
+def test_a_reader_sees_a_whole_file_at_every_moment_also_when_the_writer_is_killed(tmp_path, round):
+    path = tmp_path / "record.json"
+
+    def is_whole() -> bool:
+        body = path.read_bytes()
+        return len(body) == 1 << 20 and body == body[:1] * len(body)
+
+    with a_program([sys.executable, "-c", WRITER], tmp_path, PYTHONPATH=os.pathsep.join(sys.path)) as writer:
+        until(path.exists, "the first file")
+        seen: set[bytes] = set()
+        while len(seen) < 5 + round:
+            assert is_whole()
+            seen.add(path.read_bytes()[:1])
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        assert is_whole()
+    left = [name for name in os.listdir(tmp_path) if name != "record.json"]
+    assert all(name.startswith(".craftcore-") for name in left)
+    assert len(left) <= 1
+
+
+def test_a_folder_that_is_missing_is_not_made(tmp_path):
+    with pytest.raises(CannotCreate, match="No such file or directory"):
+        write_whole(tmp_path / "nowhere" / "record.json", b"{}")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_no_regular_file_is_left_as_it_is(tmp_path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "folder", tmp_path / "pipe", Path("/dev/null")):
+        before = path.stat().st_mode, path.stat().st_ino
+        with pytest.raises(CannotCreate, match="something else than a regular file"):
+            write_whole(path, b"{}")
+        assert (path.stat().st_mode, path.stat().st_ino) == before
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from craftcore.errors import CraftcoreError
+from craftcore.storage.whole_file import write_whole
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_whole(Path("record.json"), b"x" * 100_000)
+except CraftcoreError as error:
+    print(type(error).__name__)
+"""
+
+
+def test_what_has_no_room_leaves_the_old_one_and_nothing_half_written(tmp_path):
+    write_whole(tmp_path / "record.json", b"old")
+
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert ran.stdout.strip() == "CannotCreate", ran
+    assert (tmp_path / "record.json").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["record.json"]
