@@ -1,0 +1,434 @@
+"""`craftcore replay`, `export` and `diff`: what was recorded is given back, carried elsewhere, compared; nothing runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.triggers.settlement import Failed, Released, Succeeded
+from tests.executions.seen import HELLO, TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
+from tests.virtual import VirtualCore
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+def one_line(result, code, *words):
+    assert result.code == code, result
+    [line] = result.err.splitlines()
+    assert line.startswith("craftcore: ")
+    for word in words:
+        assert word in line
+
+
+def write(name: str, value: Any) -> str:
+    Path(name).write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    return name
+
+
+# replay
+
+
+def test_replay_prints_what_was_recorded(cli, core):
+    seen(core, id="t")
+
+    result = cli("replay", "exec-t.1")
+
+    assert (result.code, result.err) == (0, "")
+    assert result.json == {
+        "status": "success",
+        "payload": {"hello": "Ada"},
+        "metadata": {},
+        "error": None,
+        "from_replay": True,
+        "original_execution_id": "exec-t.1",
+        "original_timestamp": "2026-11-21T12:00:00.000Z",
+        "warnings": [],
+    }
+    assert cli("--json", "replay", "exec-t.1").out == result.out
+
+
+def test_a_recorded_error_is_the_answer_and_not_the_commands_failure(cli, core):
+    seen(core, TIMEOUT, id="t")
+
+    result = cli("replay", "exec-t.1")
+
+    assert result.code == 0
+    assert (result.json["status"], result.json["payload"]) == ("error", None)
+    assert result.json["error"]["code"] == "AGENT_TIMEOUT"
+
+
+def test_an_id_may_be_shortened(cli, core):
+    seen(core, id="other")
+    seen(core, id="t-1")
+
+    for given in ("exec-t-1.1", "exec-t", "t-1", "t", "exec-t…"):
+        assert cli("replay", given).json["original_execution_id"] == "exec-t-1.1"
+
+
+def test_an_unknown_or_ambiguous_id_is_10(cli, core):
+    seen(core, id="t1")
+    seen(core, id="t2")
+
+    one_line(cli("replay", "nobody"), 10, "no execution has the id 'nobody'", "craftcore inspect --list")
+    one_line(cli("replay", "t"), 10, "exec-t1.1 and exec-t2.1 among them")
+    one_line(cli("replay", ""), 10, "no execution")
+    one_line(cli("replay", "é%"), 10, "no execution")
+    result = cli("--json", "replay", "nobody")
+    assert result.json["error"]["code"] == "NOT_FOUND"
+
+
+def test_a_missing_database_is_10_and_is_not_made(cli, database):
+    one_line(cli("replay", "t"), 10, "no such database")
+    assert not database.exists()
+
+
+def test_what_cannot_be_replayed_is_11_with_the_reason(cli, core):
+    gone = seen(core, id="gone")
+    invalidate(core, gone)
+    seen(core, Released(reason="shutdown"), id="open")
+
+    one_line(cli("replay", "open"), 11, "exec-open.1 cannot be replayed (execution_incomplete)")
+    one_line(cli("replay", "gone"), 11, "manually_invalidated", "it told of another customer")
+    result = cli("replay", "gone", "--json")
+    assert result.json["error"] == {
+        "execution_id": "exec-gone.1",
+        "reason": "manually_invalidated",
+        "code": "NOT_REPLAYABLE",
+        "message": result.err.removeprefix("craftcore: ").strip(),
+        "exit_code": 11,
+    }
+
+
+def test_force_gives_what_there_is_with_warnings(cli, core):
+    gone = seen(core, id="gone")
+    invalidate(core, gone)
+    seen(core, None, id="open")
+
+    result = cli("replay", "gone", "--force")
+    assert result.code == 0
+    assert result.json["payload"] == {"hello": "Ada"}
+    assert result.json["warnings"][0] == "Forced replay of non-replayable record"
+    one_line(result, 0, "exec-gone.1: Forced replay", "told of another customer")
+    assert cli("replay", "open", "--force").json["payload"] is None
+    assert cli("--json", "replay", "open", "--force").err == ""
+
+
+def test_an_envelope_is_verified(cli, core):
+    record = look(core, seen(core, id="t", payload={"n": 1, "m": 2}))
+    assert record.envelope is not None
+    same = write("same.json", dict(reversed(record.envelope.items())) | {"routingMetadata": {"hop": 1}})
+    other = write("other", record.envelope | {"payload": {"n": 2, "m": 2}})
+
+    assert cli("replay", "t", "--verify-envelope", same).code == 0
+    one_line(cli("replay", "t", "--verify-envelope", other), 11, "another envelope", record.envelope_hash)
+    one_line(cli("replay", "t", "--force", "--verify-envelope", other), 11, "another envelope")
+    refused = cli("--json", "replay", "t", "--verify-envelope", other).json["error"]
+    assert refused["code"] == "REPLAY_HASH_MISMATCH"
+    assert refused["recorded"] == record.envelope_hash != refused["provided"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[1]", ["must be a JSON object, not list"]),
+        ("{", ["is not JSON", "line 1, column 2"]),
+        ('{"a":1,"a":2}', ["'a' twice"]),
+        ('{"a":NaN}', ["NaN"]),
+        ('{"a":1e999}', ["not JSON"]),
+        ('{"a":' * 100_000, ["not JSON"]),
+        (None, ["cannot be read", "No such file"]),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_envelope_that_is_none_is_64(cli, core, text, words):
+    seen(core, id="t")
+    if text is not None:
+        write("envelope.json", text)
+
+    one_line(cli("replay", "t", "--verify-envelope", "envelope.json"), 64, "envelope", *words)
+
+
+def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, core):
+    seen(core, id="a")
+    seen(core, None, id="open")
+    seen(core, Succeeded(), id="b")
+    write("bad.json", "{}")
+
+    good = cli("replay", "a", "b")
+    unknown = cli("replay", "a", "nobody", "b")
+    refused = cli("replay", "a", "open", "nobody", "b")
+    unreadable = cli("replay", "bad.json", "open", "nobody", "b")
+
+    assert [one.code for one in (good, unknown, refused, unreadable)] == [0, 10, 11, 64]
+    assert [told["payload"] for told in good.json] == [{"hello": "Ada"}, None]
+    assert [told.get("original_execution_id") for told in refused.json] == ["exec-a.1", None, None, "exec-b.1"]
+    assert refused.json[1] == {
+        "given": "open",
+        "refused": {
+            "code": "NOT_REPLAYABLE",
+            "execution_id": "exec-open.1",
+            "reason": "execution_incomplete",
+            "message": refused.err.splitlines()[0].removeprefix("craftcore: "),
+            "exit_code": 11,
+        },
+    }
+    assert refused.json[2]["refused"]["code"] == "NOT_FOUND"
+    assert len(refused.err.splitlines()) == 2
+    assert cli("--json", "replay", "a", "nobody").err == ""
+
+
+def test_a_damaged_row_stops_none_of_the_others(cli, core):
+    bad = seen(core, id="bad")
+    seen(core, id="good")
+    spoil(core, "UPDATE executions SET workflow = CAST(X'ff' AS TEXT) WHERE id = :id", id=bad)
+
+    result = cli("replay", "bad", "good")
+
+    assert result.code == 11
+    assert result.json[0]["refused"]["reason"] == "record_corrupted"
+    assert result.json[1]["payload"] == {"hello": "Ada"}
+    one_line(cli("replay", "bad"), 11, "record_corrupted")
+    one_line(cli("export", "bad"), 65, "cannot be read")
+    one_line(cli("diff", "bad", "good"), 65, "cannot be read")
+
+
+def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
+    for name in "ab":
+        seen(core, Succeeded(result_json=json.dumps(name * 100_000)), id=name)
+    gone = seen(core, id="gone")
+    invalidate(core, gone)
+    checkpoint(core)
+    before = fingerprint(core)
+
+    cli("replay", "a")
+    cli("replay", "gone", "--force")
+    cli("export", "a", "-o", "a.json")
+    cli("diff", "a", "b")
+    cli("diff", "a.json", "gone")
+
+    assert fingerprint(core) == before
+    checkpoint(core)
+    assert fingerprint(core) == before
+
+
+# export
+
+
+def test_export_prints_the_document(cli, core):
+    seen(core, id="t")
+
+    result = cli("export", "t")
+
+    assert result.code == 0
+    assert list(result.json) == ["header", "envelope", "routerDecision", "events", "finalResponse", "craftcore"]
+    assert result.json["header"]["executionId"] == "exec-t.1"
+    assert result.out == cli("--json", "export", "t").out
+
+
+def test_export_writes_a_file_for_its_owner_and_says_so(cli, core):
+    seen(core, id="t")
+    write("t.json", "old")
+
+    result = cli("export", "t", "-o", "t.json")
+
+    assert result.out == f"exec-t.1 is in t.json: 5 events, {os.path.getsize('t.json'):,} bytes\n"
+    assert stat.S_IMODE(os.stat("t.json").st_mode) == 0o600
+    assert json.loads(Path("t.json").read_text()) == cli("export", "t").json
+    told = cli("--json", "export", "t", "-o", "t.json").json
+    assert told == {"execution_id": "exec-t.1", "file": "t.json", "bytes": os.path.getsize("t.json")}
+
+
+def test_export_takes_whatever_there_is_and_says_that_it_cannot_be_replayed(cli, core):
+    seen(core, None, id="open")
+
+    assert cli("export", "open", "-o", "open.json").out.splitlines()[1] == "it cannot be replayed: execution_incomplete"
+    assert cli("replay", "./open.json").code == 11
+
+
+@pytest.mark.parametrize(
+    "name", ["agent.db", "./agent.db", "link", "agent.db-wal", "agent.db.lock", "folder", "no/where", ""]
+)
+def test_export_never_takes_the_place_of_the_database_or_of_what_is_no_file(cli, core, database, name):
+    seen(core, id="t")
+    Path("folder").mkdir()
+    Path("link").symlink_to("agent.db")
+    before = sorted(os.listdir())
+
+    result = cli("export", "t", "-o", name)
+
+    one_line(result, result.code)
+    assert result.code in (64, 73)
+    assert sorted(os.listdir()) == before
+    assert cli("replay", "t").code == 0
+
+
+def test_an_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_path):
+    seen(core, TIMEOUT, id="t")
+    here = cli("replay", "t").json
+    cli("export", "t", "-o", "t.json")
+    core.close()
+    for file in tmp_path.glob("agent.db*"):
+        file.unlink()
+
+    assert cli("replay", "t.json").json == here
+    assert cli("replay", str(tmp_path / "t.json")).json == here
+    assert not database.exists()
+
+
+def test_an_edited_file_is_refused(cli, core):
+    seen(core, id="t")
+    document = cli("export", "t").json
+    write("edited.json", json.dumps(document).replace("Ada", "Eve"))
+    document["events"][3]["seq"] = "four"
+    write("broken.json", document)
+
+    one_line(cli("replay", "edited.json"), 11, "record_corrupted", "response")
+    one_line(
+        cli("replay", "broken.json"), 64, "broken.json: it is no document of a record: events[3].seq: Expected `int`"
+    )
+    one_line(cli("replay", "nowhere.json"), 64, "nowhere.json cannot be read: No such file")
+    one_line(cli("diff", "t", "broken.json"), 64, "events[3].seq")
+    Path("bytes.json").write_bytes(b'{"a": "\xff"}')
+    one_line(cli("replay", "bytes.json"), 64, "not UTF-8")
+
+
+# diff
+
+
+def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli, core, clock):
+    seen(core, id="a", payload={"n": 1})
+    clock.advance(minutes=3)
+    seen(core, id="b", payload={"n": 1})
+
+    result = cli("diff", "a", "b")
+
+    assert result.code == 0, result
+    assert result.out.splitlines() == [
+        "A  exec-a.1  2026-11-21 12:00:00Z  success",
+        "B  exec-b.1  2026-11-21 12:03:00Z  success",
+        "",
+        "they say the same: status, response, envelope, routing and 5 events",
+        "beside what every record has of its own: ids, times, latencies; --json has those, too",
+    ]
+    told = cli("--json", "diff", "a", "b").json
+    assert told["same"] is True
+    assert all(one["own"] for one in told["differences"])
+    paths = {one["path"] for one in told["differences"]}
+    assert {"id", "created_at", "envelope.metadata.requestId", "events.1.at", "events.1.timestamp"} <= paths
+    assert told["a"]["execution_id"] == "exec-a.1"
+    assert told["a"]["created_at_iso"] == "2026-11-21T12:00:00.000Z"
+
+
+def test_a_record_and_its_export_are_the_same_in_everything(cli, core):
+    seen(core, id="a")
+    cli("export", "a", "-o", "a.json")
+
+    assert cli("diff", "a", "a.json").out.splitlines()[-1].startswith("they say the same")
+    told = cli("diff", "a.json", "a", "--json").json
+    assert (told["same"], told["differences"]) == (True, [])
+    assert (told["a"]["file"], told["b"]["file"]) == ("a.json", None)
+
+
+def test_what_differs_is_named_by_its_place(cli, core):
+    seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":2}],"n":1,"same":true}'), id="a", payload={"n": 1})
+    seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":3}],"n":1.0,"more":null}'), id="b")
+    seen(core, TIMEOUT, id="c", payload={"n": 1})
+
+    result = cli("diff", "a", "b")
+    assert result.code == 1
+    assert [line.split() for line in result.out.splitlines()[3:-1]] == [
+        ["what", "A", "B"],
+        ["response.payload.items[1].price", "2", "3"],
+        ["response.payload.more", "(not", "there)", "null"],
+        ["response.payload.n", "1", "1.0"],
+        ["response.payload.same", "true", "(not", "there)"],
+        ["envelope.payload.n", "1", "(not", "there)"],
+    ]
+
+    told = cli("--json", "diff", "a", "c").json
+    counted = {one["path"]: one for one in told["differences"] if not one["own"]}
+    assert counted["status"] == {"path": "status", "a": "success", "b": "error", "own": False}
+    assert counted["error_code"]["b"] == "AGENT_TIMEOUT"
+    assert counted["events.5.has_error"] == {"path": "events.5.has_error", "a": False, "b": True, "own": False}
+    assert "a" not in counted["response.error"]
+    assert "b" not in counted["response.payload"]
+
+
+def test_events_are_compared_by_their_place(cli, core):
+    seen(core, id="a")
+    seen(core, Released(reason="shutdown"), id="b")
+
+    lines = [line.split() for line in cli("diff", "a", "b").out.splitlines()]
+
+    assert ["events.3", "AGENT_ATTEMPT_END", "ATTEMPT_RELEASED"] in lines
+    assert ["events.4", "ROUTER_DECISION", "(not", "there)"] in lines
+    assert ["events.5", "FINAL_RESPONSE", "(not", "there)"] in lines
+    assert ["not_replayable", "null", "execution_incomplete"] in lines
+
+
+def test_a_long_text_is_shown_where_it_differs(cli, core):
+    seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "left" + "y" * 5_000)), id="a")
+    seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "right" + "y" * 5_000)), id="b")
+
+    result = cli("diff", "a", "b")
+
+    assert "xxleftyy" in result.out
+    assert "xxrightyy" in result.out
+    assert max(map(len, result.out.splitlines())) < 160
+
+
+def test_many_differences_are_counted(cli, core):
+    for name, start in (("a", 0), ("b", 1000)):
+        seen(core, Succeeded(result_json=json.dumps(list(range(start, start + 100)))), id=name)
+
+    result = cli("diff", "a", "b")
+
+    assert result.out.splitlines()[-1] == "and 60 more; --json has all of them"
+    assert len(result.out.splitlines()) == 3 + 1 + 40 + 1
+    assert sum(not one["own"] for one in cli("--json", "diff", "a", "b").json["differences"]) == 100
+
+
+def test_what_speaks_to_a_terminal_is_shown_and_not_obeyed(cli, core):
+    seen(core, Failed(code="AGENT_ERROR", message="\x1b[2J\nA  exec-b.1", retryable=False), id="a")
+    seen(core, Failed(code="AGENT_ERROR", message="fine", retryable=False), id="b")
+
+    result = cli("diff", "a", "b")
+
+    assert "\x1b" not in result.out
+    assert "\\x1b[2J" in result.out
+    assert len([line for line in result.out.splitlines() if line.startswith("A  ")]) == 1
+
+
+def test_a_damaged_record_is_named_before_what_differs(cli, core):
+    bad = seen(core, id="bad")
+    seen(core, id="good")
+    spoil(core, "UPDATE executions SET response_json = 'gone' WHERE id = :id", id=bad)
+    stripped = seen(core, HELLO, id="stripped")
+    strip(core, stripped)
+
+    result = cli("diff", "bad", "good")
+
+    assert result.code == 1
+    assert result.out.splitlines()[1] == "   its response is not the one that its hash was made of"
+    assert "gone" in result.out
+    assert cli("--json", "diff", "bad", "good").json["a"]["faults"] == [
+        "its response is not the one that its hash was made of"
+    ]
+    assert cli("diff", "stripped", "good").code == 1
+
+
+def test_an_unknown_id_of_a_diff_is_10(cli, core):
+    seen(core, id="a")
+
+    one_line(cli("diff", "a", "nobody"), 10, "nobody")
+    one_line(cli("diff", "a"), 64, "Missing argument 'B'")
