@@ -64,6 +64,7 @@ def _print(
     if len(counted) > SHOWN:
         out.line(f"and {len(counted) - SHOWN:,} more; --json has all of them")
     elif own:
+        out.line()
         out.line("beside what every record has of its own: ids, times, latencies; --json has those, too", style="dim")
 
 

@@ -1,4 +1,4 @@
-"""`craftcore replay`, `export` and `diff`: what was recorded is given back, carried elsewhere, compared; nothing runs."""
+"""What was recorded is given back, carried elsewhere and compared: `replay`, `export`, `diff`. Nothing is run."""
 
 from __future__ import annotations
 
@@ -318,6 +318,7 @@ def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli,
         "B  exec-b.1  2026-11-21 12:03:00Z  success",
         "",
         "they say the same: status, response, envelope, routing and 5 events",
+        "",
         "beside what every record has of its own: ids, times, latencies; --json has those, too",
     ]
     told = cli("--json", "diff", "a", "b").json
@@ -346,7 +347,7 @@ def test_what_differs_is_named_by_its_place(cli, core):
 
     result = cli("diff", "a", "b")
     assert result.code == 1
-    assert [line.split() for line in result.out.splitlines()[3:-1]] == [
+    assert [line.split() for line in result.out.splitlines()[3:-2]] == [
         ["what", "A", "B"],
         ["response.payload.items[1].price", "2", "3"],
         ["response.payload.more", "(not", "there)", "null"],
