@@ -54,15 +54,6 @@ class RecordStore:
             return Standing._make(row)
         return None
 
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
-            "SELECT id FROM executions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["id"] for row in rows]
-
     def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
         """The stream of one record."""
         rows = tx.tuples(

@@ -71,18 +71,26 @@ def test_an_id_may_be_shortened(cli, core):
     seen(core, id="other")
     seen(core, id="t-1")
 
-    for given in ("exec-t-1.1", "exec-t", "t-1", "t", "exec-t…"):
+    for given in ("exec-t-1.1", "exec-t", "exec-t…"):
         assert cli("replay", given).json["original_execution_id"] == "exec-t-1.1"
 
 
-def test_an_unknown_or_ambiguous_id_is_10(cli, core):
+def test_the_longest_id_there_can_be_is_found(cli, core):
+    seen(core, id="t" * 200)
+
+    assert cli("replay", "exec-" + "t" * 200 + ".1").code == 0
+    assert cli("diff", "exec-" + "t" * 198, "exec-" + "t" * 200 + ".1").code == 0
+
+
+def test_an_unknown_or_ambiguous_id_is_10_and_so_is_that_of_a_trigger(cli, core):
     seen(core, id="t1")
     seen(core, id="t2")
 
     one_line(cli("replay", "nobody"), 10, "no execution has the id 'nobody'", "craftcore inspect --list")
-    one_line(cli("replay", "t"), 10, "exec-t1.1 and exec-t2.1 among them")
+    one_line(cli("replay", "exec-t"), 10, "exec-t1.1 and exec-t2.1 among them")
+    one_line(cli("replay", "t1"), 10, "t1 is a trigger", "exec-t1.1")
     one_line(cli("replay", ""), 10, "no execution")
-    one_line(cli("replay", "é%"), 10, "no execution")
+    one_line(cli("replay", "exec-é%"), 10, "no execution")
     result = cli("--json", "replay", "nobody")
     assert result.json["error"]["code"] == "NOT_FOUND"
 
@@ -97,9 +105,9 @@ def test_what_cannot_be_replayed_is_11_with_the_reason(cli, core):
     invalidate(core, gone)
     seen(core, Released(reason="shutdown"), id="open")
 
-    one_line(cli("replay", "open"), 11, "exec-open.1 cannot be replayed (execution_incomplete)")
-    one_line(cli("replay", "gone"), 11, "manually_invalidated", "it told of another customer")
-    result = cli("replay", "gone", "--json")
+    one_line(cli("replay", "exec-open"), 11, "exec-open.1 cannot be replayed (execution_incomplete)")
+    one_line(cli("replay", "exec-gone"), 11, "manually_invalidated", "it told of another customer")
+    result = cli("replay", "exec-gone", "--json")
     assert result.json["error"] == {
         "execution_id": "exec-gone.1",
         "reason": "manually_invalidated",
@@ -114,13 +122,13 @@ def test_force_gives_what_there_is_with_warnings(cli, core):
     invalidate(core, gone)
     seen(core, None, id="open")
 
-    result = cli("replay", "gone", "--force")
+    result = cli("replay", "exec-gone", "--force")
     assert result.code == 0
     assert result.json["payload"] == {"hello": "Ada"}
     assert result.json["warnings"][0] == "Forced replay of non-replayable record"
     one_line(result, 0, "exec-gone.1: Forced replay", "told of another customer")
-    assert cli("replay", "open", "--force").json["payload"] is None
-    assert cli("--json", "replay", "open", "--force").err == ""
+    assert cli("replay", "exec-open", "--force").json["payload"] is None
+    assert cli("--json", "replay", "exec-open", "--force").err == ""
 
 
 def test_an_envelope_is_verified(cli, core):
@@ -129,10 +137,10 @@ def test_an_envelope_is_verified(cli, core):
     same = write("same.json", dict(reversed(record.envelope.items())) | {"routingMetadata": {"hop": 1}})
     other = write("other", record.envelope | {"payload": {"n": 2, "m": 2}})
 
-    assert cli("replay", "t", "--verify-envelope", same).code == 0
-    one_line(cli("replay", "t", "--verify-envelope", other), 11, "another envelope", record.envelope_hash)
-    one_line(cli("replay", "t", "--force", "--verify-envelope", other), 11, "another envelope")
-    refused = cli("--json", "replay", "t", "--verify-envelope", other).json["error"]
+    assert cli("replay", "exec-t", "--verify-envelope", same).code == 0
+    one_line(cli("replay", "exec-t", "--verify-envelope", other), 11, "another envelope", record.envelope_hash)
+    one_line(cli("replay", "exec-t", "--force", "--verify-envelope", other), 11, "another envelope")
+    refused = cli("--json", "replay", "exec-t", "--verify-envelope", other).json["error"]
     assert refused["code"] == "REPLAY_HASH_MISMATCH"
     assert refused["recorded"] == record.envelope_hash != refused["provided"]
 
@@ -155,7 +163,7 @@ def test_an_envelope_that_is_none_is_64(cli, core, text, words):
     if text is not None:
         write("envelope.json", text)
 
-    one_line(cli("replay", "t", "--verify-envelope", "envelope.json"), 64, "envelope", *words)
+    one_line(cli("replay", "exec-t", "--verify-envelope", "envelope.json"), 64, "envelope", *words)
 
 
 def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, core):
@@ -164,16 +172,16 @@ def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, co
     seen(core, Succeeded(), id="b")
     write("bad.json", "{}")
 
-    good = cli("replay", "a", "b")
-    unknown = cli("replay", "a", "nobody", "b")
-    refused = cli("replay", "a", "open", "nobody", "b")
-    unreadable = cli("replay", "bad.json", "open", "nobody", "b")
+    good = cli("replay", "exec-a", "exec-b")
+    unknown = cli("replay", "exec-a", "nobody", "exec-b")
+    refused = cli("replay", "exec-a", "exec-open", "nobody", "exec-b")
+    unreadable = cli("replay", "bad.json", "exec-open", "nobody", "exec-b")
 
     assert [one.code for one in (good, unknown, refused, unreadable)] == [0, 10, 11, 64]
     assert [told["payload"] for told in good.json] == [{"hello": "Ada"}, None]
     assert [told.get("original_execution_id") for told in refused.json] == ["exec-a.1", None, None, "exec-b.1"]
     assert refused.json[1] == {
-        "given": "open",
+        "given": "exec-open",
         "refused": {
             "code": "NOT_REPLAYABLE",
             "execution_id": "exec-open.1",
@@ -184,7 +192,7 @@ def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, co
     }
     assert refused.json[2]["refused"]["code"] == "NOT_FOUND"
     assert len(refused.err.splitlines()) == 2
-    assert cli("--json", "replay", "a", "nobody").err == ""
+    assert cli("--json", "replay", "exec-a", "nobody").err == ""
 
 
 def test_a_damaged_row_stops_none_of_the_others(cli, core):
@@ -192,14 +200,14 @@ def test_a_damaged_row_stops_none_of_the_others(cli, core):
     seen(core, id="good")
     spoil(core, "UPDATE executions SET workflow = CAST(X'ff' AS TEXT) WHERE id = :id", id=bad)
 
-    result = cli("replay", "bad", "good")
+    result = cli("replay", "exec-bad", "exec-good")
 
     assert result.code == 11
     assert result.json[0]["refused"]["reason"] == "record_corrupted"
     assert result.json[1]["payload"] == {"hello": "Ada"}
-    one_line(cli("replay", "bad"), 11, "record_corrupted")
-    one_line(cli("export", "bad"), 65, "cannot be read")
-    one_line(cli("diff", "bad", "good"), 65, "cannot be read")
+    one_line(cli("replay", "exec-bad"), 11, "record_corrupted")
+    one_line(cli("export", "exec-bad"), 65, "cannot be read")
+    one_line(cli("diff", "exec-bad", "exec-good"), 65, "cannot be read")
 
 
 def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
@@ -210,11 +218,11 @@ def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
     checkpoint(core)
     before = fingerprint(core)
 
-    cli("replay", "a")
-    cli("replay", "gone", "--force")
-    cli("export", "a", "-o", "a.json")
-    cli("diff", "a", "b")
-    cli("diff", "a.json", "gone")
+    cli("replay", "exec-a")
+    cli("replay", "exec-gone", "--force")
+    cli("export", "exec-a", "-o", "a.json")
+    cli("diff", "exec-a", "exec-b")
+    cli("diff", "a.json", "exec-gone")
 
     assert fingerprint(core) == before
     checkpoint(core)
@@ -227,31 +235,34 @@ def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
 def test_export_prints_the_document(cli, core):
     seen(core, id="t")
 
-    result = cli("export", "t")
+    result = cli("export", "exec-t")
 
     assert result.code == 0
     assert list(result.json) == ["header", "envelope", "routerDecision", "events", "finalResponse", "craftcore"]
     assert result.json["header"]["executionId"] == "exec-t.1"
-    assert result.out == cli("--json", "export", "t").out
+    assert result.out == cli("--json", "export", "exec-t").out
 
 
 def test_export_writes_a_file_for_its_owner_and_says_so(cli, core):
     seen(core, id="t")
     write("t.json", "old")
 
-    result = cli("export", "t", "-o", "t.json")
+    result = cli("export", "exec-t", "-o", "t.json")
 
     assert result.out == f"exec-t.1 is in t.json: 5 events, {os.path.getsize('t.json'):,} bytes\n"
     assert stat.S_IMODE(os.stat("t.json").st_mode) == 0o600
-    assert json.loads(Path("t.json").read_text()) == cli("export", "t").json
-    told = cli("--json", "export", "t", "-o", "t.json").json
+    assert json.loads(Path("t.json").read_text()) == cli("export", "exec-t").json
+    told = cli("--json", "export", "exec-t", "-o", "t.json").json
     assert told == {"execution_id": "exec-t.1", "file": "t.json", "bytes": os.path.getsize("t.json")}
 
 
 def test_export_takes_whatever_there_is_and_says_that_it_cannot_be_replayed(cli, core):
     seen(core, None, id="open")
 
-    assert cli("export", "open", "-o", "open.json").out.splitlines()[1] == "it cannot be replayed: execution_incomplete"
+    assert (
+        cli("export", "exec-open", "-o", "open.json").out.splitlines()[1]
+        == "it cannot be replayed: execution_incomplete"
+    )
     assert cli("replay", "./open.json").code == 11
 
 
@@ -264,18 +275,18 @@ def test_export_never_takes_the_place_of_the_database_or_of_what_is_no_file(cli,
     Path("link").symlink_to("agent.db")
     before = sorted(os.listdir())
 
-    result = cli("export", "t", "-o", name)
+    result = cli("export", "exec-t", "-o", name)
 
     one_line(result, result.code)
     assert result.code in (64, 73)
     assert sorted(os.listdir()) == before
-    assert cli("replay", "t").code == 0
+    assert cli("replay", "exec-t").code == 0
 
 
 def test_an_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_path):
     seen(core, TIMEOUT, id="t")
-    here = cli("replay", "t").json
-    cli("export", "t", "-o", "t.json")
+    here = cli("replay", "exec-t").json
+    cli("export", "exec-t", "-o", "t.json")
     core.close()
     for file in tmp_path.glob("agent.db*"):
         file.unlink()
@@ -287,7 +298,7 @@ def test_an_exported_file_is_replayed_on_another_machine(cli, core, database, tm
 
 def test_an_edited_file_is_refused(cli, core):
     seen(core, id="t")
-    document = cli("export", "t").json
+    document = cli("export", "exec-t").json
     write("edited.json", json.dumps(document).replace("Ada", "Eve"))
     document["events"][3]["seq"] = "four"
     write("broken.json", document)
@@ -297,7 +308,7 @@ def test_an_edited_file_is_refused(cli, core):
         cli("replay", "broken.json"), 64, "broken.json: it is no document of a record: events[3].seq: Expected `int`"
     )
     one_line(cli("replay", "nowhere.json"), 64, "nowhere.json cannot be read: No such file")
-    one_line(cli("diff", "t", "broken.json"), 64, "events[3].seq")
+    one_line(cli("diff", "exec-t", "broken.json"), 64, "events[3].seq")
     Path("bytes.json").write_bytes(b'{"a": "\xff"}')
     one_line(cli("replay", "bytes.json"), 64, "not UTF-8")
 
@@ -310,7 +321,7 @@ def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli,
     clock.advance(minutes=3)
     seen(core, id="b", payload={"n": 1})
 
-    result = cli("diff", "a", "b")
+    result = cli("diff", "exec-a", "exec-b")
 
     assert result.code == 0, result
     assert result.out.splitlines() == [
@@ -321,7 +332,7 @@ def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli,
         "",
         "beside what every record has of its own: ids, times, latencies; --json has those, too",
     ]
-    told = cli("--json", "diff", "a", "b").json
+    told = cli("--json", "diff", "exec-a", "exec-b").json
     assert told["same"] is True
     assert all(one["own"] for one in told["differences"])
     paths = {one["path"] for one in told["differences"]}
@@ -332,10 +343,10 @@ def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli,
 
 def test_a_record_and_its_export_are_the_same_in_everything(cli, core):
     seen(core, id="a")
-    cli("export", "a", "-o", "a.json")
+    cli("export", "exec-a", "-o", "a.json")
 
-    assert cli("diff", "a", "a.json").out.splitlines()[-1].startswith("they say the same")
-    told = cli("diff", "a.json", "a", "--json").json
+    assert cli("diff", "exec-a", "a.json").out.splitlines()[-1].startswith("they say the same")
+    told = cli("diff", "a.json", "exec-a", "--json").json
     assert (told["same"], told["differences"]) == (True, [])
     assert (told["a"]["file"], told["b"]["file"]) == ("a.json", None)
 
@@ -345,7 +356,7 @@ def test_what_differs_is_named_by_its_place(cli, core):
     seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":3}],"n":1.0,"more":null}'), id="b")
     seen(core, TIMEOUT, id="c", payload={"n": 1})
 
-    result = cli("diff", "a", "b")
+    result = cli("diff", "exec-a", "exec-b")
     assert result.code == 1
     assert [line.split() for line in result.out.splitlines()[3:-2]] == [
         ["what", "A", "B"],
@@ -356,7 +367,7 @@ def test_what_differs_is_named_by_its_place(cli, core):
         ["envelope.payload.n", "1", "(not", "there)"],
     ]
 
-    told = cli("--json", "diff", "a", "c").json
+    told = cli("--json", "diff", "exec-a", "exec-c").json
     counted = {one["path"]: one for one in told["differences"] if not one["own"]}
     assert counted["status"] == {"path": "status", "a": "success", "b": "error", "own": False}
     assert counted["error_code"]["b"] == "AGENT_TIMEOUT"
@@ -369,7 +380,7 @@ def test_events_are_compared_by_their_place(cli, core):
     seen(core, id="a")
     seen(core, Released(reason="shutdown"), id="b")
 
-    lines = [line.split() for line in cli("diff", "a", "b").out.splitlines()]
+    lines = [line.split() for line in cli("diff", "exec-a", "exec-b").out.splitlines()]
 
     assert ["events.3", "AGENT_ATTEMPT_END", "ATTEMPT_RELEASED"] in lines
     assert ["events.4", "ROUTER_DECISION", "(not", "there)"] in lines
@@ -381,7 +392,7 @@ def test_a_long_text_is_shown_where_it_differs(cli, core):
     seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "left" + "y" * 5_000)), id="a")
     seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "right" + "y" * 5_000)), id="b")
 
-    result = cli("diff", "a", "b")
+    result = cli("diff", "exec-a", "exec-b")
 
     assert "xxleftyy" in result.out
     assert "xxrightyy" in result.out
@@ -392,18 +403,18 @@ def test_many_differences_are_counted(cli, core):
     for name, start in (("a", 0), ("b", 1000)):
         seen(core, Succeeded(result_json=json.dumps(list(range(start, start + 100)))), id=name)
 
-    result = cli("diff", "a", "b")
+    result = cli("diff", "exec-a", "exec-b")
 
     assert result.out.splitlines()[-1] == "and 60 more; --json has all of them"
     assert len(result.out.splitlines()) == 3 + 1 + 40 + 1
-    assert sum(not one["own"] for one in cli("--json", "diff", "a", "b").json["differences"]) == 100
+    assert sum(not one["own"] for one in cli("--json", "diff", "exec-a", "exec-b").json["differences"]) == 100
 
 
 def test_what_speaks_to_a_terminal_is_shown_and_not_obeyed(cli, core):
     seen(core, Failed(code="AGENT_ERROR", message="\x1b[2J\nA  exec-b.1", retryable=False), id="a")
     seen(core, Failed(code="AGENT_ERROR", message="fine", retryable=False), id="b")
 
-    result = cli("diff", "a", "b")
+    result = cli("diff", "exec-a", "exec-b")
 
     assert "\x1b" not in result.out
     assert "\\x1b[2J" in result.out
@@ -417,19 +428,19 @@ def test_a_damaged_record_is_named_before_what_differs(cli, core):
     stripped = seen(core, HELLO, id="stripped")
     strip(core, stripped)
 
-    result = cli("diff", "bad", "good")
+    result = cli("diff", "exec-bad", "exec-good")
 
     assert result.code == 1
     assert result.out.splitlines()[1] == "   its response is not the one that its hash was made of"
     assert "gone" in result.out
-    assert cli("--json", "diff", "bad", "good").json["a"]["faults"] == [
+    assert cli("--json", "diff", "exec-bad", "exec-good").json["a"]["faults"] == [
         "its response is not the one that its hash was made of"
     ]
-    assert cli("diff", "stripped", "good").code == 1
+    assert cli("diff", "exec-stripped", "exec-good").code == 1
 
 
 def test_an_unknown_id_of_a_diff_is_10(cli, core):
     seen(core, id="a")
 
-    one_line(cli("diff", "a", "nobody"), 10, "nobody")
-    one_line(cli("diff", "a"), 64, "Missing argument 'B'")
+    one_line(cli("diff", "exec-a", "nobody"), 10, "nobody")
+    one_line(cli("diff", "exec-a"), 64, "Missing argument 'B'")
