@@ -96,7 +96,7 @@ def the_record(reader: Reader, given: str) -> ExecutionRecord:
     try:
         record = RecordStore().get(reader, whole)
     except ValueError as error:  # text that is not UTF-8, a status that is none
-        raise RowInvalid(f"{whole}: its rows cannot be read: {error}") from error
+        raise RowInvalid(f"{whole}: a damaged row cannot be read: {error}") from error
     assert record is not None, given
     return record
 

@@ -206,8 +206,8 @@ def test_a_damaged_row_stops_none_of_the_others(cli, core):
     assert result.json[0]["refused"]["reason"] == "record_corrupted"
     assert result.json[1]["payload"] == {"hello": "Ada"}
     one_line(cli("replay", "exec-bad"), 11, "record_corrupted")
-    one_line(cli("export", "exec-bad"), 65, "cannot be read")
-    one_line(cli("diff", "exec-bad", "exec-good"), 65, "cannot be read")
+    one_line(cli("export", "exec-bad"), 65, "a damaged row cannot be read")
+    one_line(cli("diff", "exec-bad", "exec-good"), 65, "a damaged row cannot be read")
 
 
 def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
