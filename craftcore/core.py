@@ -29,9 +29,12 @@ from craftcore.triggers.service import TriggerService
 
 
 class Core:
-    """One database with the services on it. Raises a StorageError when it cannot be opened."""
+    """One database with the services on it. Raises a StorageError when it cannot be opened.
 
-    def __init__(self, path: Path, config: Config, clock: Clock | None = None) -> None:
+    With `read_only` it is never opened to write: what would is refused with PermissionRefused.
+    """
+
+    def __init__(self, path: Path, config: Config, clock: Clock | None = None, *, read_only: bool = False) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.database = Database(
@@ -39,6 +42,7 @@ class Core:
             self.clock,
             synchronous=config.storage.synchronous,
             busy_timeout=config.storage.busy_timeout,
+            read_only=read_only,
         )
         self.triggers = TriggerService(self.clock, payload_max_bytes=config.triggers.payload_max_bytes)
         self.claims = ClaimService(

@@ -13,7 +13,7 @@ from craftcore.cli.activity_text import asked_first, brought_about, comes_to_it_
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.given import refuse_bad_note, the_activity
-from craftcore.cli.root import Command
+from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.daemon.log_lines import escaped
 from craftcore.errors import StateRefused
@@ -23,7 +23,7 @@ NOT_SAID = "\0"
 """`--happened` without a reference. No argument of a process can hold this."""
 
 
-@click.command("resolve", cls=Command)
+@click.command("resolve", cls=ByHand)
 @click.argument("key", metavar="KEY")
 @click.option(
     "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
@@ -54,12 +54,13 @@ def resolve(
         seen = the_activity(reader, key)
     # A script named it; a person at a terminal may have meant another one.
     confirm(yes or not sys.stdin.isatty(), escaped(asked_first(seen, decision)))
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         now = ActivityStore().by_seq(tx, seen.seq)
         if (now.status, now.calls, now.decision) != (seen.status, seen.calls, seen.decision):
             raise StateRefused(f"{now.key} has moved on meanwhile: it {stands(now)}; nothing was written")
         reference = None if happened == NOT_SAID else happened
         after = core.deciding.decide(tx, seen.key, decision, decided_by=caller(), reference=reference, note=note)
+        did(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
         task = core.tasks.get(tx, after.task_id)
     if session.json:
         session.out.document({**told_activity(after), "task": told_task_of(task)})

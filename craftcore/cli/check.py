@@ -126,7 +126,7 @@ def _database(session: Session) -> str:
     """The file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
     from craftcore.core import Core
 
-    core = Core(session.path, Config())
+    core = Core(session.path, Config(), read_only=session.is_read_only)
     try:
         with core.reading():
             return f"{core.database.path} has this program's schema"

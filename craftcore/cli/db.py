@@ -7,10 +7,12 @@ import socket
 
 import click
 
-from craftcore.cli.root import Noun
+from craftcore.cli.by_hand import Did
+from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage import migrate as migrations
+from craftcore.storage.transaction import Transaction
 
 ROWS = """
 SELECT (SELECT count(*) FROM triggers)   AS triggers,
@@ -37,15 +39,20 @@ def db() -> None:
     """The database file: migrate, stats."""
 
 
-@db.command("migrate")
-@click.pass_obj
-def migrate(session: Session, /) -> None:
+@db.command("migrate", cls=ByHand)
+@click.pass_context
+def migrate(context: click.Context, /) -> None:
     """Bring the schema up to date. Refused while a daemon runs; the daemon does it itself when it starts."""
+    session: Session = context.obj
     core = session.core()
+
+    def note(tx: Transaction, applied: list[str]) -> None:
+        Did(tx, name_of(context))(applied=applied)
+
     with core.database.reading() as reader:  # refuses what is not there or not ours before anything is made beside it
         migrations.pending(reader, migrations.shipped(), core.database.path)
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()):
-        applied = migrations.migrate(core.database, core.clock)
+        applied = migrations.migrate(core.database, core.clock, also=note)
     if session.json:
         session.out.document({"applied": applied})
     else:

@@ -6,7 +6,7 @@ import click
 
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.given import whole_id
-from craftcore.cli.root import Noun
+from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import pending_again, print_triggers, say_done, tasks_of
 from craftcore.storage.transaction import Reader
@@ -31,7 +31,7 @@ def list_(session: Session, /, limit: int) -> None:
     print_triggers(session.out, found, tasks)
 
 
-@dead.command("requeue")
+@dead.command("requeue", cls=ByHand)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -40,13 +40,15 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """Give dead letters another life, due now, with all their attempts."""
     ids_or_all(ids, everything, yes, "run every dead letter again")
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         done = [core.triggers.requeue(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+        for row in done:
+            did(row.id)
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: pending_again(row, tasks))
 
 
-@dead.command("discard")
+@dead.command("discard", cls=ByHand)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -55,8 +57,10 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """Take dead letters off the list; they stay readable as FAILED."""
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         done = [core.triggers.discard(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+        for row in done:
+            did(row.id)
     say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
 
 

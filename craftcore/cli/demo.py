@@ -17,7 +17,7 @@ import click
 
 from craftcore.cli.demo_daemon import DemoDaemon, emit_elsewhere
 from craftcore.cli.demo_verdict import Verdict, judge, lines_of
-from craftcore.cli.root import Command
+from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.core import Core
@@ -32,7 +32,7 @@ ELSEWHERE = 5
 FRESH = 2 * Config().daemon.concurrency
 
 
-@click.command(cls=Command)
+@click.command(cls=Changing)
 @click.option("--triggers", type=click.IntRange(20, 20_000), default=400, show_default=True, help="How many to emit.")
 @click.option("--kills", type=click.IntRange(0, 50), default=4, show_default=True, help="How often to kill the daemon.")
 @click.pass_obj

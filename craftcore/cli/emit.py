@@ -11,7 +11,7 @@ import click
 from craftcore.cli.moments import parse_duration, parse_moment
 from craftcore.cli.output import with_iso
 from craftcore.cli.payload import read_payload
-from craftcore.cli.root import Command
+from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.cli.waiting import wait_for_end
 from craftcore.errors import InvalidInput
@@ -19,7 +19,7 @@ from craftcore.producer import Producer
 from craftcore.triggers.model import Emitted, TriggerSpec
 
 
-@click.command(cls=Command)
+@click.command(cls=Changing)
 @click.argument("workflow", required=False)
 @click.option("--payload", metavar="JSON|@FILE|-", default="{}", help="The workflow's keyword arguments.")
 @click.option("--source", default="IMMEDIATE", help="Where it comes from: decides priority and rules.")

@@ -12,7 +12,7 @@ from craftcore.cli.given import the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
 from craftcore.cli.question_text import SAID_MAX, told_question, until_answered
-from craftcore.cli.root import Noun
+from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.daemon.log_lines import shortened
 from craftcore.tasks.model import Question, QuestionKind, Task
@@ -52,7 +52,7 @@ def list_(session: Session, /, limit: int) -> None:
         session.out.line("nobody is asked anything")
 
 
-@inbox.command("answer")
+@inbox.command("answer", cls=ByHand)
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")
 @click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
@@ -65,9 +65,10 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     did before, or its time is over.
     """
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         whole = the_question(tx, question_id).id
         answered = core.tasks.answer(tx, whole, choice, note=note, reference=reference, answered_by=caller())
+        did(whole, reason=note, choice=choice, reference=reference, task=answered.task_id)
         task = core.tasks.get(tx, answered.task_id)
         about = None if answered.activity_key is None else ActivityStore().get(tx, answered.activity_key)
     if session.json:

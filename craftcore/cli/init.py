@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from craftcore.cli.root import Command
+from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.errors import CannotCreate
 
@@ -17,7 +17,7 @@ SETTINGS = (HERE.parents[1] / "_shipped" / "config", HERE.parents[2] / "config")
 """Inside the package in a wheel, at the top of the repository in a checkout."""
 
 
-@click.command(cls=Command)
+@click.command(cls=Changing)
 @click.argument("directory", metavar="[DIR]", default=".")
 @click.pass_obj
 def init(session: Session, /, directory: str) -> None:

@@ -27,6 +27,7 @@ COMMANDS = {
     "diff": "diff:diff",
     "export": "export:export",
     "schedule": "schedule:schedule",
+    "audit": "audit:audit",
     "db": "db:db",
     "demo": "demo:demo",
 }
@@ -39,6 +40,23 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(global_options())
+
+
+class Changing(Command):
+    """A command that writes: with --read-only it is refused before it begins."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        ctx.obj.require_writing(name_of(ctx))
+        return super().invoke(ctx)
+
+
+class ByHand(Changing):
+    """What a person does to what is in the database. Its way in is `session.changing`, which writes down who did it."""
+
+
+def name_of(ctx: click.Context) -> str:
+    """The command's whole name, as one types it: `task cancel`."""
+    return ctx.command_path.partition(" ")[2]
 
 
 class Noun(click.Group):
@@ -73,13 +91,16 @@ class Root(Noun):
 
 
 def global_options() -> list[click.Parameter]:
-    """--db, --config, --json, --version: accepted before the command and after it."""
+    """--db, --config, --json, --read-only, --version: accepted before the command and after it."""
     return [
         click.Option(["--db"], metavar="PATH", expose_value=False, callback=_remember, help="The database file."),
         click.Option(
             ["--config", "config_file"], metavar="FILE", expose_value=False, callback=_remember, help="The settings."
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="One JSON document."),
+        click.Option(
+            ["--read-only"], is_flag=True, expose_value=False, callback=_remember, help="Refuse whatever would write."
+        ),
         click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Say the version."
         ),
@@ -107,5 +128,5 @@ def root() -> None:
 
     The database is --db, else $CRAFTCORE_DB, else craftcore.db in the state directory. Exit codes: 0 ok, 1 a problem
     was found, 4 the awaited work failed, 10 no such id, 11 not replayable, 12 bad filter, 64 usage or refused input, 65
-    database, 70 bug, 73 cannot create, 74 I/O, 75 try later, 77 permission, 78 configuration.
+    database, 70 bug, 73 cannot create, 74 I/O, 75 try later, 77 permission or read only, 78 configuration.
     """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from craftcore.cli.root import Command
+from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 
 
-@click.command(cls=Command)
+@click.command(cls=Changing)
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--until-idle", is_flag=True, help="Leave when nothing is claimed and nothing due; 4 if work failed.")
 @click.option("--paused", is_flag=True, help="Accept triggers but claim none, until the next start without this.")

@@ -11,7 +11,7 @@ import click
 from craftcore.cli import schedule_hands, schedule_views
 from craftcore.cli.confirm import confirm
 from craftcore.cli.given import refuse_bad_reason
-from craftcore.cli.root import Noun
+from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_options import (
     COMMAND,
@@ -24,12 +24,13 @@ from craftcore.cli.schedule_options import (
 )
 from craftcore.cli.schedule_preview import preview
 from craftcore.cli.schedule_status import what_holds_them
-from craftcore.cli.schedule_text import command_line, document, understood, what_comes
+from craftcore.cli.schedule_text import command_line, document, understood, what_changed, what_comes
 from craftcore.cli.session import Session
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.service import Put
+from craftcore.schedules.store import ScheduleStore
 from craftcore.triggers.declared import refuse_unknown
 
 UNSET = {
@@ -88,9 +89,12 @@ def add(
     if not core.database.path.exists():
         core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
     core.prepare()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         refuse_unknown(tx, [spec.workflow])
+        before = ScheduleStore().get(tx, spec.id)
         put = core.schedules.put(tx, spec, Origin.OPERATOR)
+        if put.change != "unchanged":
+            did(spec.id, **what_changed(before, put))
         holds = what_holds_them(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
@@ -128,12 +132,14 @@ def edit(
     if not changes and command is None and irreversible is None:
         raise click.UsageError("say what changes: --when, another option, or a command after --")
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         before = the_schedule(tx, schedule_id)
         spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
         if "workflow" in changes or command is not None:
             refuse_unknown(tx, [spec.workflow])
         put = core.schedules.put(tx, spec, Origin.OPERATOR)
+        if put.change != "unchanged":
+            did(before.id, **what_changed(before, put))
         holds = what_holds_them(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
@@ -172,7 +178,7 @@ def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
         session.out.line(holds, style="warn")
 
 
-@schedule.command("pause")
+@schedule.command("pause", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
 @click.pass_obj
@@ -180,9 +186,11 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """Let nothing of it fire until it is resumed."""
     refuse_bad_reason(reason)
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         before = the_schedule(tx, schedule_id)
         after = core.schedules.pause(tx, before.id, reason)
+        if before.status is not ScheduleStatus.PAUSED:
+            did(after.id, reason=reason)
         live = AccountStore().at_work(tx, before.id)
     if session.json:
         session.out.document(document(after))
@@ -194,7 +202,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
             session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 
 
-@schedule.command("resume")
+@schedule.command("resume", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def resume(session: Session, /, schedule_id: str) -> None:
@@ -203,9 +211,11 @@ def resume(session: Session, /, schedule_id: str) -> None:
     What came meanwhile is not made up for. A one-time one whose moment came fires now.
     """
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         before = the_schedule(tx, schedule_id)
         after = core.schedules.resume(tx, before.id)
+        if before.status is not ScheduleStatus.ACTIVE:
+            did(after.id, was=before.status)
         newest = AccountStore().history(tx, before.id, 1)
         now = tx.now
     if session.json:
@@ -225,7 +235,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
         session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
 
 
-@schedule.command("remove")
+@schedule.command("remove", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
@@ -240,8 +250,9 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
         yes or not sys.stdin.isatty(),
         f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
     )
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         cancelled = core.schedules.remove(tx, whole)
+        did(whole, triggers_cancelled=len(cancelled))
         removed = the_schedule(tx, whole, removed=True)
         live = AccountStore().at_work(tx, whole)
     if session.json:

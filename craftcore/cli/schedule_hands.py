@@ -9,7 +9,7 @@ import click
 
 from craftcore.cli.moments import clock_time, parse_moment
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import Command
+from craftcore.cli.root import ByHand
 from craftcore.cli.schedule_ids import the_schedule, whole_schedule_id
 from craftcore.cli.schedule_text import document, wall, wall_and_utc, what_comes
 from craftcore.cli.session import Session
@@ -26,15 +26,16 @@ from craftcore.triggers.acceptance import moment
 FOUND_A_PROBLEM = 1
 
 
-@click.command("run-now", cls=Command)
+@click.command("run-now", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def run_now(session: Session, /, schedule_id: str) -> int:
     """Fire it once more, now, whatever its time and status. Exit 1 when its overlap policy says no."""
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         whole = whole_schedule_id(tx, schedule_id)
         placed = core.schedules.run_now(tx, whole)
+        did(whole, reason=placed.reason, outcome=placed.outcome, trigger=placed.trigger_id)
         live = AccountStore().at_work(tx, whole)
         obstacles = list(_obstacles(tx))
     waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
@@ -64,15 +65,16 @@ def _obstacles(reader: Reader) -> Iterator[str]:
         yield f"safe mode: {safe_mode}. It starts after: craftcore release"
 
 
-@click.command("skip-next", cls=Command)
+@click.command("skip-next", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def skip_next(session: Session, /, schedule_id: str) -> None:
     """Let the next occurrence pass; said again, also the one after."""
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         whole = whole_schedule_id(tx, schedule_id)
         skips_at = core.schedules.skip_next(tx, whole)
+        did(whole, skips_at=skips_at)
         after = the_schedule(tx, whole)
         now = tx.now
     then_at = upcoming(after, after=skips_at)
@@ -86,7 +88,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     session.out.line(then)
 
 
-@click.command("backfill", cls=Command)
+@click.command("backfill", cls=ByHand)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--from", "since", metavar="TIME", required=True, help="ISO 8601 with a zone, or epoch seconds.")
 @click.option("--to", "until", metavar="TIME", required=True, help="The same; both are included.")
@@ -95,10 +97,12 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     """Fire the occurrences of a past span, 1,000 at most. What fired before does not fire again."""
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         schedule = the_schedule(tx, schedule_id)
         placed = core.schedules.backfill(tx, schedule.id, first, last)
-    counts = Counter(one.outcome for one in placed)
+        counts = Counter(one.outcome for one in placed)
+        if placed:
+            did(schedule.id, first_at=first, last_at=last, **{outcome.lower(): counts[outcome] for outcome in counts})
     if session.json:
         keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
         rows = [with_iso({key: getattr(one, key) for key in keys}) for one in placed]
@@ -118,13 +122,14 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     session.out.line(f"{schedule.id}: {told_counts}. See: craftcore schedule history {schedule.id}")
 
 
-@click.command("trust-clock", cls=Command)
+@click.command("trust-clock", cls=ByHand)
 @click.pass_obj
 def trust_clock(session: Session, /) -> None:
     """Say that the clock is right, so that held schedules go on."""
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         held_until = ClockTrust().trust(tx)
+        did(held_until=held_until)
         ahead = [schedule.id for schedule in ScheduleStore().ahead(tx, tx.now)]
         now = tx.now
     if session.json:
@@ -140,7 +145,7 @@ def trust_clock(session: Session, /) -> None:
         session.out.line("to let them go on from now: craftcore schedule reanchor", style="warn")
 
 
-@click.command("reanchor", cls=Command)
+@click.command("reanchor", cls=ByHand)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.pass_obj
 def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
@@ -150,8 +155,10 @@ def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
     IDs are given.
     """
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         done = core.schedules.reanchor(tx, [whole_schedule_id(tx, given) for given in ids])
+        for one in done:
+            did(one.id)
         now = tx.now
     if session.json:
         session.out.document([document(schedule) for schedule in done])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.schedule_options import COMMAND
+from craftcore.daemon.log_lines import shortened
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.model import Declared, Schedule, ScheduleStatus
 from craftcore.schedules.preview import local
+from craftcore.schedules.service import Put
 from craftcore.schedules.tick import upcoming
 from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
 
@@ -23,11 +26,35 @@ DOCUMENT = (
 )
 """The keys of a schedule's JSON document, in this order; moments also as ISO."""
 
+DECLARED = {field.name for field in fields(Declared)}
+CHANGED_MAX = 500
+"""Characters of each side of a change that the audit log keeps."""
+
 
 def document(schedule: Schedule) -> dict[str, Any]:
     """The row for programs: the payload as an object."""
     payload = json_or_text(schedule.payload_json)
     return with_iso({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
+
+
+def what_changed(before: Schedule | None, put: Put) -> dict[str, Any]:
+    """What declaring it came to, for who asks later: each thing declared that is another now, as it was and as it is.
+
+    Of one that is new: when it comes and what it runs.
+    """
+    after = put.schedule
+    if before is None or before.status is ScheduleStatus.REMOVED:
+        return {"change": put.change, "expression": after.expression, "workflow": after.workflow}
+    told: dict[str, Any] = {"change": put.change}
+    for name in sorted(DECLARED & set(DOCUMENT) | {"payload_json"}):
+        was, becomes = getattr(before, name), getattr(after, name)
+        if was != becomes:
+            told[name.removesuffix("_json")] = {"before": _short(was), "after": _short(becomes)}
+    return told
+
+
+def _short(value: Any) -> Any:
+    return shortened(value, CHANGED_MAX) if isinstance(value, str) else value
 
 
 def understood(expression: str, timing: Timing, timezone: str) -> str:

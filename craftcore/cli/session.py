@@ -8,10 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from craftcore.cli.output import Output
+from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
+from craftcore.errors import PermissionRefused
 
 if TYPE_CHECKING:
+    from craftcore.cli.by_hand import Did
     from craftcore.core import Core
     from craftcore.storage.transaction import Transaction
 
@@ -26,6 +31,7 @@ class Session:
         self.db: str | None = None
         self.config_file: str | None = None
         self.json = False
+        self.read_only = False
 
     @property
     def out(self) -> Output:
@@ -51,18 +57,45 @@ class Session:
         """The database and its services; nothing is opened yet."""
         from craftcore.core import Core
 
-        return Core(self.path, self.load_config())
+        return Core(self.path, self.load_config(), read_only=self.is_read_only)
+
+    @property
+    def is_read_only(self) -> bool:
+        """`--read-only`, or CRAFTCORE_READ_ONLY set to anything but 0."""
+        return self.read_only or self._read_only_by_environment
+
+    @property
+    def _read_only_by_environment(self) -> bool:
+        return self._environ.get("CRAFTCORE_READ_ONLY", "") not in ("", "0")
+
+    def require_writing(self, command: str) -> None:
+        """Raise PermissionRefused where only reading is allowed."""
+        ways = ["leave out --read-only"] if self.read_only else []
+        if self._read_only_by_environment:
+            ways.append("unset CRAFTCORE_READ_ONLY")
+        if ways:
+            lift = " and ".join(ways)
+            raise PermissionRefused(f"{command} writes, and this is read only: nothing was done. To do it, {lift}")
 
     @contextmanager
-    def changing(self, core: Core) -> Iterator[Transaction]:
-        """One transaction on a database that must exist, and a ring at the daemon's bell after it."""
+    def changing(self, core: Core) -> Iterator[tuple[Transaction, Did]]:
+        """One transaction on a database that must exist, and a ring at the daemon's bell after it.
+
+        Only for a command that is ByHand. It calls `did` for each thing it did something to, which is written to
+        `audit_log` in this transaction, under the command's name. Changing a row and saying nothing rolls back.
+        """
+        from craftcore.cli.by_hand import Did
         from craftcore.storage.ring import EVERYTHING, ring
 
+        context = click.get_current_context()
+        assert isinstance(context.command, ByHand), context.command_path
         with core.reading():
             pass  # the door makes a missing file, and this is no command that makes one
         try:
             with core.transaction() as tx:
-                yield tx
+                did = Did(tx, name_of(context))
+                yield tx, did
+                did.require_said()
         finally:
             core.close()
         ring(core.database.path, EVERYTHING)

@@ -10,7 +10,7 @@ import click
 from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import Command
+from craftcore.cli.root import ByHand, Command
 from craftcore.cli.schedule_status import read_schedules, say_schedules, schedules_alarm
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
@@ -117,15 +117,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-@click.command(cls=Command)
+@click.command(cls=ByHand)
 @click.pass_obj
 def release(session: Session) -> None:
     """Let what is held, or waits in safe mode, go on.
 
     Why it does is in `craftcore status`.
     """
-    with session.changing(session.core()) as tx:
+    with session.changing(session.core()) as (tx, did):
         reason = boot.release(tx)
+        if reason is not None:
+            did(held_because=reason)
     if session.json:
         session.out.document({"released": reason is not None, "reason": reason})
     elif reason is None:

@@ -10,12 +10,12 @@ from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.given import refuse_bad_reason, the_task
 from craftcore.cli.payload import read_json
-from craftcore.cli.root import Command
+from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.cli.task_text import in_short, told_task
 
 
-@click.command("signal", cls=Command)
+@click.command("signal", cls=ByHand)
 @click.argument("task_id", metavar="ID")
 @click.argument("event", metavar="EVENT")
 @click.argument("payload", metavar="[JSON|@FILE|-]", default="null")
@@ -27,9 +27,10 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     """
     brought = read_json(payload)
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         whole = the_task(tx, task_id).id
         waited = core.tasks.signal(tx, whole, event, brought, sent_by=caller())
+        did(whole, event=event, waited=waited)
         after = core.tasks.get(tx, whole)
     if session.json:
         session.out.document({**told_task(after), "waited": waited})
@@ -41,7 +42,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     session.say_without_daemon(core)
 
 
-@click.command("cancel", cls=Command)
+@click.command("cancel", cls=ByHand)
 @click.argument("task_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -55,8 +56,9 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         before = the_task(reader, task_id)
     # A script named it; a person at a terminal may have meant another one.
     confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {in_short(before)}")
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         after = core.tasks.cancel(tx, before.id, f"cancelled: {reason}" if reason else "cancelled")
+        did(after.id, reason=reason)
     if session.json:
         session.out.document(told_task(after))
     elif after.status.is_live:
@@ -66,7 +68,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         session.out.line(f"{after.id} is {after.status}")
 
 
-@click.command("retry", cls=Command)
+@click.command("retry", cls=ByHand)
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:
@@ -75,8 +77,9 @@ def retry(session: Session, /, task_id: str) -> None:
     What the turn completed before is kept, and not done again.
     """
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         after = core.tasks.retry(tx, the_task(tx, task_id).id)
+        did(after.id, turn=after.turn, trigger=after.trigger_id)
     if session.json:
         session.out.document(told_task(after))
         return

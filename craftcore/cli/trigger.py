@@ -13,7 +13,7 @@ from craftcore.cli.given import allowed, whole_id
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
-from craftcore.cli.root import Noun
+from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import (
     cancelled,
@@ -115,7 +115,7 @@ def why(session: Session, /, trigger_id: str) -> None:
         session.out.line(f"    {one.query};", style="dim")
 
 
-@trigger.command("cancel")
+@trigger.command("cancel", cls=ByHand)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
 @click.option("--all", "everything", is_flag=True, help="All that is not settled.")
@@ -126,21 +126,25 @@ def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everyt
     ids_or_all(ids, everything, yes, "cancel every trigger that is not settled")
     core = session.core()
     words = f"cancelled: {reason}" if reason else "cancelled"
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         chosen = TriggerStore().live_ids(tx) if everything else [whole_id(tx, given) for given in ids]
         done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
+        for row in done:
+            did(row.id, reason=reason)
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: cancelled(row, tasks))
 
 
-@trigger.command("requeue")
+@trigger.command("requeue", cls=ByHand)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.pass_obj
 def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
     """Give DEAD or FAILED triggers another life, due now, with all their attempts."""
     core = session.core()
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]
+        for row in done:
+            did(row.id)
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: pending_again(row, tasks))
 

@@ -6,7 +6,7 @@ hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, sub
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,12 @@ from craftcore.storage.transaction import Reader, Transaction
 
 NAME_MAX = 200
 TEXT_MAX = 4_000
-"""Characters that are kept of a reason."""
+"""Characters that are kept of a reason, and of each text of the details."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person or program, as the operating system knows them."""
+    """A person or program, as the operating system knows them. `name`: '' where it has none for them."""
 
     uid: int
     name: str
@@ -64,7 +64,7 @@ def audit(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write down that somebody did this; the number of the row. `details` are JSON; what is too long is cut."""
+    """Write down that somebody did this; the number of the row. `details` are JSON. A text that is too long is cut."""
     last = tx.one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
     if last is None:  # none was ever written, or retention took them
         last = tx.one("SELECT audit_anchor_seq AS seq, audit_anchor_hash AS hash FROM record_chain")
@@ -73,11 +73,11 @@ def audit(
         seq=last["seq"] + 1,
         at=tx.now,
         uid=actor.uid,
-        name=actor.name[:NAME_MAX],
+        name=_kept(actor.name, NAME_MAX),
         action=action,
         subject=subject,
-        reason=None if reason is None else reason[:TEXT_MAX],
-        details_json=canonical(dict(details or {})),
+        reason=None if reason is None else _kept(reason, TEXT_MAX),
+        details_json=canonical({name: _kept_of(value) for name, value in (details or {}).items()}),
         prev_hash=last["hash"],
         hash="",
     )
@@ -111,16 +111,30 @@ def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
         """,
         (after,),
     )
-    for seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ in rows:
-        yield AuditRow(
-            seq=seq,
-            at=at,
-            uid=uid,
-            name=name,
-            action=action,
-            subject=subject,
-            reason=reason,
-            details_json=details_json,
-            prev_hash=prev_hash,
-            hash=hash_,
-        )
+    return map(row_of, rows)
+
+
+def row_of(row: Iterable[Any]) -> AuditRow:
+    """A row from its columns, in the order of the table."""
+    seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
+    return AuditRow(
+        seq=seq,
+        at=at,
+        uid=uid,
+        name=name,
+        action=action,
+        subject=subject,
+        reason=reason,
+        details_json=details_json,
+        prev_hash=prev_hash,
+        hash=hash_,
+    )
+
+
+def _kept(text: str, limit: int) -> str:
+    """As much of it as is kept. What is no text, like a file name's stray byte, is spelled out: `\\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode()[:limit]
+
+
+def _kept_of(value: Any) -> Any:
+    return _kept(value, TEXT_MAX) if isinstance(value, str) else value

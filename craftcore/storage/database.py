@@ -14,7 +14,14 @@ from typing import Any
 import apsw
 
 from craftcore.clock import Clock
-from craftcore.errors import DatabaseInvalid, NotFound, OutcomeUnknown, StorageBusy, StorageError
+from craftcore.errors import (
+    DatabaseInvalid,
+    NotFound,
+    OutcomeUnknown,
+    PermissionRefused,
+    StorageBusy,
+    StorageError,
+)
 from craftcore.storage.failures import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.turns import Pace, bounded_patience, nap
@@ -33,16 +40,24 @@ class Database:
     """One database file, opened as often as needed.
 
     `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock.
-    Opening creates the file (mode 0600, in a directory of mode 0700) when it is missing and `create` is true.
+    A connection that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing; with
+    `read_only` there is none, and who asks for one is refused before anything is opened.
     """
 
     def __init__(
-        self, path: str | Path, clock: Clock, *, synchronous: str = "full", busy_timeout: float = 30.0
+        self,
+        path: str | Path,
+        clock: Clock,
+        *,
+        synchronous: str = "full",
+        busy_timeout: float = 30.0,
+        read_only: bool = False,
     ) -> None:
         self.path = Path(path).absolute()
         self.clock = clock
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
+        self._read_only = read_only
         self._door = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._pace = Pace()
@@ -155,6 +170,10 @@ class Database:
 
     def create(self) -> None:
         """Make the empty file and its directory when they are missing. Raises CannotCreate or PermissionRefused."""
+        if self._read_only:
+            raise PermissionRefused(
+                f"{self.path}: is read only here, and this needs to write; nothing was opened for it"
+            )
         try:
             missing = [folder for folder in self.path.parents if not folder.exists()]
             for folder in reversed(missing):  # one by one: mkdir(parents=True) leaves all but the last to the umask

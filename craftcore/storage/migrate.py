@@ -7,6 +7,7 @@ A changed old migration, or a database that knows migrations this program does n
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
 from craftcore.storage.failures import translate
-from craftcore.storage.transaction import Reader
+from craftcore.storage.transaction import Reader, Transaction
 
 LEDGER = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -90,28 +91,46 @@ def names_made_by(migrations: list[Migration]) -> frozenset[str]:
         connection.close()
 
 
-def migrate(database: Database, clock: Clock, migrations: list[Migration] | None = None) -> list[str]:
+def migrate(
+    database: Database,
+    clock: Clock,
+    migrations: list[Migration] | None = None,
+    *,
+    also: Callable[[Transaction, list[str]], object] | None = None,
+) -> list[str]:
     """Bring the file up to date; the names of what was applied. Safe to run from several processes at once.
 
-    Before a file that already has data is changed, a verified copy of it is kept beside it.
+    Before a file that already has data is changed, a verified copy of it is kept beside it. `also(tx, names)` is
+    called in the last of the transactions, in which the schema is whole; not when there is nothing to apply.
     """
     migrations = shipped() if migrations is None else migrations
     connection = database.connect()
     try:
         missing = pending(Reader(connection), migrations, database.path)
         if len(missing) == len(migrations):
-            return _apply(connection, clock, database.path, missing)
+            return _apply(connection, clock, database.path, missing, also=also)
         if missing:
             _keep_copy(connection, database.path, missing[0])
-        steps = (_apply(connection, clock, database.path, [migration]) for migration in missing)
-        return [name for applied in steps for name in applied]
+        applied: list[str] = []
+        for migration in missing:
+            last = also if migration is missing[-1] else None
+            applied += _apply(connection, clock, database.path, [migration], before=applied, also=last)
+        return applied
     except apsw.Error as error:
         raise translate(error, database.path) from error
     finally:
         connection.close()
 
 
-def _apply(connection: apsw.Connection, clock: Clock, path: Path, migrations: list[Migration]) -> list[str]:
+def _apply(
+    connection: apsw.Connection,
+    clock: Clock,
+    path: Path,
+    migrations: list[Migration],
+    *,
+    before: Sequence[str] = (),
+    also: Callable[[Transaction, list[str]], object] | None = None,
+) -> list[str]:
     """Apply these in one transaction; the names of those that no other process had applied already."""
     tx = begin(connection, clock, path)
     applied: list[str] = []
@@ -129,6 +148,8 @@ def _apply(connection: apsw.Connection, clock: Clock, path: Path, migrations: li
                 now=tx.now,
             )
             applied.append(migration.name)
+        if also is not None and (names := [*before, *applied]):
+            also(tx, names)
         commit(connection, path)
     except BaseException:
         roll_back(connection)

@@ -78,6 +78,11 @@ class Transaction(Reader):
         self._connection.execute(sql, params)
         return self._connection.changes()
 
+    @property
+    def rows_written(self) -> int:
+        """How many rows its connection has inserted, changed or deleted so far, since it was opened."""
+        return self._connection.total_changes()
+
     def many(self, statement: Many, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Execute a statement over all these rows; what RETURNING gave, in no order."""
         returned: list[Sequence[Any]] = []

@@ -1,0 +1,145 @@
+"""`craftcore audit`: who did what by hand, to what, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from craftcore.cli.caller import named
+from craftcore.cli.given import KEY_BEGINS, the_one
+from craftcore.cli.moments import clock_time, parse_moment
+from craftcore.cli.output import with_iso
+from craftcore.cli.root import ByHand, Command
+from craftcore.cli.session import Session
+from craftcore.errors import FilterInvalid, InvalidInput
+from craftcore.storage.audit import Actor, AuditRow
+from craftcore.storage.audit_listing import AuditFilter, AuditListing
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.acceptance import moment
+
+COLUMNS = ("when", "who", "action", "subject", "reason", "details")
+UID_MAX = 2**32 - 2
+
+
+@click.command(cls=Command)
+@click.argument("subject", metavar="[ID]", required=False)
+@click.option("--action", metavar="COMMAND", help='Only this: "task cancel"; or a noun for all its verbs: task.')
+@click.option("--by", metavar="NAME|UID", help="Only what this user did, or who had logged in as this one.")
+@click.option("--since", metavar="TIME", help="Not before: ISO 8601 with a zone, or epoch seconds.")
+@click.option("--until", metavar="TIME", help="Only before: the same.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_context
+def audit(
+    context: click.Context,
+    /,
+    subject: str | None,
+    action: str | None,
+    by: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+) -> None:
+    """What people did by hand, newest first.
+
+    Of one trigger, task, question, activity or schedule, when an ID is given. Emitting is work, and not among it.
+    """
+    session: Session = context.obj
+    uid, name = (None, None) if by is None else _user(by)
+    first, last = _bound("since", since), _bound("until", until)
+    if first is not None and last is not None and first >= last:
+        raise FilterInvalid("--since is not before --until: nothing lies between them")
+    commands = list(_by_hand(context.find_root().command))
+    with session.core().reading() as reader:
+        those = AuditFilter(
+            subject=None if subject is None else _subject(reader, subject),
+            action=None if action is None else _action(reader, action, commands),
+            uid=uid,
+            name=name,
+            since=first,
+            until=last,
+        )
+        found = AuditListing().newest(reader, limit, those)
+    if session.json:
+        session.out.document([_told(row) for row in found])
+    else:
+        session.out.table(COLUMNS, [_cells(row) for row in found])
+
+
+def _subject(reader: Reader, given: str) -> str:
+    """The whole id of what is meant, among those of which there are rows; an activity's key may lack its beginning."""
+    typed = given.removesuffix("…")
+    _require_text("ID", typed)
+    like = AuditListing().subjects_like
+    nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
+    for prefix in (typed, KEY_BEGINS + typed):
+        if found := like(reader, prefix):
+            return the_one(found, prefix, nobody)
+    return the_one([], typed, nobody)
+
+
+def _action(reader: Reader, given: str, commands: list[str]) -> str:
+    """A command, or a noun, of this program or of the log."""
+    _require_text("action", given)
+    if any(given == name or name.startswith(f"{given} ") for name in commands):
+        return given
+    if AuditListing().newest(reader, 1, AuditFilter(action=given)):
+        return given  # another version of this program did it
+    raise FilterInvalid(f"action {given!r:.80} is unknown; it must be one of {', '.join(commands)}")
+
+
+def _user(given: str) -> tuple[int | None, str | None]:
+    _require_text("by", given)
+    if not (given.isascii() and given.isdigit()):
+        return None, given
+    if len(given) > 10 or int(given) > UID_MAX:
+        raise FilterInvalid(f"by {given:.80} is no user id: they end at {UID_MAX}")
+    return int(given), None
+
+
+def _bound(field: str, given: str | None) -> float | None:
+    try:
+        return None if given is None else moment(field, parse_moment(given))
+    except InvalidInput as error:
+        raise FilterInvalid(error.message) from error
+
+
+def _require_text(field: str, given: str) -> None:
+    if not given.strip() or any("\ud800" <= char <= "\udfff" for char in given):
+        raise FilterInvalid(f"{field} {given!r:.80} is no text to look for")
+
+
+def _by_hand(command: click.Command | None, name: str = "") -> Iterator[str]:
+    """The whole names of what is written down, in the order of the help."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for verb in command.list_commands(context):
+            yield from _by_hand(command.get_command(context, verb), f"{name} {verb}".lstrip())
+    elif isinstance(command, ByHand):
+        yield name
+
+
+def _told(row: AuditRow) -> dict[str, Any]:
+    names = ("seq", "at", "uid", "name", "action", "subject", "reason")
+    told = with_iso({name: getattr(row, name) for name in names})
+    return {**told, "details": with_iso(row.details), "prev_hash": row.prev_hash, "hash": row.hash}
+
+
+def _cells(row: AuditRow) -> tuple[object, ...]:
+    details = row.details
+    who = named(Actor(uid=row.uid, name=row.name))
+    if "login_uid" in details:
+        who += " of " + named(Actor(uid=details.pop("login_uid"), name=details.pop("login_name")))
+    said = "; ".join(f"{name} {_value(name, value)}" for name, value in details.items() if value is not None)
+    return clock_time(row.at), who, row.action, row.subject, row.reason, said
+
+
+def _value(name: str, value: Any) -> str:
+    """`"a" -> "b"` for what was changed; a moment as a clock shows it."""
+    if isinstance(value, dict) and set(value) == {"before", "after"}:
+        return f"{_value(name, value['before'])} -> {_value(name, value['after'])}"
+    if name.endswith(("_at", "_until")) and isinstance(value, int | float):
+        return clock_time(value)
+    return json.dumps(value, ensure_ascii=False)

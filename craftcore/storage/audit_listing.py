@@ -1,0 +1,82 @@
+"""The SQL by which people look at `audit_log`: the newest rows, of one thing, person, action, span of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.storage.audit import AuditRow, row_of
+from craftcore.storage.transaction import Reader
+
+_NEWEST = """
+SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
+  FROM audit_log
+ WHERE {those}
+   AND (:action IS NULL OR action = :action OR (action >= :action || ' ' AND action < :action || '!'))
+   AND (
+           (:uid IS NULL AND :name IS NULL)
+        OR uid = :uid
+        OR name = :name
+        OR json_extract(details_json, '$.login_uid') = :uid
+        OR json_extract(details_json, '$.login_name') = :name
+       )
+   AND (:since IS NULL OR at >= :since)
+   AND (:until IS NULL OR at < :until)
+ ORDER BY seq DESC
+ LIMIT :limit
+"""
+NEWEST = _NEWEST.format(those="1")
+NEWEST_OF = _NEWEST.format(those="subject = :subject")
+"""By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which rows. None: whatever it is.
+
+    subject        the whole id of what it was done to
+    action         the whole name, or the noun for all its verbs: `schedule`
+    uid, name      of the user who did it, or who had logged in
+    since, until   epoch seconds; `until` itself is not included
+    """
+
+    subject: str | None = None
+    action: str | None = None
+    uid: int | None = None
+    name: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+class AuditListing:
+    """Reads `audit_log`. Holds nothing."""
+
+    def newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
+        """The newest rows, newest first."""
+        of_one = {} if those.subject is None else {"subject": those.subject}
+        rows = tx.all(
+            NEWEST if those.subject is None else NEWEST_OF,
+            **of_one,
+            action=those.action,
+            uid=those.uid,
+            name=those.name,
+            since=those.since,
+            until=those.until,
+            limit=limit,
+        )
+        return [row_of(row.values()) for row in rows]
+
+    def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            """
+            SELECT DISTINCT subject
+              FROM audit_log
+             WHERE subject >= :prefix
+               AND subject < :end
+             ORDER BY subject
+             LIMIT 2
+            """,
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["subject"] for row in rows]
