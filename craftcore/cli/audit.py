@@ -11,7 +11,7 @@ import click
 from craftcore.cli.caller import named
 from craftcore.cli.given import KEY_BEGINS, the_one
 from craftcore.cli.moments import clock_time, parse_moment
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Command
 from craftcore.cli.session import Session
 from craftcore.errors import FilterInvalid, InvalidInput
@@ -124,16 +124,21 @@ def _by_hand(command: click.Command | None, name: str = "") -> Iterator[str]:
 def _told(row: AuditRow) -> dict[str, Any]:
     names = ("seq", "at", "uid", "name", "action", "subject", "reason")
     told = with_iso({name: getattr(row, name) for name in names})
-    return {**told, "details": with_iso(row.details), "prev_hash": row.prev_hash, "hash": row.hash}
+    return {**told, "details": with_iso(_details(row)), "prev_hash": row.prev_hash, "hash": row.hash}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:
-    details = row.details
+    details = _details(row)
     who = named(Actor(uid=row.uid, name=row.name))
     if "login_uid" in details:
         who += " of " + named(Actor(uid=details.pop("login_uid"), name=details.pop("login_name")))
     said = "; ".join(f"{name} {_value(name, value)}" for name, value in details.items() if value is not None)
     return clock_time(row.at), who, row.action, row.subject, row.reason, said
+
+
+def _details(row: AuditRow) -> dict[str, Any]:
+    details = json_or_text(row.details_json)
+    return details if isinstance(details, dict) else {"damaged": details}
 
 
 def _value(name: str, value: Any) -> str:

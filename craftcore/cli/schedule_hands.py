@@ -102,7 +102,7 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
         placed = core.schedules.backfill(tx, schedule.id, first, last)
         counts = Counter(one.outcome for one in placed)
         if placed:
-            did(schedule.id, first_at=first, last_at=last, **{outcome.lower(): counts[outcome] for outcome in counts})
+            did(schedule.id, from_at=first, to_at=last, outcomes=dict(counts))
     if session.json:
         keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
         rows = [with_iso({key: getattr(one, key) for key in keys}) for one in placed]

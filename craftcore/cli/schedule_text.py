@@ -46,15 +46,19 @@ def what_changed(before: Schedule | None, put: Put) -> dict[str, Any]:
     if before is None or before.status is ScheduleStatus.REMOVED:
         return {"change": put.change, "expression": after.expression, "workflow": after.workflow}
     told: dict[str, Any] = {"change": put.change}
-    for name in sorted(DECLARED & set(DOCUMENT) | {"payload_json"}):
-        was, becomes = getattr(before, name), getattr(after, name)
+    for column in sorted(DECLARED & set(DOCUMENT) | {"payload_json"}):
+        was, becomes = getattr(before, column), getattr(after, column)
         if was != becomes:
-            told[name.removesuffix("_json")] = {"before": _short(was), "after": _short(becomes)}
+            name = column.removesuffix("_json")
+            told[name] = {"before": _short(name, was), "after": _short(name, becomes)}
     return told
 
 
-def _short(value: Any) -> Any:
-    return shortened(value, CHANGED_MAX) if isinstance(value, str) else value
+def _short(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    short = shortened(value, CHANGED_MAX)
+    return json_or_text(value) if name == "payload" and short == value else short
 
 
 def understood(expression: str, timing: Timing, timezone: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.confirm import ids_or_all
-from craftcore.cli.given import allowed, whole_id
+from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
@@ -123,6 +123,8 @@ def why(session: Session, /, trigger_id: str) -> None:
 @click.pass_obj
 def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, yes: bool) -> None:
     """Settle waiting triggers as cancelled; running ones are cancelled at their next await."""
+    if reason is not None:
+        refuse_bad_reason(reason)
     ids_or_all(ids, everything, yes, "cancel every trigger that is not settled")
     core = session.core()
     words = f"cancelled: {reason}" if reason else "cancelled"

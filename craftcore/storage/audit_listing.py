@@ -16,8 +16,8 @@ SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, has
            (:uid IS NULL AND :name IS NULL)
         OR uid = :uid
         OR name = :name
-        OR json_extract(details_json, '$.login_uid') = :uid
-        OR json_extract(details_json, '$.login_name') = :name
+        OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_uid') = :uid
+        OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_name') = :name
        )
    AND (:since IS NULL OR at >= :since)
    AND (:until IS NULL OR at < :until)
@@ -69,14 +69,12 @@ class AuditListing:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.all(
             """
-            SELECT DISTINCT subject
-              FROM audit_log
-             WHERE subject >= :prefix
-               AND subject < :end
-             ORDER BY subject
-             LIMIT 2
+            WITH first (subject) AS (SELECT min(subject) FROM audit_log WHERE subject >= :prefix AND subject < :end)
+            SELECT subject FROM first
+             UNION ALL
+            SELECT min(subject) FROM audit_log WHERE subject > (SELECT subject FROM first) AND subject < :end
             """,
             prefix=prefix,
             end=prefix + "\x7f",
         )
-        return [row["subject"] for row in rows]
+        return [row["subject"] for row in rows if row["subject"] is not None]

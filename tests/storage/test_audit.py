@@ -1,0 +1,223 @@
+"""The log of what people did: chained, never changed, and in the commit that did it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from craftcore.canonical import canonical, sha256_of
+from craftcore.errors import RowInvalid, StateRefused
+from craftcore.storage.audit import NAME_MAX, TEXT_MAX, Actor, audit, audited
+from tests.processes import PATIENCE, environment
+from tests.virtual import a_trigger
+
+ADA = Actor(uid=1000, name="ada")
+
+
+def rows(core):
+    with core.reading() as reader:
+        return list(audited(reader))
+
+
+def did(core, action="task cancel", subject=None, **more):
+    return core.do(audit, ADA, action, subject, **more)
+
+
+def anchor_at(core, row):
+    """Retention has removed the rows up to this one."""
+
+    def move(tx):
+        tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", seq=row.seq, hash=row.hash)
+        tx.run("DELETE FROM audit_log WHERE seq <= :seq", seq=row.seq)
+
+    core.do(move)
+
+
+def test_a_row_says_who_when_what_to_what_and_why(core, clock):
+    seq = did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3, "at": None})
+
+    [row] = rows(core)
+
+    assert (row.seq, row.at, row.uid, row.name) == (seq, clock.now(), 1000, "ada")
+    assert (row.action, row.subject, row.reason) == ("task cancel", "t-1", "wrong city")
+    assert row.details == {"turn": 3, "at": None}
+
+
+def test_what_was_done_to_no_one_thing_for_no_reason_has_neither(core):
+    did(core, "release")
+
+    [row] = rows(core)
+
+    assert (row.subject, row.reason, row.details) == (None, None, {})
+
+
+def test_each_row_is_chained_to_the_one_before_it(core):
+    for number in range(4):
+        did(core, "task cancel", f"t-{number}")
+
+    chain = rows(core)
+
+    assert [row.seq for row in chain] == [1, 2, 3, 4]
+    assert [row.prev_hash for row in chain] == ["", *(row.hash for row in chain[:-1])]
+    assert [row.hash for row in chain] == [row.hash_now for row in chain]
+
+
+def test_the_hash_is_over_the_whole_row(core):
+    did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3})
+
+    [row] = rows(core)
+
+    whole = [1, row.at, 1000, "ada", "task cancel", "t-1", "wrong city", {"turn": 3}, ""]
+    assert row.hash == sha256_of(canonical(whole))
+
+
+def test_the_rows_can_be_had_from_a_number_on(core):
+    for _ in range(3):
+        did(core)
+
+    with core.reading() as reader:
+        assert [row.seq for row in audited(reader, after=1)] == [2, 3]
+
+
+def test_a_text_that_is_too_long_is_cut_and_the_row_still_has_its_hash(core):
+    who = Actor(uid=1, name="n" * (NAME_MAX + 1))
+    core.do(audit, who, "task cancel", reason="r" * (TEXT_MAX + 1), details={"choice": "c" * (TEXT_MAX + 1)})
+
+    [row] = rows(core)
+
+    assert (len(row.name), len(row.reason), len(row.details["choice"])) == (NAME_MAX, TEXT_MAX, TEXT_MAX)
+    assert row.hash == row.hash_now
+
+
+def test_what_is_no_text_is_spelled_out(core):
+    core.do(audit, Actor(uid=1, name="a\udcff"), "release", reason="\ud800", details={"choice": "\udcff"})
+
+    [row] = rows(core)
+
+    assert (row.name, row.reason, row.details["choice"]) == ("a\\udcff", "\\ud800", "\\udcff")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE audit_log SET name = 'bob'",
+        "UPDATE audit_log SET reason = NULL WHERE seq = 1",
+        "UPDATE OR REPLACE audit_log SET seq = 2 WHERE seq = 1",
+        "DELETE FROM audit_log WHERE seq = 2",
+        "DELETE FROM audit_log",
+    ],
+)
+def test_a_row_is_neither_changed_nor_removed(core, change):
+    did(core), did(core)
+    before = rows(core)
+
+    with pytest.raises(RowInvalid, match="the log of what people did"):
+        core.do(lambda tx: tx.run(change))
+
+    assert rows(core) == before
+
+
+def test_retention_removes_the_oldest_once_the_anchor_has_moved_and_the_chain_goes_on(core):
+    for _ in range(3):
+        did(core)
+    _, second, third = rows(core)
+
+    anchor_at(core, second)
+    did(core)
+
+    assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, second.hash), (4, third.hash)]
+
+
+def test_where_retention_took_all_rows_the_next_is_chained_to_the_last_of_them(core):
+    did(core), did(core)
+    last = rows(core)[-1]
+
+    anchor_at(core, last)
+    did(core)
+
+    assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, last.hash)]
+
+
+def test_what_is_refused_takes_its_rows_with_it(core):
+    """Of two triggers the second is settled already: neither the first nor its row stays."""
+    waiting, settled = (core.do(core.triggers.emit, a_trigger()).id for _ in range(2))
+    core.do(core.triggers.cancel, settled, "cancelled")
+
+    def both(tx):
+        for trigger_id in (waiting, settled):
+            core.triggers.cancel(tx, trigger_id, "cancelled")
+            audit(tx, ADA, "trigger cancel", trigger_id)
+
+    with pytest.raises(StateRefused):
+        core.do(both)
+
+    assert rows(core) == []
+    [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
+    assert row["status"] == "PENDING"
+
+
+def test_a_row_that_cannot_be_written_takes_with_it_what_was_done(core):
+    waiting = core.do(core.triggers.emit, a_trigger()).id
+
+    def both(tx):
+        core.triggers.cancel(tx, waiting, "cancelled")
+        audit(tx, ADA, "trigger cancel", waiting, details={"not JSON": object()})
+
+    with pytest.raises(TypeError):
+        core.do(both)
+
+    [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
+    assert (row["status"], rows(core)) == ("PENDING", [])
+
+
+DIES = """
+import json, os, signal, sys
+from pathlib import Path
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.storage.audit import Actor, audit
+
+path, trigger_id, dies = sys.argv[1:]
+
+def die_if(where):
+    if where == dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+core = Core(Path(path), Config())
+with core.transaction() as tx:
+    core.triggers.cancel(tx, trigger_id, "cancelled")
+    die_if("between")
+    audit(tx, Actor(uid=1000, name="ada"), "trigger cancel", trigger_id)
+    die_if("before the commit")
+die_if("after the commit")
+"""
+
+
+@pytest.mark.parametrize(
+    ("dies", "status", "written"),
+    [("between", "PENDING", 0), ("before the commit", "PENDING", 0), ("after the commit", "DONE", 1)],
+)
+def test_a_crash_shows_both_or_neither(core, tmp_path, dies, status, written):
+    waiting = core.do(core.triggers.emit, a_trigger()).id
+    path = str(core.database.path)
+    core.close()
+
+    command = [sys.executable, "-c", DIES, path, waiting, dies]
+    killed = subprocess.run(command, env=environment(), cwd=tmp_path, timeout=PATIENCE)
+
+    assert killed.returncode == -signal.SIGKILL
+    [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
+    assert (row["status"], len(rows(core))) == (status, written)
+
+
+def test_details_are_canonical_so_that_two_readers_come_to_one_hash(core):
+    did(core, details={"b": 1, "a": "é"})
+
+    [row] = core.rows("SELECT details_json FROM audit_log")
+
+    assert row["details_json"] == canonical({"a": "é", "b": 1})
+    assert json.loads(row["details_json"]) == {"a": "é", "b": 1}

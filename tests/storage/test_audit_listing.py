@@ -1,0 +1,114 @@
+"""Looking into the log: each way to narrow it, and that a long one costs no more than what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.storage.audit import Actor, audit
+from craftcore.storage.audit_listing import NEWEST, NEWEST_OF, AuditFilter, AuditListing
+from tests.triggers.test_claim_plans import connection_of, steps_of
+from tests.virtual import NEW_YEAR
+
+ADA, BOB, SERVICE = Actor(uid=1000, name="ada"), Actor(uid=1001, name="bob"), Actor(uid=990, name="craftcore")
+NOTHING = {"action": None, "uid": None, "name": None, "since": None, "until": None, "limit": 1}
+
+
+def found(core, limit=100, **those):
+    with core.reading() as reader:
+        return [row.seq for row in AuditListing().newest(reader, limit, AuditFilter(**those))]
+
+
+@pytest.fixture
+def log(core, clock):
+    """1 ada cancels t-1; 2 bob, by the service's user, pauses a schedule; 3 ada lets go; 4 bob cancels t-2."""
+    for who, action, subject, details in (
+        (ADA, "task cancel", "t-1", {}),
+        (SERVICE, "schedule pause", "nightly", {"login_uid": 1001, "login_name": "bob"}),
+        (ADA, "release", None, {}),
+        (BOB, "task cancel", "t-2", {}),
+    ):
+        core.do(audit, who, action, subject, details=details)
+        clock.advance(60)
+    return core
+
+
+def test_the_newest_come_first(log):
+    assert found(log) == [4, 3, 2, 1]
+    assert found(log, limit=2) == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("those", "seqs"),
+    [
+        ({"subject": "t-1"}, [1]),
+        ({"subject": "t-"}, []),
+        ({"action": "task cancel"}, [4, 1]),
+        ({"action": "task"}, [4, 1]),
+        ({"action": "tas"}, []),
+        ({"action": "schedule"}, [2]),
+        ({"uid": 1000}, [3, 1]),
+        ({"name": "ada"}, [3, 1]),
+        ({"uid": 1001}, [4, 2]),
+        ({"name": "bob"}, [4, 2]),
+        ({"name": "craftcore"}, [2]),
+        ({"since": NEW_YEAR + 60}, [4, 3, 2]),
+        ({"until": NEW_YEAR + 60}, [1]),
+        ({"since": NEW_YEAR + 60, "until": NEW_YEAR + 180}, [3, 2]),
+        ({"action": "task", "name": "bob", "subject": "t-2"}, [4]),
+    ],
+)
+def test_it_can_be_narrowed(log, those, seqs):
+    assert found(log, **those) == seqs
+
+
+def test_a_clock_that_was_set_back_hides_nothing_of_a_span(log, clock):
+    clock.set_back(3600)
+    log.do(audit, ADA, "release")
+
+    assert found(log, since=NEW_YEAR) == [4, 3, 2, 1]
+    assert found(log, until=NEW_YEAR) == [5]
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(log):
+    with log.reading() as reader:
+        like = AuditListing().subjects_like
+        assert like(reader, "night") == ["nightly"]
+        assert like(reader, "t-") == ["t-1", "t-2"]
+        assert like(reader, "x") == []
+
+
+def test_what_is_looked_for_is_found_by_an_index(core):
+    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NOTHING)
+    assert plan["detail"] == "SCAN audit_log"  # from its end, by its key
+    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NOTHING, subject="t-1")
+    assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=?)"
+
+
+def test_a_long_log_costs_no_more_than_a_short_one(core):
+    """The newest of all, the newest of one thing, and the ids that begin so: over 10 rows, and over 5,000."""
+
+    def fill(tx, count):
+        for _ in range(count):
+            audit(tx, ADA, "schedule pause", "nightly")
+        audit(tx, ADA, "task cancel", "t-1")
+
+    def steps(tx):
+        listing = AuditListing()
+        return [
+            steps_of(tx, lambda: listing.newest(tx, 5, AuditFilter())),
+            steps_of(tx, lambda: listing.newest(tx, 5, AuditFilter(subject="t-1"))),
+            steps_of(tx, lambda: listing.subjects_like(tx, "t-1")),
+            steps_of(tx, lambda: listing.subjects_like(tx, "n")),
+        ]
+
+    with core.transaction() as tx:
+        assert connection_of(tx).in_transaction
+        fill(tx, 10)
+        few = steps(tx)
+        tx.run("UPDATE record_chain SET audit_anchor_seq = 11")
+        tx.run("DELETE FROM audit_log")
+        tx.run("UPDATE record_chain SET audit_anchor_seq = 0")
+        fill(tx, 5_000)
+        many = steps(tx)
+
+    assert many == few
