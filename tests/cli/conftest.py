@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from craftcore.cli.main import main
+from tests.cli.world import NOON as NOON
+from tests.cli.world import Here, World, a_world
 from tests.processes import Result
-from tests.virtual import VirtualClock
+from tests.virtual import VirtualClock, VirtualCore
 
 Cli = Callable[..., Result]
-
-NOON = 1_795_262_400.0
-"""2026-11-21T12:00:00Z, a Saturday."""
 
 
 @pytest.fixture
@@ -51,3 +51,20 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Result(code=code, out=printed.out, err=printed.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    """One with something for every command, and its file."""
+    path = tmp_path_factory.mktemp("world") / "agent.db"
+    return a_world(path), path
+
+
+@pytest.fixture
+def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Iterator[Here]:
+    """A copy of that world, at noon; nobody has done anything in it by hand."""
+    world, path = made
+    shutil.copy(path, database)
+    core = VirtualCore(database, clock)
+    yield Here(world=world, core=core)
+    core.close()

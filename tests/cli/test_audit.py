@@ -1,0 +1,183 @@
+"""`craftcore audit`: who did what by hand, to what, and why; the newest first."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+
+from tests.cli.world import NOON
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture
+def done(cli, here, clock):
+    """A task cancelled at noon, a schedule changed a minute later, and released in the end."""
+    assert cli("task", "cancel", here.world.nap, "--reason", "wrong\x1b[2J city").code == 0
+    clock.advance(60)
+    assert cli("schedule", "edit", "nightly", "--when", "every day at 4am").code == 0
+    clock.advance(60)
+    assert cli("release").code == 0
+    return here
+
+
+def actions(cli, *arguments):
+    told = cli("--json", "audit", *arguments)
+    assert told.code == 0, told
+    return [row["action"] for row in told.json]
+
+
+def test_the_table_says_when_who_what_to_what_and_why(cli, done):
+    header, *lines = cli("audit").out.splitlines()
+
+    assert header.split() == ["when", "who", "action", "subject", "reason", "details"]
+    me, nap = f"{ME} (uid {os.getuid()})", done.world.nap
+    assert [line.split(maxsplit=2)[:2] for line in lines] == [
+        ["2026-11-21", "12:02:00Z"],
+        ["2026-11-21", "12:01:00Z"],
+        ["2026-11-21", "12:00:00Z"],
+    ]
+    said = [" ".join(line.split()[2:]) for line in lines]
+    assert said == [
+        f'{me} release - - held_because "it was restored"',
+        f'{me} schedule edit nightly - change "changed"; expression "every day at 3am" -> "every day at 4am"',
+        f"{me} task cancel {nap} wrong\\x1b[2J city -",
+    ]
+
+
+def test_the_document_has_the_whole_rows_with_moments_twice(cli, done):
+    released, edited, cancelled = cli("--json", "audit").json
+
+    assert cancelled == {
+        "seq": 1,
+        "at": NOON,
+        "at_iso": "2026-11-21T12:00:00.000Z",
+        "uid": os.getuid(),
+        "name": ME,
+        "action": "task cancel",
+        "subject": done.world.nap,
+        "reason": "wrong\x1b[2J city",
+        "details": {},
+        "prev_hash": "",
+        "hash": done.rows()[0].hash,
+    }
+    assert edited["details"]["expression"] == {"before": "every day at 3am", "after": "every day at 4am"}
+    assert (released["subject"], released["reason"]) == (None, None)
+
+
+def test_a_moment_in_the_details_is_shown_as_one(cli, here):
+    cli("schedule", "skip-next", "nightly")
+
+    assert "skips_at 2026-11-22 03:00:00Z" in cli("audit").out
+    [told] = cli("--json", "audit").json
+    assert told["details"] == {"skips_at": NOON + 15 * 3600, "skips_at_iso": "2026-11-22T03:00:00.000Z"}
+
+
+def test_where_nobody_did_anything_there_are_no_rows(cli, here):
+    assert cli("audit").out.splitlines() == ["when  who  action  subject  reason  details"]
+    assert cli("--json", "audit").json == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["release", "schedule edit", "task cancel"]),
+        (["--limit", "1"], ["release"]),
+        (["night"], ["schedule edit"]),
+        (["--action", "task cancel"], ["task cancel"]),
+        (["--action", "schedule"], ["schedule edit"]),
+        (["--action", "task retry"], []),
+        (["--action", "task", "nightly"], []),
+        (["--by", ME], ["release", "schedule edit", "task cancel"]),
+        (["--by", str(os.getuid())], ["release", "schedule edit", "task cancel"]),
+        (["--by", "4711"], []),
+        (["--by", "nobody else"], []),
+        (["--since", "2026-11-21T12:01:00Z"], ["release", "schedule edit"]),
+        (["--until", "2026-11-21T13:01:00+01:00"], ["task cancel"]),
+        (["--since", str(NOON + 1), "--until", str(NOON + 61)], ["schedule edit"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("-") else None,
+)
+def test_it_can_be_narrowed(cli, done, arguments, expected):
+    assert actions(cli, *arguments) == expected
+
+
+def test_an_activity_is_found_by_its_key_without_the_beginning_and_as_a_table_cuts_it(cli, here):
+    key = here.world.in_doubt
+    cli("activity", "resolve", key, "--happened")
+
+    for given in (key, key.removeprefix("activity:"), key[:20], f"{key[:20]}…"):
+        assert actions(cli, given) == ["activity resolve"]
+
+
+def test_an_action_that_another_version_wrote_can_be_looked_for(cli, here, core_audit):
+    core_audit("record forget", "r-1")
+
+    assert actions(cli, "--action", "record") == actions(cli, "--action", "record forget") == ["record forget"]
+    assert cli("audit", "--action", "record for").code == 12
+
+
+@pytest.fixture
+def core_audit(here):
+    from craftcore.storage.audit import Actor, audit
+
+    return lambda action, subject: here.core.do(audit, Actor(uid=1, name="ada"), action, subject)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--action", "task eat"], "action 'task eat' is unknown; it must be one of release, trigger cancel, "),
+        (["--action", "emit"], "action 'emit' is unknown"),
+        (["--action", ""], "action '' is no text"),
+        (["--action", "\udcff"], "is no text to look for"),
+        (["--by", " "], "by ' ' is no text"),
+        (["--by", "\udcff"], "is no text to look for"),
+        (["--by", "4294967295"], "by 4294967295 is no user id: they end at 4294967294"),
+        (["--by", "9" * 5_000], "is no user id"),
+        (["--since", "yesterday"], "'yesterday' is not a moment"),
+        (["--since", "2026-11-21T12:00:00"], "since 2026-11-21T12:00:00 has no time zone"),
+        (["--until", "nan"], "until nan"),
+        (["--since", "200", "--until", "200"], "--since is not before --until"),
+        (["--since", "200", "--until", "100"], "--since is not before --until"),
+    ],
+)
+def test_a_bad_filter_is_told(cli, here, arguments, words):
+    refused = cli("audit", *arguments)
+
+    assert (refused.code, words in refused.err, refused.out) == (12, True, ""), refused
+
+
+@pytest.mark.parametrize("given", ["nothing", "activity:nothing", "%", "…x"])
+def test_an_id_to_which_nobody_did_anything_is_told(cli, done, given):
+    refused = cli("audit", given)
+
+    assert (refused.code, f"nobody did anything by hand to what has the id {given!r}" in refused.err) == (10, True)
+
+
+def test_an_ambiguous_id_is_told(cli, here):
+    cli("schedule", "pause", "nightly")
+    cli("schedule", "add", "nights", "@daily", "--workflow", "nap")
+
+    refused = cli("audit", "night")
+
+    assert (refused.code, "begins several ids, nightly and nights" in refused.err) == (10, True)
+    assert actions(cli, "nightl") == ["schedule pause"]
+
+
+def test_there_is_no_log_without_a_database(cli):
+    assert cli("audit").code == 10
+
+
+def test_a_damaged_row_is_shown_as_it_is(cli, done):
+    def damage(tx):
+        tx.run("DROP TRIGGER audit_log_is_final")
+        tx.run("UPDATE audit_log SET details_json = '{' WHERE seq = 2")
+
+    done.core.do(damage)
+
+    assert actions(cli, "--by", ME) == ["release", "schedule edit", "task cancel"]
+    assert cli("--json", "audit", "nightly").json[0]["details"] == {"damaged": "{"}
+    assert 'damaged "{"' in cli("audit", "nightly").out

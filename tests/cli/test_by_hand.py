@@ -1,0 +1,271 @@
+"""Every command has its place: it reads, it does something by hand and is written down, or it works. No fourth way."""
+
+from __future__ import annotations
+
+import io
+import os
+import pwd
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from craftcore.cli.main import main
+from craftcore.cli.root import ByHand, Changing, Command
+from craftcore.cli.session import Session
+from craftcore.core import Core
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import migrate, shipped
+from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
+from tests.virtual import VirtualClock
+
+ME = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
+
+
+# the places
+
+
+def test_every_command_reads_or_does_by_hand_or_works():
+    kinds = {name: type(command) for name, command in commands()}
+
+    by_hand = {name for name, kind in kinds.items() if issubclass(kind, ByHand)}
+    works = {name for name, kind in kinds.items() if issubclass(kind, Changing)} - by_hand
+
+    assert by_hand == set(BY_HAND)
+    assert works == set(WORKS)
+    assert set(kinds) - by_hand - works == set(READS)
+
+
+# by hand
+
+
+@pytest.mark.parametrize("name", [name for name in BY_HAND if name != "db migrate"])
+def test_what_is_done_by_hand_is_written_down(cli, here, clock, name):
+    call = BY_HAND[name]
+
+    done = cli(*line(name, call, here.world))
+
+    assert done.code == 0, done
+    rows = here.rows()
+    assert [(row.action, row.subject) for row in rows] == [(name, subject) for subject in call.subjects(here.world)]
+    assert {(row.uid, row.name, row.at) for row in rows} == {(*ME, clock.now())}
+    assert [row.hash for row in rows] == [row.hash_now for row in rows]
+
+
+def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, database):
+    old, clock = shipped()[:-2], VirtualClock()
+    migrate(Database(database, clock), clock, old)
+
+    assert cli("db", "migrate").code == 0
+    assert cli("db", "migrate").code == 0
+
+    [told] = cli("--json", "audit").json
+    assert (told["action"], told["subject"], told["uid"]) == ("db migrate", None, ME[0])
+    assert told["details"] == {"applied": [migration.name for migration in shipped()[-2:]]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "details"),
+    [
+        (["trigger", "cancel", "{world.waiting}", "--reason", "wrong city"], "wrong city", {}),
+        (["task", "cancel", "{world.nap}", "--reason", "wrong city"], "wrong city", {}),
+        (["task", "signal", "{world.nap}", "go"], None, {"event": "go", "waited": False}),
+        (["inbox", "answer", "{world.question}", "send", "--note", "I asked"], "I asked", {"choice": "send"}),
+        (["activity", "resolve", "{world.in_doubt}", "--resend", "--note", "seen"], "seen", {"decision": "resend"}),
+        (["schedule", "pause", "nightly", "--reason", "too loud"], "too loud", {}),
+        (["schedule", "resume", "paused"], None, {"was": "PAUSED"}),
+        (
+            ["schedule", "edit", "nightly", "--when", "every day at 4am"],
+            None,
+            {"change": "changed", "expression": {"before": "every day at 3am", "after": "every day at 4am"}},
+        ),
+        (
+            ["schedule", "edit", "nightly", "--payload", '{"seconds": 5}'],
+            None,
+            {"change": "changed", "payload": {"before": {}, "after": {"seconds": 5}}},
+        ),
+        (
+            ["schedule", "add", "new", "@daily", "--workflow", "nap"],
+            None,
+            {"change": "added", "expression": "@daily", "workflow": "nap"},
+        ),
+        (["schedule", "remove", "ahead"], None, {"triggers_cancelled": 1}),
+        (["release"], None, {"held_because": "it was restored"}),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
+)
+def test_a_row_says_why_and_what_it_came_to(cli, here, arguments, reason, details):
+    done = cli(*(argument.format(world=here.world) if "{world" in argument else argument for argument in arguments))
+
+    assert done.code == 0, done
+    [row] = here.rows()
+    assert row.reason == reason
+    assert {name: row.details.get(name) for name in details} == details
+
+
+def test_a_refusal_takes_back_what_was_done_before_it_and_its_row(cli, here):
+    """The second is settled already."""
+    waiting, dead = here.world.waiting, here.world.dead
+
+    refused = cli("trigger", "cancel", waiting, dead)
+
+    assert refused.code == 1, refused
+    assert here.rows() == []
+    assert cli("--json", "trigger", "show", waiting).json["status"] == "PENDING"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["schedule", "pause", "paused"],
+        ["schedule", "resume", "nightly"],
+        ["schedule", "add", "nightly", "every day at 3am", "--workflow", "nap"],
+        ["schedule", "edit", "nightly", "--when", "every day at 3am"],
+        ["schedule", "backfill", "nightly", "--from", "2026-11-20T04:00Z", "--to", "2026-11-20T05:00Z"],
+    ],
+    ids=" ".join,
+)
+def test_what_changes_nothing_is_not_written_down(cli, here, arguments):
+    done = cli(*arguments)
+
+    assert (done.code, here.rows()) == (0, []), done
+
+
+def test_what_is_said_again_and_changes_nothing_more_is_not_written_down(cli, here):
+    for command in (["release"], ["schedule", "reanchor"]):
+        assert cli(*command).code == cli(*command).code == 0
+
+    assert [row.action for row in here.rows()] == ["release", "schedule reanchor"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trigger", "cancel", "--all"],
+        ["dead", "discard", "--all"],
+        ["task", "cancel", "{world.nap}"],
+        ["activity", "resolve", "{world.in_doubt}", "--give-up"],
+        ["schedule", "remove", "nightly"],
+    ],
+    ids=lambda value: " ".join(value[:2]),
+)
+def test_who_is_asked_and_says_no_is_not_written_down(cli, here, monkeypatch, arguments):
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("craftcore.cli.confirm.click.confirm", lambda *_, **__: False)
+
+    code = main([argument.format(world=here.world) for argument in arguments])
+
+    assert (code, here.rows()) == (130, [])
+
+
+def test_work_is_not_written_down(cli, here):
+    assert cli("emit", "nap").code == 0
+    assert "engine.booted" in cli("run", "--until-idle").err
+
+    assert here.rows() == []
+
+
+# nobody forgets it
+
+
+def a_session(database: Path) -> tuple[Session, Core]:
+    session = Session({"CRAFTCORE_DB": str(database)})
+    return session, session.core()
+
+
+def called(kind: type[Command], name: str) -> click.Context:
+    return click.Context(kind("it"), info_name=f"craftcore {name}")
+
+
+def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, database):
+    session, core = a_session(database)
+
+    with (
+        called(ByHand, "forgets"),
+        pytest.raises(AssertionError, match="forgets changed 1 rows and did not say to what"),
+        session.changing(core) as (tx, _),
+    ):
+        tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
+
+    assert cli("--json", "trigger", "show", here.world.waiting).json["priority"] != 1
+    assert here.rows() == []
+
+
+def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here, database):
+    session, core = a_session(database)
+
+    with called(ByHand, "noun verb"), session.changing(core) as (tx, did):
+        tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
+        did(here.world.waiting)
+
+    assert [(row.action, row.subject) for row in here.rows()] == [("noun verb", here.world.waiting)]
+
+
+@pytest.mark.parametrize("kind", [Command, Changing])
+def test_only_a_command_that_does_things_by_hand_comes_in(here, database, kind):
+    session, core = a_session(database)
+
+    with called(kind, "reads"), pytest.raises(AssertionError, match="reads"), session.changing(core):
+        pass
+
+
+# who
+
+
+def test_a_user_without_a_name_is_a_number(cli, here, monkeypatch):
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", nobody)
+    cli("task", "cancel", here.world.nap)
+
+    [row] = here.rows()
+    assert (row.uid, row.name) == (os.getuid(), "")
+    assert f"  uid {os.getuid()}  task cancel  " in cli("audit").out
+
+
+def test_what_the_environment_says_of_the_caller_is_not_believed(cli, here, monkeypatch):
+    for name, value in {"SUDO_UID": "4711", "SUDO_USER": "mallory", "USER": "mallory", "LOGNAME": "mallory"}.items():
+        monkeypatch.setenv(name, value)
+
+    cli("task", "cancel", here.world.nap)
+
+    [row] = here.rows()
+    assert (row.uid, row.name) == ME
+    assert "mallory" not in row.details_json
+    assert "4711" not in row.details_json
+
+
+def test_who_logged_in_is_written_down_beside_the_user_they_became(cli, here, monkeypatch, tmp_path):
+    """As the kernel keeps it through sudo and su: the file is the kernel's, with a number of this test's."""
+    login = tmp_path / "loginuid"
+    login.write_text("65534")
+    monkeypatch.setattr("craftcore.cli.caller.LOGIN_UID", login)
+
+    cli("task", "cancel", here.world.nap)
+
+    [row] = here.rows()
+    name = pwd.getpwuid(65534).pw_name
+    assert (row.uid, row.details) == (ME[0], {"login_uid": 65534, "login_name": name})
+    assert f"{ME[1]} (uid {ME[0]}) of {name} (uid 65534)" in cli("audit").out
+    assert len(cli("--json", "audit", "--by", name).json) == len(cli("--json", "audit", "--by", "65534").json) == 1
+    assert cli("--json", "audit", "--by", "65533").json == []
+
+
+@pytest.mark.parametrize("kept", ["4294967295", str(os.getuid()), "", "somebody", None])
+def test_nobody_is_made_up_where_the_kernel_does_not_tell_of_another(cli, here, monkeypatch, tmp_path, kept):
+    login = tmp_path / "loginuid"
+    if kept is not None:
+        login.write_text(kept)
+    monkeypatch.setattr("craftcore.cli.caller.LOGIN_UID", login)
+
+    cli("task", "cancel", here.world.nap)
+
+    [row] = here.rows()
+    assert row.details == {}

@@ -1,0 +1,120 @@
+"""`--read-only` and CRAFTCORE_READ_ONLY: whatever writes is refused before anything is opened, and reading goes on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from craftcore.cli.session import Session
+from craftcore.errors import PermissionRefused
+from tests.cli.commands import BY_HAND, READS, WORKS, line
+
+LIFT = "craftcore: release writes, and this is read only: nothing was done. To do it, {}\n"
+
+
+def the_folder(database: Path) -> dict[str, bytes]:
+    """The files in it; not what a reader leaves beside a database, which is empty."""
+    wal, shm = (database.with_name(database.name + end) for end in ("-wal", "-shm"))
+    assert not wal.exists() or wal.stat().st_size == 0
+    wal.unlink(missing_ok=True)
+    shm.unlink(missing_ok=True)
+    return {path.name: path.read_bytes() for path in database.parent.rglob("*")}
+
+
+@pytest.mark.parametrize("name", [*BY_HAND, *WORKS])
+def test_whatever_writes_is_refused_where_only_reading_is_allowed(cli, here, database, name):
+    here.core.close()
+    call = {**BY_HAND, **WORKS}[name]
+    before = the_folder(database)
+
+    refused = cli("--read-only", *line(name, call, here.world))
+
+    assert (refused.code, refused.out) == (77, "")
+    assert refused.err == (
+        f"craftcore: {name} writes, and this is read only: nothing was done. To do it, leave out --read-only\n"
+    )
+    assert set(os.listdir(database.parent)) == set(before), "nothing was opened"
+    assert the_folder(database) == before
+
+
+@pytest.mark.parametrize("name", READS)
+def test_whatever_reads_works_where_only_reading_is_allowed(cli, here, database, name):
+    here.core.close()
+    before = the_folder(database)
+
+    done = cli("--read-only", *line(name, READS[name], here.world))
+
+    assert (done.code, bool(done.out)) == (0, True), done
+    assert the_folder(database) == before
+
+
+def test_the_option_may_stand_after_the_command(cli, here):
+    refused = cli("release", "--read-only")
+
+    assert (refused.code, refused.err) == (77, LIFT.format("leave out --read-only"))
+
+
+@pytest.mark.parametrize("value", ["1", "true", "no"])
+def test_the_environment_forbids_it_too(cli, here, monkeypatch, value):
+    """What nobody can be sure to mean is taken for the safe one of the two."""
+    monkeypatch.setenv("CRAFTCORE_READ_ONLY", value)
+
+    refused, both = cli("release"), cli("--read-only", "release")
+
+    assert (refused.code, refused.err) == (77, LIFT.format("unset CRAFTCORE_READ_ONLY"))
+    assert (both.code, both.err) == (77, LIFT.format("leave out --read-only and unset CRAFTCORE_READ_ONLY"))
+    assert cli("status").code == 0
+
+
+@pytest.mark.parametrize("value", ["", "0"])
+def test_the_environment_may_say_that_writing_is_allowed(cli, here, monkeypatch, value):
+    monkeypatch.setenv("CRAFTCORE_READ_ONLY", value)
+
+    assert cli("release").code == 0
+
+
+def test_a_program_is_told_so_in_a_document(cli, here):
+    refused = cli("--json", "--read-only", "release")
+
+    assert refused.json["error"]["code"] == "PERMISSION_REFUSED"
+    assert refused.json["error"]["exit_code"] == 77
+
+
+def test_nobody_is_asked_about_what_is_refused_anyway(cli, here):
+    """Without --yes and without a terminal it would be a mistake of usage."""
+    assert cli("dead", "discard", "--all").code == 64
+    assert cli("--read-only", "dead", "discard", "--all").code == 77
+
+
+def test_no_file_is_made_where_there_is_none(cli, database):
+    assert cli("--read-only", "schedule", "add", "s", "@daily", "--workflow", "nap").code == 77
+    assert cli("--read-only", "emit", "nap").code == 77
+    assert cli("--read-only", "status").code == 10
+
+    assert os.listdir(database.parent) == []
+
+
+@pytest.fixture
+def core(database):
+    """As a command that says of itself that it reads would have it: the second door."""
+    return Session({"CRAFTCORE_DB": str(database), "CRAFTCORE_READ_ONLY": "1"}).core()
+
+
+def test_the_database_cannot_be_opened_to_write(here, core):
+    with pytest.raises(PermissionRefused, match="is read only here"), core.transaction():
+        pass
+    with pytest.raises(PermissionRefused, match="is read only here"):
+        core.database.connect()
+    with core.reading() as reader:
+        assert reader.value("SELECT count(*) FROM audit_log") == 0
+
+
+def test_a_missing_database_is_not_made(core, database):
+    with pytest.raises(PermissionRefused, match="is read only here"):
+        core.prepare()
+    with pytest.raises(PermissionRefused, match="is read only here"):
+        core.database.create()
+
+    assert not database.exists()

@@ -1,0 +1,88 @@
+"""One database with something for every command to look at or to change: a file as an engine left it at noon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.audit import AuditRow, audited
+from craftcore.storage.facts import remember
+from craftcore.triggers.settlement import Outcome
+from tests.cli.bank import LOST, Bank
+from tests.resting import a_task
+from tests.triggers.life import BROKEN, run_one
+from tests.virtual import VirtualClock, VirtualCore, a_trigger
+
+NOON = 1_795_262_400.0
+"""2026-11-21T12:00:00Z, a Saturday."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The ids of what is in it, beside the schedules `nightly`, `paused` and `ahead`: a wrong clock has been here."""
+
+    dead: str
+    waiting: str
+    nap: str
+    waits: str
+    failed: str
+    asks: str
+    question: str
+    in_doubt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """A world in a test's own file, and what people did there."""
+
+    world: World
+    core: VirtualCore
+
+    def rows(self) -> list[AuditRow]:
+        with self.core.reading() as reader:
+            return list(audited(reader))
+
+
+def a_world(path: Path) -> World:
+    """Make it. Schedules wait for the clock, and everything is held."""
+    clock = VirtualClock(now=NOON, seed=1)  # its ids are none that a command of the test's own clock will take
+    core = VirtualCore(path, clock)
+    _schedules(core, clock)
+    dead = _dead_letter(core, BROKEN)
+    core.close()
+    in_doubt = f"activity:{Bank(path, clock).pay(LOST)}:1.1"
+    nap, waits, failed, asks = (a_task(path, name, clock) for name in ("nap", "wait", "fails", "ask"))
+    with core.transaction() as tx:
+        waiting = core.triggers.emit(tx, a_trigger()).id
+        remember(tx, "held", "it was restored")
+        question = tx.value(
+            "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=asks
+        )
+    core.close()
+    return World(
+        dead=dead,
+        waiting=waiting,
+        nap=nap,
+        waits=waits,
+        failed=failed,
+        asks=asks,
+        question=question,
+        in_doubt=in_doubt,
+    )
+
+
+def _schedules(core: VirtualCore, clock: VirtualClock) -> None:
+    core.do(core.schedules.put, ScheduleSpec(id="ahead", when="every 1h", workflow="nap"), Origin.OPERATOR)
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    clock.set_back(2 * 3600)
+    for name in ("nightly", "paused"):
+        core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
+    core.do(core.schedules.pause, "paused")
+
+
+def _dead_letter(core: VirtualCore, broken: Outcome) -> str:
+    emitted = core.do(core.triggers.emit, a_trigger(max_attempts=1))
+    run_one(core, broken)
+    return emitted.id
