@@ -106,3 +106,21 @@ def test_check_tells_of_a_directory_that_cannot_be_entered(folder):
 
     assert (checked.code, checked.err) == (1, "")
     assert f"FAIL  permissions: {closed}/agent.db: permission denied" in checked.out
+
+
+def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
+    assert craftcore(folder, "emit", "greet").code == 0
+    database = folder / "agent.db"
+    os.chown(database, NOBODY, NOBODY) if os.geteuid() == 0 else None
+    database.chmod(0o400)
+    folder.chmod(0o777)
+    before = database.read_bytes()
+
+    for name in ("status", "audit"):
+        assert as_nobody(folder, "--read-only", name).code == 0
+    refused = as_nobody(folder, "--read-only", "trigger", "cancel", "--all", "--yes")
+    also = as_nobody(folder, "trigger", "cancel", "--all", "--yes")
+
+    assert (refused.code, "leave out --read-only" in refused.err) == (77, True)
+    assert (also.code, also.err) == (77, f"craftcore: {database}: permission denied\n")
+    assert database.read_bytes() == before

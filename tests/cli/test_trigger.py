@@ -214,6 +214,16 @@ def test_cancel_settles_what_waits_and_asks_what_runs(cli, core):
     assert (again.code, "cannot be cancelled" in again.err) == (1, True)
 
 
+@pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
+def test_a_reason_that_nobody_could_read_cancels_nothing(cli, core, reason):
+    waiting = emit(core).id
+
+    refused = cli("trigger", "cancel", waiting, "--reason", reason)
+
+    assert (refused.code, "the reason must be 1 to 500 characters" in refused.err) == (64, True)
+    assert look(core, waiting).status is TriggerStatus.PENDING
+
+
 def test_many_are_told_in_one_line(cli, core):
     for _ in range(60):
         emit(core)

@@ -314,8 +314,8 @@ def test_reading_what_a_killed_process_left_shows_its_last_commit(tmp_path, core
     assert count == 1
 
 
-def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tmp_path, database):
-    """Before the file is switched to WAL it has a rollback journal, and a reader may not play that back by itself."""
+def half_made(tmp_path):
+    """As a process left it that was killed while it made the file: it has a rollback journal, and no WAL yet."""
     maker = apsw.Connection(str(tmp_path / "maker.db"))
     maker.execute(
         f"PRAGMA application_id = {database_module.APPLICATION_ID}; CREATE TABLE t (x); PRAGMA cache_size = 1"
@@ -326,8 +326,26 @@ def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tm
         (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"maker.db{end}").read_bytes())
     maker.close()
 
+
+def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tmp_path, database):
+    """Before the file is switched to WAL it has a rollback journal, and a reader may not play that back by itself."""
+    half_made(tmp_path)
+
     with database.reading() as reader:
         count = reader.value("SELECT count(*) FROM t")
 
     assert count == 0
     assert not (tmp_path / "agent.db-journal").exists()
+
+
+def test_who_may_only_read_leaves_what_is_half_made_as_it_is(tmp_path, core):
+    half_made(tmp_path)
+    before = {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")}
+
+    with (
+        pytest.raises(PermissionRefused, match="is read only here, and this needs to write"),
+        Database(tmp_path / "agent.db", core.clock, read_only=True).reading(),
+    ):
+        pass
+
+    assert {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")} == before
