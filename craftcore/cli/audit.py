@@ -9,16 +9,15 @@ from typing import Any
 import click
 
 from craftcore.cli.caller import named
-from craftcore.cli.given import KEY_BEGINS, the_one
-from craftcore.cli.moments import clock_time, parse_moment
+from craftcore.cli.given import KEY_BEGINS, bound, the_one
+from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Command
 from craftcore.cli.session import Session
-from craftcore.errors import FilterInvalid, InvalidInput
+from craftcore.errors import FilterInvalid
 from craftcore.storage.audit import Actor, AuditRow
 from craftcore.storage.audit_listing import AuditFilter, AuditListing
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.acceptance import moment
 
 COLUMNS = ("when", "who", "action", "subject", "reason", "details")
 UID_MAX = 2**32 - 2
@@ -44,11 +43,12 @@ def audit(
 ) -> None:
     """What people did by hand, newest first.
 
-    Of one trigger, task, question, activity or schedule, when an ID is given. Emitting is work, and not among it.
+    Of one trigger, task, question, activity, execution or schedule, when an ID is given. Emitting is work, and not
+    among it.
     """
     session: Session = context.obj
     uid, name = (None, None) if by is None else _user(by)
-    first, last = _bound("since", since), _bound("until", until)
+    first, last = bound("since", since), bound("until", until)
     if first is not None and last is not None and first >= last:
         raise FilterInvalid("--since is not before --until: nothing lies between them")
     commands = list(_by_hand(context.find_root().command))
@@ -97,13 +97,6 @@ def _user(given: str) -> tuple[int | None, str | None]:
     if len(given) > 10 or int(given) > UID_MAX:
         raise FilterInvalid(f"by {given:.80} is no user id: they end at {UID_MAX}")
     return int(given), None
-
-
-def _bound(field: str, given: str | None) -> float | None:
-    try:
-        return None if given is None else moment(field, parse_moment(given))
-    except InvalidInput as error:
-        raise FilterInvalid(error.message) from error
 
 
 def _require_text(field: str, given: str) -> None:

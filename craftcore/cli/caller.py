@@ -22,17 +22,12 @@ def caller() -> str:
 
 
 def actor() -> Actor:
-    """The user of this process. Its name is '' where that user has none."""
-    return _user(os.getuid())
-
-
-def logged_in() -> Actor | None:
-    """Who logged in, where that is somebody else than the user of this process; None also where nobody can tell."""
-    try:
-        uid = int(LOGIN_UID.read_text())
-    except (OSError, ValueError):  # no Linux, or a kernel that does not keep it
-        return None
-    return None if uid in (os.getuid(), NOBODY_LOGGED_IN) else _user(uid)
+    """The user of this process, and who logged in where that is somebody else."""
+    uid = os.getuid()
+    login = _login()
+    if login is None or login == uid:
+        return Actor(uid=uid, name=_name(uid))
+    return Actor(uid=uid, name=_name(uid), login=Actor(uid=login, name=_name(login)))
 
 
 def named(who: Actor) -> str:
@@ -40,8 +35,16 @@ def named(who: Actor) -> str:
     return f"{who.name} (uid {who.uid})" if who.name else f"uid {who.uid}"
 
 
-def _user(uid: int) -> Actor:
+def _login() -> int | None:
     try:
-        return Actor(uid=uid, name=pwd.getpwuid(uid).pw_name)
+        uid = int(LOGIN_UID.read_text())
+    except (OSError, ValueError):  # no Linux, or a kernel that does not keep it
+        return None
+    return None if uid == NOBODY_LOGGED_IN else uid
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return Actor(uid=uid, name="")
+        return ""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal, NamedTuple
 
 import click
 
-from craftcore.cli.caller import caller
 from craftcore.cli.given import refuse_bad_reason, the_record
-from craftcore.cli.root import Noun
+from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import cancelled, pending_again, tasks_of, told_task_of, told_trigger
 from craftcore.daemon.lock import read_note
-from craftcore.storage.audit import Actor, audit
 from craftcore.tasks.attempt_hands import AttemptHands, facts_of
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerStatus
@@ -27,7 +24,7 @@ def execution() -> None:
     """
 
 
-@execution.command("retry")
+@execution.command("retry", cls=ByHand)
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
@@ -46,7 +43,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     session.say_without_daemon(session.core())
 
 
-@execution.command("skip")
+@execution.command("skip", cls=ByHand)
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
@@ -77,11 +74,11 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     core = session.core()
     hands = AttemptHands(core.triggers)
     _, daemon_runs = read_note(core.database.path)
-    with session.changing(core) as tx:
+    with session.changing(core) as (tx, did):
         record = the_record(tx, given)
         facts = facts_of(tx, record, tx.now, daemon_runs=daemon_runs)
         trigger = hands.retry(tx, facts, reason) if decision == "retry" else hands.skip(tx, facts, reason)
-        audit(tx, Actor(os.getuid(), caller()), f"execution {decision}", record.id, reason=reason)
+        did(record.id, reason=reason, trigger=trigger.id)
         tasks = tasks_of(tx, [trigger])
     if session.json:
         told = {"trigger": told_trigger(trigger), "task": told_task_of(tasks.get(trigger.id))}

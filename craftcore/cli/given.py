@@ -9,6 +9,7 @@ from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.kinship import task_of
+from craftcore.cli.moments import parse_moment
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
 from craftcore.executions.listing_store import ExecutionListing
 from craftcore.executions.record import ExecutionRecord
@@ -18,7 +19,7 @@ from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.texts import NOTE_MAX
-from craftcore.triggers.acceptance import is_name
+from craftcore.triggers.acceptance import is_name, moment
 from craftcore.triggers.store import TriggerStore
 
 REASON_MAX = 500
@@ -108,6 +109,14 @@ def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
     if value.upper() not in those:
         raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(those)}")
     return value.upper()
+
+
+def bound(field: str, given: str | None) -> float | None:
+    """The moment at which a filter begins or ends; None: there is no such bound. Raises FilterInvalid."""
+    try:
+        return None if given is None else moment(field, parse_moment(given))
+    except InvalidInput as error:
+        raise FilterInvalid(error.message) from None
 
 
 def refuse_bad_reason(reason: str) -> None:

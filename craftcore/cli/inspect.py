@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.given import the_record
-from craftcore.cli.moments import parse_moment
+from craftcore.cli.given import bound, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
     LIST_COLUMNS,
@@ -24,7 +23,7 @@ from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.cli.why import reasons, task_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.errors import ErrorCode, FilterInvalid, InvalidInput
+from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.assessment import Recommendation, State, assess
 from craftcore.executions.listing_store import ExecutionListing, Sought
 from craftcore.executions.model import Status
@@ -33,7 +32,6 @@ from craftcore.executions.statistics import statistics
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.attempt_hands import facts_of
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.acceptance import moment
 from craftcore.triggers.store import TriggerStore
 
 if TYPE_CHECKING:
@@ -139,8 +137,8 @@ def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
         status=_status(given["status"]),
         error_code=_error_code(reader, given["error_code"]),
         workflow=given["workflow"],
-        since=_moment("since", given["since"]),
-        until=_moment("until", given["until"]),
+        since=bound("since", given["since"]),
+        until=bound("until", given["until"]),
         envelope_hash=given["envelope_hash"],
     )
 
@@ -160,10 +158,3 @@ def _error_code(reader: Reader, code: str | None) -> str | None:
         return code
     those = ", ".join([*ErrorCode, *sorted(theirs)])
     raise FilterInvalid(f"error code {code!r:.80} is unknown; it must be one of {those}")
-
-
-def _moment(field: str, given: str | None) -> float | None:
-    try:
-        return None if given is None else moment(field, parse_moment(given))
-    except InvalidInput as error:
-        raise FilterInvalid(error.message) from None

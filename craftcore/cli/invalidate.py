@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from craftcore.cli.caller import caller
 from craftcore.cli.given import refuse_bad_reason, the_record
 from craftcore.cli.record_text import told_record
-from craftcore.cli.root import Command
+from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.executions.invalidation import Invalidation
-from craftcore.storage.audit import Actor
 
 
-@click.command("invalidate", cls=Command)
+@click.command("invalidate", cls=ByHand)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
@@ -26,10 +22,10 @@ def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
     already.
     """
     refuse_bad_reason(reason)
-    core, actor = session.core(), Actor(os.getuid(), caller())
-    with session.changing(core) as tx:
+    core = session.core()
+    with session.changing(core) as (tx, did):
         chosen = dict.fromkeys(the_record(tx, given).id for given in ids)
-        done = [Invalidation().invalidate(tx, execution_id, actor, reason) for execution_id in chosen]
+        done = [Invalidation().invalidate(tx, execution_id, did.actor, reason) for execution_id in chosen]
     if session.json:
         session.out.document([told_record(record) for record in done])
         return

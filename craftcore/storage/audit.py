@@ -20,10 +20,14 @@ TEXT_MAX = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person or program, as the operating system knows them. `name`: '' where it has none for them."""
+    """A person or program, as the operating system knows them. `name`: '' where it has none for them.
+
+    `login`: who logged in and became this user, where that is known and somebody else.
+    """
 
     uid: int
     name: str
+    login: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,9 @@ def audit(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write down that somebody did this; the number of the row. `details` are JSON. A text that is too long is cut."""
+    """Write down that somebody did this; the number of the row. `details` are JSON, and say who logged in as
+    `login_uid` and `login_name`. A text that is too long is cut."""
+    login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
     last = tx.one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
     if last is None:  # none was ever written, or retention took them
         last = tx.one("SELECT audit_anchor_seq AS seq, audit_anchor_hash AS hash FROM record_chain")
@@ -77,7 +83,7 @@ def audit(
         action=action,
         subject=subject,
         reason=None if reason is None else _kept(reason, TEXT_MAX),
-        details_json=canonical({name: _kept_of(value) for name, value in (details or {}).items()}),
+        details_json=canonical({name: _kept_of(value) for name, value in {**(details or {}), **login}.items()}),
         prev_hash=last["hash"],
         hash="",
     )
@@ -98,6 +104,11 @@ def audit(
         hash=row.hash_now,
     )
     return row.seq
+
+
+def last_number(tx: Reader) -> int:
+    """The number of the newest row; 0: there is none."""
+    return tx.value("SELECT max(seq) FROM audit_log") or 0
 
 
 def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:

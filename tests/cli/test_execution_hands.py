@@ -21,7 +21,7 @@ from tests.resting import HOUR, a_task
 from tests.triggers.life import BROKEN, HOPELESS, claim_one, look
 from tests.virtual import VirtualCore
 
-ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+ME = pwd.getpwuid(os.getuid()).pw_name
 WHY = ("--reason", "ada looked")
 
 

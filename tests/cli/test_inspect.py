@@ -17,7 +17,7 @@ from tests.resting import HOUR, a_task
 from tests.triggers.life import BROKEN, HOPELESS, emit, look
 from tests.virtual import VirtualCore
 
-ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
+ME = pwd.getpwuid(os.getuid()).pw_name
 HI = Succeeded(result_json='"hi"')
 LATE = Failed(code="AGENT_TIMEOUT", message="Agent slow did not respond", retryable=True)
 THEIRS = Failed(code="card.declined", message="no", retryable=False)

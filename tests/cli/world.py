@@ -8,10 +8,8 @@ from pathlib import Path
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.audit import AuditRow, audited
 from craftcore.storage.facts import remember
-from craftcore.triggers.settlement import Outcome
-from tests.cli.bank import LOST, Bank
+from tests.cli.bank import LOST, NOTHING, Bank
 from tests.resting import a_task
-from tests.triggers.life import BROKEN, run_one
 from tests.virtual import VirtualClock, VirtualCore, a_trigger
 
 NOON = 1_795_262_400.0
@@ -20,9 +18,15 @@ NOON = 1_795_262_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The ids of what is in it, beside the schedules `nightly`, `paused` and `ahead`: a wrong clock has been here."""
+    """The ids of what is in it; `died` and `ended`: records, of the dead letter's attempt and of one that went
+    well.
+
+    Beside them the schedules `nightly`, `paused` and `ahead`: a wrong clock has been here.
+    """
 
     dead: str
+    died: str
+    ended: str
     waiting: str
     nap: str
     waits: str
@@ -49,19 +53,24 @@ def a_world(path: Path) -> World:
     clock = VirtualClock(now=NOON, seed=1)  # its ids are none that a command of the test's own clock will take
     core = VirtualCore(path, clock)
     _schedules(core, clock)
-    dead = _dead_letter(core, BROKEN)
     core.close()
+    paid = Bank(path, clock).pay()
+    dead = Bank(path, clock).pay(NOTHING)
     in_doubt = f"activity:{Bank(path, clock).pay(LOST)}:1.1"
     nap, waits, failed, asks = (a_task(path, name, clock) for name in ("nap", "wait", "fails", "ask"))
     with core.transaction() as tx:
         waiting = core.triggers.emit(tx, a_trigger()).id
         remember(tx, "held", "it was restored")
+        died = tx.value("SELECT id FROM executions WHERE trigger_id = :id", id=dead)
+        ended = tx.value("SELECT id FROM executions WHERE trigger_id = :id", id=paid)
         question = tx.value(
             "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=asks
         )
     core.close()
     return World(
         dead=dead,
+        died=died,
+        ended=ended,
         waiting=waiting,
         nap=nap,
         waits=waits,
@@ -80,9 +89,3 @@ def _schedules(core: VirtualCore, clock: VirtualClock) -> None:
     for name in ("nightly", "paused"):
         core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
     core.do(core.schedules.pause, "paused")
-
-
-def _dead_letter(core: VirtualCore, broken: Outcome) -> str:
-    emitted = core.do(core.triggers.emit, a_trigger(max_attempts=1))
-    run_one(core, broken)
-    return emitted.id
