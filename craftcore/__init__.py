@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from craftcore.engine.child import Child
     from craftcore.engine.context import TaskContext, TaskEvent
     from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
+    from craftcore.error_codes import ErrorCode
     from craftcore.errors import (
         ActivityUnknown,
         ChildFailed,
         CraftcoreError,
-        ErrorCode,
         Fail,
         IdempotencyConflict,
         InvalidInput,
@@ -51,7 +51,7 @@ _HOMES = {
     "DedupScope": "craftcore.triggers.model",
     "Done": "craftcore.tasks.outcomes",
     "Emitted": "craftcore.triggers.model",
-    "ErrorCode": "craftcore.errors",
+    "ErrorCode": "craftcore.error_codes",
     "Fail": "craftcore.errors",
     "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",

@@ -2,7 +2,7 @@
 
 The tree:
 
-    CraftcoreError            code, message, retryable, details
+    CraftcoreError            code (craftcore/error_codes.py), message, details, retry_after
     ├── InvalidInput          refused before anything was written           exit 64
     │   ├── PayloadTooLarge   the payload is over its limit
     │   ├── UnknownWorkflow   no workflow of that name is declared
@@ -34,108 +34,37 @@ The tree:
 
 How user code ends an attempt other than by returning (raised, never caught by us as failures of ours):
 
-    Retry(after=…)   try again, this attempt counts
-    Snooze(until=…)  try again, this attempt does not count
-    Fail(code, …)    trying again cannot help
-    NoEffect(…)      of an action: nothing happened, that is certain; try again
+    Retry(after=…, code=…)   try again, this attempt counts
+    Snooze(until=…)          try again, this attempt does not count
+    Fail(code, …)            trying again cannot help
+    NoEffect(…, code=…)      of an action: nothing happened, that is certain; try again
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from craftcore.clock import YEAR_10000
+from craftcore.error_codes import ErrorCode as ErrorCode
+from craftcore.error_codes import known
 
 LONGEST_WAIT = 10 * 366 * 86_400.0
 """Ten years, in seconds: nobody means a longer backoff."""
 
-Retryable = Literal["no", "yes", "maybe"]
-"""`maybe`: the policy of the workflow decides, and the default policy tries again."""
-
-
-class ErrorCode(StrEnum):
-    """What went wrong, as it stands in records: the taxonomy of the failure model, and ours beside it."""
-
-    VALIDATION_ERROR = "VALIDATION_ERROR"
-    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
-    ROUTING_ERROR = "ROUTING_ERROR"
-    CAPABILITY_NOT_FOUND = "CAPABILITY_NOT_FOUND"
-    AGENT_ERROR = "AGENT_ERROR"
-    AGENT_TIMEOUT = "AGENT_TIMEOUT"
-    AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
-    INTERNAL_AGENT_ERROR = "INTERNAL_AGENT_ERROR"
-    TRANSPORT_ERROR = "TRANSPORT_ERROR"
-    PROTOCOL_ERROR = "PROTOCOL_ERROR"
-    UNAUTHORIZED = "UNAUTHORIZED"
-    RATE_LIMIT = "RATE_LIMIT"
-    EMCL_FAILURE = "EMCL_FAILURE"
-    WORKFLOW_ABORTED = "WORKFLOW_ABORTED"
-
-    LEASE_LOST = "LEASE_LOST"
-    POISON = "POISON"
-    STORAGE_FULL = "STORAGE_FULL"
-    SCHEDULE_INVALID = "SCHEDULE_INVALID"
-    STEP_CONFLICT = "STEP_CONFLICT"
-    KEY_REQUIRED = "KEY_REQUIRED"
-    CHILD_FAILED = "CHILD_FAILED"
-    IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
-    ACTIVITY_UNKNOWN = "ACTIVITY_UNKNOWN"
-    NOT_REPLAYABLE = "NOT_REPLAYABLE"
-    REPLAY_HASH_MISMATCH = "REPLAY_HASH_MISMATCH"
-
-    @property
-    def category(self) -> str:
-        return _FACTS[self].category
-
-    @property
-    def retryable(self) -> Retryable:
-        return _FACTS[self].retryable
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    category: str
-    retryable: Retryable
-
-
-_FACTS: dict[ErrorCode, _Facts] = {
-    ErrorCode.VALIDATION_ERROR: _Facts("validation", "no"),
-    ErrorCode.PAYLOAD_TOO_LARGE: _Facts("validation", "no"),
-    ErrorCode.ROUTING_ERROR: _Facts("routing", "maybe"),
-    ErrorCode.CAPABILITY_NOT_FOUND: _Facts("routing", "no"),
-    ErrorCode.AGENT_ERROR: _Facts("agent", "maybe"),
-    ErrorCode.AGENT_TIMEOUT: _Facts("agent", "yes"),
-    ErrorCode.AGENT_UNAVAILABLE: _Facts("agent", "yes"),
-    ErrorCode.INTERNAL_AGENT_ERROR: _Facts("agent", "maybe"),
-    ErrorCode.TRANSPORT_ERROR: _Facts("transport", "yes"),
-    ErrorCode.PROTOCOL_ERROR: _Facts("transport", "no"),
-    ErrorCode.UNAUTHORIZED: _Facts("security", "no"),
-    ErrorCode.RATE_LIMIT: _Facts("security", "yes"),
-    ErrorCode.EMCL_FAILURE: _Facts("security", "no"),
-    ErrorCode.WORKFLOW_ABORTED: _Facts("internal", "no"),
-    ErrorCode.LEASE_LOST: _Facts("internal", "no"),
-    ErrorCode.POISON: _Facts("internal", "no"),
-    ErrorCode.STORAGE_FULL: _Facts("internal", "yes"),
-    ErrorCode.SCHEDULE_INVALID: _Facts("validation", "no"),
-    ErrorCode.STEP_CONFLICT: _Facts("validation", "no"),
-    ErrorCode.KEY_REQUIRED: _Facts("validation", "no"),
-    ErrorCode.CHILD_FAILED: _Facts("agent", "no"),
-    ErrorCode.IDEMPOTENCY_CONFLICT: _Facts("validation", "no"),
-    ErrorCode.ACTIVITY_UNKNOWN: _Facts("agent", "no"),
-    ErrorCode.NOT_REPLAYABLE: _Facts("validation", "no"),
-    ErrorCode.REPLAY_HASH_MISMATCH: _Facts("validation", "no"),
-}
 
 
 class CraftcoreError(Exception):
-    """Base of every error of ours. `str()` is one sentence for a person: what, where, and what to do."""
+    """Base of every error of ours. `str()` is one sentence for a person: what, where, and what to do.
+
+    What user code raises of it fails the attempt with its `code`, by which it is tried again or not. `retry_after`: the
+    least wait (seconds) that somebody asked for; None: nobody did.
+    """
 
     code: ErrorCode = ErrorCode.VALIDATION_ERROR
     exit_code: int = 70
+    retry_after: float | None = None
 
     def __init__(self, message: str, /, **details: Any) -> None:  # a detail may be called message, too
         super().__init__(message)
@@ -342,11 +271,20 @@ class PermissionRefused(StorageError):
 class Retry(Exception):
     """Raised by user code: try again, not sooner than `after` (seconds or timedelta); the attempt counts.
 
-    None leaves the wait to the workflow's backoff.
+    None leaves the wait to the workflow's backoff. `code` stands in the record. With RATE_LIMIT, `after` is how long
+    the provider wants to be left alone (its Retry-After), and the wait is that. Raises InvalidInput for no code, or one
+    of those that are never tried again; ValueError for no wait.
     """
 
-    def __init__(self, message: str = "retry asked for", *, after: float | timedelta | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "retry asked for",
+        *,
+        after: float | timedelta | None = None,
+        code: ErrorCode | str = ErrorCode.AGENT_ERROR,
+    ) -> None:
         super().__init__(message)
+        self.code = _to_retry("Retry", code)
         self.after = after.total_seconds() if isinstance(after, timedelta) else after
         if self.after is not None and not 0 <= self.after <= LONGEST_WAIT:
             raise ValueError(f"Retry(after={after!r}): give 0 or more seconds")
@@ -376,12 +314,30 @@ class Fail(Exception):
 class NoEffect(Exception):
     """Raised by an action that knows for certain that nothing happened: it may be called again with the same key.
 
-    The attempt fails and is tried again, not sooner than `retry_after` (seconds or timedelta). Returned by a
-    `reconcile` function, it says the same of the calls before.
+    The attempt fails and is tried again, not sooner than `retry_after` (seconds or timedelta). `code` says why, as in
+    Retry: the connection was refused, the provider is busy, or had enough of us. Returned by a `reconcile` function, it
+    says the same of the calls before. Raises as Retry does.
     """
 
-    def __init__(self, message: str = "nothing happened", *, retry_after: float | timedelta | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "nothing happened",
+        *,
+        retry_after: float | timedelta | None = None,
+        code: ErrorCode | str = ErrorCode.AGENT_UNAVAILABLE,
+    ) -> None:
         super().__init__(message)
+        self.code = _to_retry("NoEffect", code)
         self.retry_after = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
         if self.retry_after is not None and not 0 <= self.retry_after <= LONGEST_WAIT:
             raise ValueError(f"NoEffect(retry_after={retry_after!r}): give 0 or more seconds")
+
+
+def _to_retry(whose: str, code: object) -> ErrorCode:
+    """A code with which something is tried again. Raises InvalidInput."""
+    found = known(code) if isinstance(code, str) else None
+    if found is not None and found.may_be_retried:
+        return found
+    there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
+    why = "is no code" if found is None else "is never tried again: raise Fail with it"
+    raise InvalidInput(f"{whose}(code={code!r:.80}) {why}. Those that are tried again: {there_are}")

@@ -110,7 +110,7 @@ class _Act(Ledgered):
                 case ActivityStatus.FAILED:
                     said = found.error_message or found.reason
                     if found.may_retry:  # somebody else called it meanwhile, under the same key
-                        raise NoEffect(said)
+                        raise NoEffect(said, code=found.error_code or ErrorCode.AGENT_UNAVAILABLE)
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
@@ -167,6 +167,7 @@ class _Act(Ledgered):
             self._park_asking(activity, f"it was called {activity.calls} times, and the provider knows of none")
         decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if decided.decision is Decision.RESEND and self._is_fresh(activity):
+            self._turn.run.acted.discard(self._key)
             raise NoEffect(f"{self._action.name}: {activity.reason} ({activity.error_message}); nothing happened")
         return decided
 

@@ -100,7 +100,9 @@ class Attempts:
         settled: list[tuple[Run, Outcome, Settlement]] = []
         for run, outcome, move in zip(runs, outcomes, moves, strict=True):
             if isinstance(move, Settlement):
-                settled.append((run, Cancelled() if is_cancellation(move) else outcome, move))
+                if is_cancellation(move):
+                    outcome = Cancelled(effect_possible=bool(run.acted))
+                settled.append((run, outcome, move))
         self._recorder.close_all(tx, [(run.record, outcome) for run, outcome, _ in settled])
         followed = self._follow_all(tx, settled)
         return [
@@ -212,5 +214,8 @@ def bounded_by(deadline_at: float | None, outcome: Outcome) -> Outcome:
 
 
 def _outcome(run: Run) -> Outcome:
+    """What it came to; of a failure also whether it may have had an effect."""
     assert run.outcome is not None, run.claim
+    if run.acted and isinstance(run.outcome, Failed):
+        return replace(run.outcome, effect_possible=True)
     return run.outcome

@@ -69,7 +69,7 @@ NOT_CALLED = Answer(
 )
 TOO_LATE = Answer(
     CallEnd(ActivityStatus.FAILED, "its time was over before it was called", may_retry=True),
-    error=NoEffect("its time was over before it was called"),
+    error=NoEffect("its time was over before it was called", code=ErrorCode.AGENT_TIMEOUT),
 )
 
 
@@ -148,9 +148,8 @@ def _failed(error: Exception) -> Answer:
     text = message_of(error)
     match error:
         case NoEffect():
-            code = ErrorCode.AGENT_UNAVAILABLE
             end = CallEnd(
-                ActivityStatus.FAILED, "nothing happened", error_code=code, error_message=text, may_retry=True
+                ActivityStatus.FAILED, "nothing happened", error_code=error.code, error_message=text, may_retry=True
             )
             return Answer(end, error=error)
         case Fail():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of
+from craftcore.error_codes import known
 from craftcore.errors import CraftcoreError, Fail
+
+LEAVES_SAID = 100
+"""Of so many errors of a group the words are told: more would not fit into a message."""
 
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 def is_only(error: BaseException, kinds: Kinds) -> bool:
     """Whether this is a nursery's group of these and nothing else."""
-    return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
+    return isinstance(error, BaseExceptionGroup) and all(isinstance(leaf, kinds) for leaf in _leaves(error))
 
 
 def decisive(error: BaseException) -> BaseException:
@@ -22,15 +26,24 @@ def decisive(error: BaseException) -> BaseException:
 
 def is_hopeless(error: BaseException) -> bool:
     """Trying again cannot help."""
-    return isinstance(error, Fail) or (isinstance(error, CraftcoreError) and error.code.retryable == "no")
+    if not isinstance(error, CraftcoreError):
+        return isinstance(error, Fail)
+    code = known(error.code)
+    return code is not None and not code.may_be_retried
 
 
 def said(error: BaseException) -> str:
     """The error's own words; those of all that are in a group."""
-    return bounded("; ".join(message_of(leaf) for leaf in _leaves(error)), MESSAGE_LIMIT)
+    return bounded("; ".join(message_of(leaf) for leaf in _leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    """In their order. Without recursion: a group may be nested deeper than the interpreter goes."""
+    leaves, within = list[BaseException](), [error]
+    while within:
+        one = within.pop()
+        if isinstance(one, BaseExceptionGroup):
+            within.extend(reversed(one.exceptions))
+        else:
+            leaves.append(one)
+    return leaves

@@ -26,7 +26,7 @@ from craftcore.engine.calling import NOT_CALLED, TOO_LATE, Answer, call_provider
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import insist
 from craftcore.engine.turn import Turn
-from craftcore.errors import NoEffect, RowInvalid, StorageFull
+from craftcore.errors import IdempotencyConflict, NoEffect, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct
 from craftcore.triggers.acceptance import is_name
@@ -87,7 +87,12 @@ class Ledgered:
         self._turn.flights.add(flight)
         try:
             begun = await self._begin(again)
-            return begun if isinstance(begun, Activity) else await self._called(begun)
+            if isinstance(begun, Begun):
+                self._turn.run.acted.add(self._key)
+                return await self._called(begun)
+            if begun.status is not ActivityStatus.FAILED:
+                self._turn.run.acted.add(self._key)
+            return begun
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
@@ -99,6 +104,9 @@ class Ledgered:
         intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
         try:
             found: Begun | Activity = await doors.writer.commit_each(doors.acts.begin_all, intended)
+        except IdempotencyConflict:  # what the key was used for may have had its effect
+            self._turn.run.acted.add(self._key)
+            raise
         except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
             await insist(doors.writer, doors.set_aside, doors.set_aside)
             raise
@@ -137,6 +145,8 @@ class Ledgered:
         """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before
         it."""
         end = ended(end, in_doubt=begun.in_doubt)
+        if end.status is ActivityStatus.FAILED:
+            self._turn.run.acted.discard(self._key)
         # By hand: names need no escaping, and this is written for every act.
         error = "null" if end.error_message is None else canonical(end.error_message)
         reference = "null" if end.provider_ref is None else _quoted(end.provider_ref)

@@ -29,6 +29,7 @@ class Run:
 
     __slots__ = (
         "_scope",
+        "acted",
         "calls",
         "claim",
         "entry",
@@ -60,6 +61,8 @@ class Run:
         self.interrupted_by: Why | None = None
         """Why its calls are interrupted, whatever stopped its code before."""
         self.calls: set[anyio.CancelScope] = set()
+        self.acted: set[str] = set()
+        """Keys of the irreversible actions it came to that have had their effect, or may have."""
         self.is_left_behind = False
         """The engine shuts down, and waits for nobody."""
         self.on_shutdown: list[Callable[[], None]] = []

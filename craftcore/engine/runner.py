@@ -17,14 +17,15 @@ from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.flights import flown
-from craftcore.engine.groups import decisive, is_only, said
+from craftcore.engine.failures import failed, outcome_of
+from craftcore.engine.groups import is_only
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import ComesAgain, Doors, Suspend, Turn, continues, told
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
-from craftcore.errors import CraftcoreError, ErrorCode, Fail, InvalidInput, NoEffect, Retry, Snooze
+from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of
+from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.triggers.settlement import (
@@ -35,16 +36,12 @@ from craftcore.triggers.settlement import (
     Failed,
     Outcome,
     Released,
-    Snoozed,
     Succeeded,
     Suspended,
 )
 from craftcore.triggers.sources import DEFAULTS
 from craftcore.typed import from_json, json_text
 from craftcore.workflow import Workflow
-
-CODE_LIMIT = 100
-"""Characters of an error code that are kept."""
 
 
 class Runner:
@@ -121,7 +118,7 @@ class Runner:
                 return self._returned(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
-                return _failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
+                return failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
             except BaseException as error:
                 if not (scope.cancel_called and is_only(error, anyio.get_cancelled_exc_class())):
                     return self._raised(run, error)
@@ -136,7 +133,7 @@ class Runner:
                 if run.deadline_at == ends_at is not None:
                     return _too_late(workflow)
                 message = f"{workflow.name} did not end within {workflow.timeout} s"
-                return _failed(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
+                return failed(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
 
     def _returned(self, run: Run, workflow: Workflow, result: Any) -> Outcome:
         if run.turn is not None and run.turn.wait is not None:
@@ -160,36 +157,7 @@ class Runner:
             return _again(run.turn.again)
         if isinstance(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
-        return self._outcome_of(decisive(error))
-
-    def _outcome_of(self, error: BaseException) -> Outcome:
-        match error:
-            case Retry():
-                return Failed(
-                    code=ErrorCode.AGENT_ERROR, message=message_of(error), retryable=True, retry_after=error.after
-                )
-            case Snooze():
-                return Snoozed(until=max(error.until, self._doors.clock.now()))
-            case Fail():
-                code = bounded(error.code, CODE_LIMIT)
-                return Failed(code=code, message=message_of(error), retryable=False, details=_plain(error.details))
-            case NoEffect():
-                return Failed(
-                    code=ErrorCode.AGENT_UNAVAILABLE,
-                    message=message_of(error),
-                    retryable=True,
-                    retry_after=error.retry_after,
-                )
-            case CraftcoreError():
-                retryable = error.code.retryable != "no"
-                details = _plain(error.details)
-                return Failed(code=error.code, message=message_of(error), retryable=retryable, details=details)
-            case TimeoutError():
-                return _failed(ErrorCode.AGENT_TIMEOUT, message_of(error), exception_type=type(error).__name__)
-            case ConnectionError():
-                return _failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type(error).__name__)
-            case _:
-                return _failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type(error).__name__)
+        return outcome_of(error, self._doors.clock.now())
 
     def _continued(self, run: Run, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """What `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
@@ -223,7 +191,7 @@ def suspended(run: Run) -> Suspended:
 def _swallowed(turn: Turn) -> Failed:
     assert turn.wait is not None
     message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
-    return _failed(ErrorCode.INTERNAL_AGENT_ERROR, message)
+    return failed(ErrorCode.INTERNAL_AGENT_ERROR, message)
 
 
 def _again(again: ComesAgain) -> Failed:
@@ -234,22 +202,6 @@ def _again(again: ComesAgain) -> Failed:
 def _too_late(workflow: Workflow) -> Failed:
     message = f"{workflow.name}: the task did not end before its deadline"
     return Failed(code=ErrorCode.AGENT_TIMEOUT, message=message, retryable=False)
-
-
-def _failed(code: ErrorCode, message: str, **details: Any) -> Failed:
-    return Failed(code=code, message=message, retryable=code.retryable != "no", details=details)
-
-
-def _plain(details: dict[str, Any]) -> dict[str, Any]:
-    """The details as they can be recorded: what is not JSON becomes its repr."""
-    plain: dict[str, Any] = {}
-    for key, value in details.items():
-        try:
-            canonical(value)
-            plain[str(key)] = value
-        except (TypeError, ValueError, RecursionError):
-            plain[str(key)] = shown(value)
-    return plain
 
 
 def _succeeded(result: Any) -> Succeeded:

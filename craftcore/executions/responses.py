@@ -37,8 +37,8 @@ def response_of(outcome: Final, max_bytes: int) -> Response:
             return Response(Status.SUCCESS, None, NOTHING)
         case Obsolete(reason=reason):
             return _error(ErrorCode.WORKFLOW_ABORTED, reason)
-        case Cancelled():
-            return _error(ErrorCode.WORKFLOW_ABORTED, "cancelled while it ran")
+        case Cancelled(effect_possible=possible):
+            return _error(ErrorCode.WORKFLOW_ABORTED, "cancelled while it ran", effect_possible=possible)
         case Corrupt(message=message):
             return _error(ErrorCode.VALIDATION_ERROR, message)
         case Failed():
@@ -51,7 +51,7 @@ def response_of(outcome: Final, max_bytes: int) -> Response:
 
 def error_text(failed: Failed, details: Mapping[str, Any]) -> str:
     """The response of a failure: the error with its code, message, details, whether it may be tried again and not
-    sooner than when (seconds), and whether something may have happened to the world."""
+    sooner than when (seconds), and `effect_possible` as Failed says what it means."""
     error = {
         "code": str(failed.code),
         "message": failed.message,
@@ -71,6 +71,6 @@ def bounded(result_json: str, max_bytes: int) -> str:
     return canonical({"result_unstored": "too large", "bytes": len(result_json), "sha256": digest})
 
 
-def _error(code: ErrorCode, message: str) -> Response:
-    failed = Failed(code=code, message=message, retryable=False)
+def _error(code: ErrorCode, message: str, *, effect_possible: bool = False) -> Response:
+    failed = Failed(code=code, message=message, retryable=False, effect_possible=effect_possible)
     return Response(Status.ERROR, code, error_text(failed, {}))

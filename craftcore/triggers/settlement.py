@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from craftcore.errors import ErrorCode
+from craftcore.error_codes import Backoff, ErrorCode, known
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, TriggerStatus
 
@@ -34,8 +34,11 @@ class Succeeded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did;
-    `no_later` the moment at which it comes back in any case, because its task has a deadline; `effect_possible`: an
-    irreversible action of it may have had its effect."""
+    `no_later` the moment at which it comes back in any case, because its task has a deadline.
+
+    `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its effect,
+    nor can it have any more. True: one has, or nobody knows. What was not declared irreversible does not count.
+    """
 
     code: str
     message: str
@@ -70,7 +73,9 @@ class Rerouted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
-    """A person or program cancelled it while it ran."""
+    """A person or program cancelled it while it ran. `effect_possible` as in Failed."""
+
+    effect_possible: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +193,18 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
             spent = claim.attempts - claim.crash_count
             if spent >= (claim.max_attempts or policy.max_attempts):
                 return Settlement(TriggerStatus.DEAD, "attempts spent", None, 0, outcome.code, outcome.message)
-            wait = max(policy.backoff(claim.id, spent), outcome.retry_after or 0.0)
-            not_before = min(now + wait, outcome.no_later)
+            not_before = min(now + _wait(outcome, policy.backoff(claim.id, spent)), outcome.no_later)
             return Settlement(TriggerStatus.PENDING, outcome.code, not_before, 0, outcome.code, outcome.message)
+
+
+def _wait(failed: Failed, backoff: float) -> float:
+    """Seconds until another attempt: as long as the one who had enough of us has said, also where that is less than the
+    backoff; of other failures the longer of the two."""
+    asked = failed.retry_after or 0.0
+    code = known(failed.code)
+    if asked and code is not None and code.backoff is Backoff.RETRY_AFTER:
+        return asked
+    return max(backoff, asked)
 
 
 def is_poison(crash_count: int, started_alone: bool) -> bool:

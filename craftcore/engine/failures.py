@@ -1,0 +1,96 @@
+"""What an exception of user code says of its attempt, as it can be recorded. Pure, and never an exception itself.
+
+Every failure has a code, a message (bounded, and text whatever it was), whether it is tried again and not sooner than
+when, and details that are JSON. The table of codes decides whether, unless the author did: Fail never, Retry and
+NoEffect always. What nobody expected is an INTERNAL_AGENT_ERROR, with its `exception_type`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from craftcore.canonical import canonical
+from craftcore.error_codes import ErrorCode, known
+from craftcore.engine.groups import decisive, said
+from craftcore.engine.words import bounded, message_of, shown
+from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
+from craftcore.triggers.settlement import Failed, Snoozed
+
+CODE_LIMIT = 100
+"""Characters of an error code that are kept."""
+
+
+def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
+    """What becomes of the attempt that raised it. Of a group the decisive one counts."""
+    try:
+        return _outcome(decisive(error), now)
+    except Exception:  # one of somebody's own, derived from ours and broken
+        return _unexpected(error)
+
+
+def failed(code: ErrorCode, message: str, **details: Any) -> Failed:
+    """The failure with a code of the table, which says whether it is tried again."""
+    return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
+
+
+def wait_of(asked: object) -> float | None:
+    """The seconds that somebody asked for; None for what is no wait."""
+    seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
+        return None
+    return float(seconds)
+
+
+def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
+    match error:
+        case Snooze():
+            return Snoozed(until=max(float(error.until), now))
+        case Retry():
+            return _again(error, error.code, error.after)
+        case NoEffect():
+            return _again(error, error.code, error.retry_after)
+        case Fail():
+            return Failed(
+                code=_text(error.code), message=message_of(error), retryable=False, details=_plain(error.details)
+            )
+        case CraftcoreError():
+            code = known(error.code)
+            return Failed(
+                code=_text(error.code),
+                message=message_of(error),
+                retryable=code is None or code.may_be_retried,
+                retry_after=wait_of(error.retry_after),
+                details=_plain(error.details),
+            )
+        case TimeoutError():
+            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), exception_type=type(error).__name__)
+        case ConnectionError():
+            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type(error).__name__)
+        case _:
+            return _unexpected(error)
+
+
+def _again(error: Retry | NoEffect, code: object, after: object) -> Failed:
+    return Failed(code=_text(code), message=message_of(error), retryable=True, retry_after=wait_of(after))
+
+
+def _unexpected(error: BaseException) -> Failed:
+    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type(error).__name__)
+
+
+def _text(code: object) -> str:
+    return bounded(str(code), CODE_LIMIT)
+
+
+def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
+    """The details as they can be recorded: what is not JSON becomes its repr. A copy, which nobody changes any more."""
+    plain: dict[str, Any] = {}
+    for key, value in details.items():
+        try:
+            plain[str(key)] = json.loads(canonical(value))
+        except Exception:  # besides what canonical raises, whatever a mapping of somebody's own does
+            plain[str(key)] = shown(value)
+    return plain
