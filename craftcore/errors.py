@@ -43,7 +43,9 @@ How user code ends an attempt other than by returning (raised, never caught by u
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from craftcore.clock import YEAR_10000
@@ -276,6 +278,9 @@ class Retry(Exception):
     of those that are never tried again; ValueError for no wait.
     """
 
+    code: ErrorCode = ErrorCode.AGENT_ERROR
+    after: float | None = None
+
     def __init__(
         self,
         message: str = "retry asked for",
@@ -305,6 +310,9 @@ class Snooze(Exception):
 class Fail(Exception):
     """Raised by user code: it failed, and trying again cannot help. `code` stands in the record."""
 
+    code: str = ErrorCode.AGENT_ERROR
+    details: Mapping[str, Any] = MappingProxyType({})
+
     def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
         super().__init__(message or str(code))
         self.code = str(code)
@@ -318,6 +326,9 @@ class NoEffect(Exception):
     Retry: the connection was refused, the provider is busy, or had enough of us. Returned by a `reconcile` function, it
     says the same of the calls before. Raises as Retry does.
     """
+
+    code: ErrorCode = ErrorCode.AGENT_UNAVAILABLE
+    retry_after: float | None = None
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from craftcore.engine.ledgered import Ledgered
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Turn, check_name
 from craftcore.engine.words import shown
+from craftcore.error_codes import known
 from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import question_about
@@ -110,7 +111,10 @@ class _Act(Ledgered):
                 case ActivityStatus.FAILED:
                     said = found.error_message or found.reason
                     if found.may_retry:  # somebody else called it meanwhile, under the same key
-                        raise NoEffect(said, code=found.error_code or ErrorCode.AGENT_UNAVAILABLE)
+                        code = known(found.error_code or "")
+                        if code is None or not code.may_be_retried:
+                            code = ErrorCode.AGENT_UNAVAILABLE
+                        raise NoEffect(said, code=code)
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:

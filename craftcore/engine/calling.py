@@ -149,7 +149,11 @@ def _failed(error: Exception) -> Answer:
     match error:
         case NoEffect():
             end = CallEnd(
-                ActivityStatus.FAILED, "nothing happened", error_code=error.code, error_message=text, may_retry=True
+                ActivityStatus.FAILED,
+                "nothing happened",
+                error_code=bounded(error.code, CODE_MAX),
+                error_message=text,
+                may_retry=True,
             )
             return Answer(end, error=error)
         case Fail():

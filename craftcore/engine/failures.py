@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from craftcore.canonical import canonical
-from craftcore.error_codes import ErrorCode, known
 from craftcore.engine.groups import decisive, said
 from craftcore.engine.words import bounded, message_of, shown
+from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
 

@@ -1,4 +1,8 @@
-"""Each run has its own context variables, although the workers that drive the runs are few and live long."""
+"""A workflow that is driven by hand: it has its own context variables, and an end that it cannot ignore for ever.
+
+The workers that drive the runs are few and live long. A task for each run would isolate it, too; it costs ten times as
+much, and the scope that cancels a run ends at its task.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,45 @@ from contextvars import copy_context
 from types import coroutine
 from typing import Any, TypeVar
 
+import anyio
+
+from craftcore.engine.groups import is_only
+from craftcore.engine.run import Run
+
 T = TypeVar("T")
+
+IGNORED_MAX = 1000
+"""So many awaits of its code may be cancelled once it is over: what it has to close may be many. One that catches every
+cancellation and goes on is then unwound by something that it does not know."""
+
+
+class Over(BaseException):
+    """Thrown into code that is over, instead of a cancellation."""
 
 
 @coroutine
-def in_own_context(workflow: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Await a coroutine so that what it sets in context variables is gone when it ends.
-
-    A task of its own would do that, too; it costs ten times as much, and the scope that cancels a run ends at its task.
-    """
-    run = copy_context().run
+def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any, Any, T]:
+    """Await a coroutine so that what it sets in context variables is gone when it ends, and note how often it went on
+    although it was told that it is over."""
+    within = copy_context().run
     step, value = workflow.send, None
+    told: BaseException | None = None
     while True:
         try:
-            yielded = run(step, value)
+            yielded = within(step, value)
         except StopIteration as end:
             result: T = end.value
             return result
+        except BaseException as error:
+            if told is not None and (isinstance(error, Over) or is_only(error, (Over, type(told)))):
+                raise told from None
+            raise
         try:
             value = yield yielded
             step = workflow.send
         except BaseException as error:
             step, value = workflow.throw, error
+            if run.is_over and isinstance(error, anyio.get_cancelled_exc_class()):
+                run.told_over += 1
+                if run.told_over > IGNORED_MAX:
+                    told, value = error, Over("it is over")

@@ -33,6 +33,7 @@ class Run:
         "calls",
         "claim",
         "entry",
+        "told_over",
         "interrupted_by",
         "is_left_behind",
         "lane",
@@ -63,6 +64,8 @@ class Run:
         self.calls: set[anyio.CancelScope] = set()
         self.acted: set[str] = set()
         """Keys of the irreversible actions it came to that have had their effect, or may have."""
+        self.told_over = 0
+        """How often its code was told that it is over."""
         self.is_left_behind = False
         """The engine shuts down, and waits for nobody."""
         self.on_shutdown: list[Callable[[], None]] = []
@@ -79,6 +82,11 @@ class Run:
         self._scope = scope
         if self.stopped_by is not None:
             scope.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Its code was stopped, or its time is over; the code may still run."""
+        return self._scope is not None and self._scope.cancel_called
 
     def stop(self, why: Why) -> None:
         """Cancel the user code at its next await. The first reason given is the one that counts."""

@@ -16,8 +16,8 @@ from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
-from craftcore.engine.flights import flown
 from craftcore.engine.failures import failed, outcome_of
+from craftcore.engine.flights import flown
 from craftcore.engine.groups import is_only
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
@@ -113,9 +113,12 @@ class Runner:
             run.enter(scope)
             reach(CutPoint.TURN_ENTERED)
             try:
-                result = await (in_own_context(call()) if workflow.is_async else in_thread(run, call, self._threads))
+                result = await (
+                    in_own_context(call(), run) if workflow.is_async else in_thread(run, call, self._threads)
+                )
                 reach(CutPoint.HANDLER_RETURNED)
-                return self._returned(run, workflow, result)
+                if not run.told_over or run.stopped_by is not None:  # else its time was over long before
+                    return self._returned(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
                 return failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
