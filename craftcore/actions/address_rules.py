@@ -68,11 +68,12 @@ async def addresses_of(host: str, port: int, *, allow_private: bool, resolve: Re
     try:
         found = [ip_address(text) for text in await resolve(host, port)]
     except OSError as error:
-        raise NoEffect(f"{host} cannot be found: {error.strerror or message_of(error)}") from None
+        why = error.strerror or message_of(error)
+        raise NoEffect(f"{host} cannot be found: {why}", code=ErrorCode.TRANSPORT_ERROR) from None
     except ValueError:  # also a name that no name may be, as UnicodeError
         raise Fail(ErrorCode.VALIDATION_ERROR, f"{host[:200]!r} is no name of a host") from None
     if not found:
-        raise NoEffect(f"{host} cannot be found: it has no address")
+        raise NoEffect(f"{host} cannot be found: it has no address", code=ErrorCode.TRANSPORT_ERROR)
     for address in found:
         if kind := refusal(address, allow_private=allow_private):
             led = "is" if str(address) == host else f"leads to {address},"

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from craftcore.actions.http_status import code_of, retry_after
 from craftcore.actions.scrubbing import Scrubber
+from craftcore.clock import SystemClock
 from craftcore.engine.words import bounded, message_of
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
 
@@ -31,9 +33,13 @@ _OURS = frozenset({"model", "messages", "stream"})
 
 
 class ModelFailed(CraftcoreError):
-    """The model, or the way to it, gave no answer. Another attempt may get one."""
+    """The model, or the way to it, gave no answer; `code` says why, `retry_after` what it asked for. A router's attempt
+    is tried again in any case: another one may get an answer."""
 
-    code = ErrorCode.ROUTING_ERROR
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.AGENT_ERROR, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after = retry_after
 
 
 class ChatModel:
@@ -63,6 +69,7 @@ class ChatModel:
             raise ConfigInvalid("\n".join(mistakes))
         self._base_url = base_url.rstrip("/")
         self._model = model
+        self._clock = SystemClock()
         self._api_key = api_key
         self._scrubber = Scrubber([] if api_key is None else [api_key])
         self._timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
@@ -78,19 +85,21 @@ class ChatModel:
 
         try:
             with anyio.fail_after(self._timeout):
-                status, body = await self._post(self._request(instructions, question))
+                answer, body = await self._post(self._request(instructions, question))
         except TimeoutError:
-            raise ModelFailed(f"{self} did not answer within {self._timeout:g} seconds") from None
+            told = f"{self} did not answer within {self._timeout:g} seconds"
+            raise ModelFailed(told, ErrorCode.AGENT_TIMEOUT) from None
         except httpx2.HTTPError as error:
-            raise ModelFailed(f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}") from error
-        return self._scrubber.text(self._content(status, body))
+            told = f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}"
+            raise ModelFailed(told, ErrorCode.TRANSPORT_ERROR) from error
+        return self._scrubber.text(self._content(answer, body))
 
     def _request(self, instructions: str, question: str) -> bytes:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
         return json.dumps({**self._parameters, "model": self._model, "messages": messages, "stream": False}).encode()
 
-    async def _post(self, content: bytes) -> tuple[int, bytes]:
-        """The status, and the beginning of the body.
+    async def _post(self, content: bytes) -> tuple[httpx2.Response, bytes]:
+        """The head of the answer, and the beginning of its body.
 
         A client for each question: a router is made before there is a loop, and may outlive one. It follows no
         redirect and knows no proxy, so the key goes to the address it was given for and nowhere else.
@@ -105,12 +114,15 @@ class ChatModel:
             verify=self._certificates, trust_env=False, follow_redirects=False, timeout=None
         ) as client:
             async with client.stream("POST", url, content=content, headers=headers) as response:
-                return response.status_code, await _beginning(response)
+                return response, await _beginning(response)
 
-    def _content(self, status: int, body: bytes) -> str:
+    def _content(self, answer: httpx2.Response, body: bytes) -> str:
+        status = answer.status_code
         if status != 200:
             hint = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-            raise ModelFailed(f"{self} answered with HTTP status {status}{hint}{self._complaint(body)}")
+            told = f"{self} answered with HTTP status {status}{hint}{self._complaint(body)}"
+            wait = retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), self._clock.now())
+            raise ModelFailed(told, code_of(status), wait)
         if len(body) > BODY_MAX_BYTES:
             raise ModelFailed(f"{self} answered with more than {BODY_MAX_BYTES} bytes")
         match _json(body):

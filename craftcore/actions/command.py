@@ -64,7 +64,8 @@ def command_action(programs: Programs) -> Action:
             return await programs.run(argv, cwd, env, timeout, stdin, told=told)
         except CommandFailed as failed:
             if failed.details["exit_code"] in without_effect:
-                raise NoEffect(f"{failed.message} (a code that says: nothing happened)") from failed
+                said = f"{failed.message} (a code that says: nothing happened)"
+                raise NoEffect(said, code=failed.code) from failed
             raise
 
     def terms_of(arguments: Mapping[str, Any]) -> Terms:

@@ -186,8 +186,10 @@ def _as_told(ended: NoEffect | Fail | AnswerMissing, request: Request) -> Except
     if isinstance(ended, Fail):
         return Fail(ended.code, said, **ended.details)
     if isinstance(ended, NoEffect):
-        return NoEffect(said, retry_after=ended.retry_after)
-    return NoEffect(said) if request.safe else AnswerMissing(said, **ended.details)
+        return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
+    if request.safe:
+        return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
+    return AnswerMissing(said, code=ended.code, retry_after=ended.retry_after, **ended.details)
 
 
 def _require_library() -> None:

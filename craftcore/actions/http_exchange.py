@@ -40,7 +40,18 @@ CLOSE_SECONDS = 1.0
 class AnswerMissing(CraftcoreError):
     """The request, or part of it, left, and no answer tells what became of it."""
 
-    code = ErrorCode.TRANSPORT_ERROR
+    def __init__(
+        self,
+        message: str,
+        /,
+        *,
+        code: ErrorCode = ErrorCode.TRANSPORT_ERROR,
+        retry_after: float | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(message, **details)
+        self.code = code
+        self.retry_after = retry_after
 
 
 class Cut(StrEnum):
@@ -101,7 +112,7 @@ class Exchange:
         _keep_answers_out_of_logs()
         host = self._url.raw_host.decode("ascii")
         port = self._url.port or {"http": 80}.get(self._url.scheme, 443)
-        trouble = "it was not found in time"
+        trouble = _Missed("it was not found in time", ErrorCode.AGENT_TIMEOUT)
         try:
             addresses: list[str] = []
             with anyio.CancelScope(deadline=deadline):
@@ -112,14 +123,14 @@ class Exchange:
                 try:
                     return await self._ask(address, deadline)
                 except _Missed as missed:
-                    trouble = str(missed)
+                    trouble = missed
         except anyio.get_cancelled_exc_class():
             if self._left or not self._settle:
                 raise
             raise NoEffect("cancelled before anything was sent") from None
         if self._left:
-            raise AnswerMissing(f"{host} was asked, and no answer came: {trouble}")
-        raise NoEffect(f"{host} cannot be talked to: {trouble}")
+            raise AnswerMissing(f"{host} was asked, and no answer came: {trouble}", code=trouble.code)
+        raise NoEffect(f"{host} cannot be talked to: {trouble}", code=trouble.code)
 
     async def _ask(self, address: str, deadline: float) -> Answer:
         import httpx2
@@ -133,9 +144,11 @@ class Exchange:
                     self._left = True  # unless the transport says that it is still connecting
                     response = await transport.handle_async_request(request)
                 except Exception as error:  # whatever it is: what counts is whether something left
-                    raise _Missed(_why(error, before)) from None
+                    timed_out = isinstance(error, httpx2.TimeoutException)
+                    code = ErrorCode.AGENT_TIMEOUT if timed_out else ErrorCode.TRANSPORT_ERROR
+                    raise _Missed(_why(error, before), code) from None
             if waiting.cancelled_caught:
-                raise _Missed("it was out of time")
+                raise _Missed("it was out of time", ErrorCode.AGENT_TIMEOUT)
             return await self._answer(response, deadline)
         finally:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -196,6 +209,10 @@ class Exchange:
 
 class _Missed(Exception):
     """No answer from this address."""
+
+    def __init__(self, why: str, code: ErrorCode) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 @cache

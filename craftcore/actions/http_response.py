@@ -19,15 +19,14 @@ import base64
 import codecs
 import json
 import re
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from craftcore.actions.http_exchange import Answer, AnswerMissing, Cut
+from craftcore.actions.http_status import code_of, retry_after
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.engine.words import bounded
 from craftcore.errors import ErrorCode, Fail, NoEffect
 
-RETRY_AFTER_MAX_SECONDS = 86_400.0
 HEADERS_MAX = 64
 HEADER_MAX_CHARACTERS = 1024
 SAID_CHARACTERS = 200
@@ -42,8 +41,6 @@ _NOT_KEPT = frozenset(
 )
 """Headers of an answer that hand out credentials, and those of the connection only."""
 
-_UNAUTHORIZED = frozenset({401, 403, 407})
-_INVALID = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 428, 431})
 _UNCLEAR = frozenset({300, 302, 303, 304, 408})
 _REFERENCES = ("location", "request-id", "x-request-id")
 _CHARSET = re.compile(r"(?i);\s*charset\s*=\s*\"?(us-ascii|iso-8859-1|latin1|windows-1252)\b")
@@ -57,16 +54,18 @@ def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scr
     status = answer.status
     if 200 <= status < 300 or (safe and status == 304):
         if safe and answer.cut in (Cut.LATE, Cut.BROKEN):
-            raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})")
+            code = ErrorCode.AGENT_TIMEOUT if answer.cut is Cut.LATE else ErrorCode.TRANSPORT_ERROR
+            raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})", code=code)
         return
     said = f"answered with HTTP status {status}{_complaint(answer, scrubber)}"
-    wait = retry_after(answer, now)
+    code, wait = code_of(status), retry_after(header(answer, "retry-after"), header(answer, "date"), now)
     unclear = status >= 500 or status in _UNCLEAR or status < 200 or (status == 409 and provider_dedupes)
     if status in (425, 429) or (safe and unclear):
-        raise NoEffect(said, retry_after=wait)
+        raise NoEffect(said, retry_after=wait, code=code)
     if unclear:
-        raise AnswerMissing(f"{said}, which does not tell whether it happened", status=status)
-    raise Fail(_code(status), said, status=status)
+        told = f"{said}, which does not tell whether it happened"
+        raise AnswerMissing(told, code=code, retry_after=wait, status=status)
+    raise Fail(code, said, status=status)
 
 
 def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
@@ -90,33 +89,6 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
 def header(answer: Answer, name: str) -> str | None:
     """The first header of this name, in lower case."""
     return next((value for header, value in answer.headers if header.lower() == name), None)
-
-
-def retry_after(answer: Answer, now: float) -> float | None:
-    """How long the provider wants to be left alone, in seconds, at most a day. Both forms of Retry-After are read; a
-    moment is compared with the provider's own clock where the answer has a Date."""
-    said = (header(answer, "retry-after") or "").strip()
-    if re.fullmatch(r"[0-9]{1,9}", said):
-        return min(float(said), RETRY_AFTER_MAX_SECONDS)
-    moment = _moment(said)
-    if moment is None:
-        return None
-    theirs = _moment(header(answer, "date") or "")
-    return min(max(0.0, moment - (now if theirs is None else theirs)), RETRY_AFTER_MAX_SECONDS)
-
-
-def _moment(text: str) -> float | None:
-    """An HTTP date in epoch seconds."""
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-
-
-def _code(status: int) -> ErrorCode:
-    if status in _UNAUTHORIZED:
-        return ErrorCode.UNAUTHORIZED
-    return ErrorCode.VALIDATION_ERROR if status in _INVALID else ErrorCode.AGENT_ERROR
 
 
 def _complaint(answer: Answer, scrubber: Scrubber) -> str:

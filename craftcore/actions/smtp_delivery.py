@@ -88,12 +88,14 @@ class Delivery:
                 await self._address()
                 await self._hand_over()
         except TimeoutError:
-            return NoEffect(f"{self} did not let us begin within {limit:g} seconds; nothing was sent")
+            told = f"{self} did not let us begin within {limit:g} seconds; nothing was sent"
+            return NoEffect(told, code=ErrorCode.AGENT_TIMEOUT)
         except aiosmtplib.SMTPResponseException as error:
             self._is_heard = True
             return self._refusal(error.code, error.message)
         except Exception as error:  # whatever it is, the final dot was not sent
-            return NoEffect(f"{self} cannot be talked to: {self._said(message_of(error))}; nothing was sent")
+            told = f"{self} cannot be talked to: {self._said(message_of(error))}; nothing was sent"
+            return NoEffect(told, code=ErrorCode.TRANSPORT_ERROR)
         except anyio.get_cancelled_exc_class():
             if anyio.current_effective_deadline() != -math.inf:
                 raise  # not by a scope of ours, which goes on cancelling: whoever it was must hear of it
@@ -148,7 +150,8 @@ class Delivery:
         import aiosmtplib
 
         if not self._smtp.is_connected:  # asked without giving way: from here to the dot nothing else runs
-            raise NoEffect(f"{self} went away before it had the whole message; nothing was sent")
+            told = f"{self} went away before it had the whole message; nothing was sent"
+            raise NoEffect(told, code=ErrorCode.TRANSPORT_ERROR)
         try:
             with anyio.fail_after(self._settings.timeout):
                 reply = await self._smtp.execute_command(b".")
@@ -174,7 +177,8 @@ class Delivery:
         words = f"{code} {message}" if code > 0 else message  # the library's own words when what it said is no reply
         said = f"{self} said {self._said(words)}; nothing was sent"
         if not 500 <= code < 600:
-            return NoEffect(said)
+            is_busy = 400 <= code < 500  # else it is no reply that SMTP knows
+            return NoEffect(said, code=ErrorCode.AGENT_UNAVAILABLE if is_busy else ErrorCode.TRANSPORT_ERROR)
         return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, said, smtp_code=code)
 
     def _said(self, text: str) -> str:

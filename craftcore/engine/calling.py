@@ -18,6 +18,7 @@ import anyio
 
 from craftcore.action import Action, Call
 from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
+from craftcore.engine.failures import wait_of
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn, in_step
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
@@ -37,12 +38,14 @@ RECONCILE_WAIT_SECONDS = 1.0
 
 
 class Answer(NamedTuple):
-    """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile."""
+    """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile;
+    `retry_after`: how long (seconds) the provider wants to be left alone, None where it did not say."""
 
     end: CallEnd
     value: Any = None
     error: Exception | None = None
     interrupts: BaseException | None = None
+    retry_after: float | None = None
 
 
 class Finding(NamedTuple):
@@ -145,7 +148,7 @@ class _Calling:
 
 def _failed(error: Exception) -> Answer:
     """What an exception of an action says."""
-    text = message_of(error)
+    text, wait = message_of(error), wait_of(getattr(error, "retry_after", None))
     match error:
         case NoEffect():
             end = CallEnd(
@@ -155,13 +158,14 @@ def _failed(error: Exception) -> Answer:
                 error_message=text,
                 may_retry=True,
             )
-            return Answer(end, error=error)
+            return Answer(end, error=error, retry_after=wait)
         case Fail():
             said = bounded(error.code, CODE_MAX)
             end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
             return Answer(end, error=error)
         case _:
-            return Answer(_unknown("it failed after it was called", f"{type(error).__name__}: {text}"))
+            end = _unknown("it failed after it was called", f"{type(error).__name__}: {text}")
+            return Answer(end, retry_after=wait)
 
 
 def deadline_of(turn: Turn, timeout: float) -> datetime:

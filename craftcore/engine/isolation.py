@@ -29,8 +29,8 @@ class Over(BaseException):
 
 @coroutine
 def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any, Any, T]:
-    """Await a coroutine so that what it sets in context variables is gone when it ends, and note how often it went on
-    although it was told that it is over."""
+    """Await a coroutine so that what it sets in context variables is gone when it ends, and note how often it was
+    told that it is over."""
     within = copy_context().run
     step, value = workflow.send, None
     told: BaseException | None = None

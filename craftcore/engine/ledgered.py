@@ -26,7 +26,7 @@ from craftcore.engine.calling import NOT_CALLED, TOO_LATE, Answer, call_provider
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import insist
 from craftcore.engine.turn import Turn
-from craftcore.errors import IdempotencyConflict, NoEffect, RowInvalid, StorageFull
+from craftcore.errors import IdempotencyConflict, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct
 from craftcore.triggers.acceptance import is_name
@@ -60,7 +60,7 @@ class Ledgered:
         self._resend_until = math.inf
         """When a call of what is in doubt is not made any more."""
         self._retry_after: float | None = None
-        """How long who did nothing at a call of what is in doubt wants to be left alone."""
+        """How long the provider of what is in doubt wants to be left alone."""
         self._intent = NewIntent(
             key,
             turn.task.id,
@@ -134,7 +134,7 @@ class Ledgered:
         if answer.interrupts is not None:
             raise answer.interrupts
         if end.status is ActivityStatus.UNKNOWN:
-            self._retry_after = answer.error.retry_after if isinstance(answer.error, NoEffect) else None
+            self._retry_after = answer.retry_after
             return await self._look()
         if answer.error is not None:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it

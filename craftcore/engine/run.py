@@ -33,7 +33,6 @@ class Run:
         "calls",
         "claim",
         "entry",
-        "told_over",
         "interrupted_by",
         "is_left_behind",
         "lane",
@@ -43,6 +42,7 @@ class Run:
         "record",
         "routed",
         "stopped_by",
+        "told_over",
         "turn",
         "was_stalled",
     )

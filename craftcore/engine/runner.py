@@ -117,7 +117,7 @@ class Runner:
                     in_own_context(call(), run) if workflow.is_async else in_thread(run, call, self._threads)
                 )
                 reach(CutPoint.HANDLER_RETURNED)
-                if not run.told_over or run.stopped_by is not None:  # else its time was over long before
+                if not run.told_over or run.stopped_by is not None:  # else it went on although its time was over
                     return self._returned(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled

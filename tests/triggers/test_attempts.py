@@ -276,10 +276,25 @@ def test_no_wait_is_longer_than_the_cap(core, clock):
     assert max(waits) <= 15
 
 
-@pytest.mark.parametrize(("asked", "wait"), [(500.0, 500.0), (0.5, None), (None, None)])
-def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one(core, clock, asked, wait):
+@pytest.mark.parametrize(
+    ("code", "asked", "wait"),
+    [
+        *(("AGENT_UNAVAILABLE", 500.0, 500.0), ("AGENT_UNAVAILABLE", 0.5, None), ("AGENT_UNAVAILABLE", None, None)),
+        *(
+            ("RATE_LIMIT", 500.0, 500.0),
+            ("RATE_LIMIT", 0.5, 0.5),
+            ("RATE_LIMIT", 0.0, None),
+            ("RATE_LIMIT", None, None),
+        ),
+        *(("a code of my own", 500.0, 500.0), ("a code of my own", 0.5, None)),
+    ],
+)
+def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one_or_a_rate_limit_told_it(
+    core, clock, code, asked, wait
+):
+    """Who limits knows when to come again. Without a word of that it is the backoff."""
     emitted = emit(core)
-    slow_down = Failed(code="RATE_LIMIT", message="slow down", retryable=True, retry_after=asked)
+    slow_down = Failed(code=code, message="slow down", retryable=True, retry_after=asked)
 
     [waited] = waits_of(core, clock, failures=1, policy=RetryPolicy(), outcome=slow_down)
 

@@ -1,0 +1,47 @@
+"""What an answer that is no success says: its status as a code, and how long its sender wants to be left alone."""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+
+from craftcore.errors import ErrorCode
+
+RETRY_AFTER_MAX_SECONDS = 86_400.0
+
+_CODES = {
+    ErrorCode.UNAUTHORIZED: (401, 403, 407),
+    ErrorCode.VALIDATION_ERROR: (400, 405, 406, 411, 414, 415, 417, 422, 428, 431),
+    ErrorCode.PAYLOAD_TOO_LARGE: (413,),
+    ErrorCode.AGENT_TIMEOUT: (408, 504),
+    ErrorCode.RATE_LIMIT: (429,),
+    ErrorCode.AGENT_UNAVAILABLE: (425,),
+}
+_BY_STATUS = {status: code for code, statuses in _CODES.items() for status in statuses}
+
+
+def code_of(status: int) -> ErrorCode:
+    """The code of a status that is no success."""
+    otherwise = ErrorCode.AGENT_UNAVAILABLE if status >= 500 else ErrorCode.AGENT_ERROR
+    return _BY_STATUS.get(status, otherwise)
+
+
+def retry_after(said: str | None, date: str | None, now: float) -> float | None:
+    """The seconds of a Retry-After, at most a day; None for what is none. Both of its forms are read; a moment is
+    compared with the sender's own clock where the answer has a Date, else with ours."""
+    text = (said or "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return min(float(text), RETRY_AFTER_MAX_SECONDS)
+    moment = _moment(text)
+    if moment is None:
+        return None
+    theirs = _moment(date or "")
+    return min(max(0.0, moment - (now if theirs is None else theirs)), RETRY_AFTER_MAX_SECONDS)
+
+
+def _moment(text: str) -> float | None:
+    """An HTTP date in epoch seconds."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
