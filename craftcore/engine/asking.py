@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from craftcore.engine.failures import wait_of
+from craftcore.engine.failures import wait_asked
 from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, check_route
 from craftcore.engine.run import Run
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown
@@ -41,7 +41,7 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
             session_id = claim.session_id or claim.id  # one that can be chosen the next time
             return Route(workflow=context.by_source[claim.source], session_id=session_id)
         message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
-        wait = wait_of(getattr(error, "retry_after", None))
+        wait = wait_asked(error)
         details = {"exception_type": type(error).__name__}
         return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True, retry_after=wait, details=details)
     return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

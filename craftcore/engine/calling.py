@@ -18,7 +18,7 @@ import anyio
 
 from craftcore.action import Action, Call
 from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
-from craftcore.engine.failures import wait_of
+from craftcore.engine.failures import wait_asked
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn, in_step
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
@@ -148,13 +148,13 @@ class _Calling:
 
 def _failed(error: Exception) -> Answer:
     """What an exception of an action says."""
-    text, wait = message_of(error), wait_of(getattr(error, "retry_after", None))
+    text, wait = message_of(error), wait_asked(error)
     match error:
         case NoEffect():
             end = CallEnd(
                 ActivityStatus.FAILED,
                 "nothing happened",
-                error_code=bounded(error.code, CODE_MAX),
+                error_code=bounded(str(error.code), CODE_MAX),
                 error_message=text,
                 may_retry=True,
             )

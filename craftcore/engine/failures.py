@@ -36,8 +36,16 @@ def failed(code: ErrorCode, message: str, **details: Any) -> Failed:
     return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
 
 
-def wait_of(asked: object) -> float | None:
-    """The seconds that somebody asked for; None for what is no wait."""
+def wait_asked(error: BaseException) -> float | None:
+    """The seconds that an error's `retry_after` asks for; None where it has none."""
+    try:
+        return _seconds(getattr(error, "retry_after", None))
+    except Exception:  # a property of somebody's own
+        return None
+
+
+def _seconds(asked: object) -> float | None:
+    """None for what is no wait."""
     seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
         return None
@@ -62,7 +70,7 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
                 code=_text(error.code),
                 message=message_of(error),
                 retryable=code is None or code.may_be_retried,
-                retry_after=wait_of(error.retry_after),
+                retry_after=_seconds(error.retry_after),
                 details=_plain(error.details),
             )
         case TimeoutError():
@@ -74,7 +82,7 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
 
 
 def _again(error: Retry | NoEffect, code: object, after: object) -> Failed:
-    return Failed(code=_text(code), message=message_of(error), retryable=True, retry_after=wait_of(after))
+    return Failed(code=_text(code), message=message_of(error), retryable=True, retry_after=_seconds(after))
 
 
 def _unexpected(error: BaseException) -> Failed:
