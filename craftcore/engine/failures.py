@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from craftcore.canonical import canonical
+from craftcore.clock import YEAR_10000
 from craftcore.engine.groups import decisive, said
 from craftcore.engine.words import bounded, message_of, shown
 from craftcore.error_codes import ErrorCode, known
@@ -55,7 +56,9 @@ def _seconds(asked: object) -> float | None:
 def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
     match error:
         case Snooze():
-            return Snoozed(until=max(float(error.until), now))
+            if not 0 <= error.until < YEAR_10000:
+                return _unexpected(error)
+            return Snoozed(until=max(error.until, now))
         case Retry():
             return _again(error, error.code, error.after)
         case NoEffect():

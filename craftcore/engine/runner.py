@@ -65,7 +65,7 @@ class Runner:
         try:
             arguments = workflow.arguments(payload)
         except msgspec.ValidationError as error:
-            message = f"the payload does not fit {workflow.name}: {error}"
+            message = bounded(f"the payload does not fit {workflow.name}: {error}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         except msgspec.DecodeError as error:
             return Corrupt(message=f"the payload is not JSON: {error}")

@@ -279,14 +279,15 @@ def test_no_wait_is_longer_than_the_cap(core, clock):
 @pytest.mark.parametrize(
     ("code", "asked", "wait"),
     [
-        *(("AGENT_UNAVAILABLE", 500.0, 500.0), ("AGENT_UNAVAILABLE", 0.5, None), ("AGENT_UNAVAILABLE", None, None)),
-        *(
-            ("RATE_LIMIT", 500.0, 500.0),
-            ("RATE_LIMIT", 0.5, 0.5),
-            ("RATE_LIMIT", 0.0, None),
-            ("RATE_LIMIT", None, None),
-        ),
-        *(("a code of my own", 500.0, 500.0), ("a code of my own", 0.5, None)),
+        ("AGENT_UNAVAILABLE", 500.0, 500.0),
+        ("AGENT_UNAVAILABLE", 0.5, None),
+        ("AGENT_UNAVAILABLE", None, None),
+        ("a code of my own", 500.0, 500.0),
+        ("a code of my own", 0.5, None),
+        ("RATE_LIMIT", 500.0, 500.0),
+        ("RATE_LIMIT", 0.5, 0.5),
+        ("RATE_LIMIT", 0.0, None),
+        ("RATE_LIMIT", None, None),
     ],
 )
 def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one_or_a_rate_limit_told_it(

@@ -1,0 +1,137 @@
+"""The table of codes is that of the failure model, and ours beside it; the document says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from craftcore.error_codes import Backoff, ErrorCode, known
+from craftcore.errors import CraftcoreError, Fail, InvalidInput, NoEffect, Retry
+
+FAILURE_MODEL = """
+    VALIDATION_ERROR      | Validation | No    | N/A
+    PAYLOAD_TOO_LARGE     | Validation | No    | N/A
+    ROUTING_ERROR         | Routing    | Maybe | Exponential
+    CAPABILITY_NOT_FOUND  | Routing    | No    | N/A
+    AGENT_ERROR           | Agent      | Maybe | Exponential
+    AGENT_TIMEOUT         | Agent      | Yes   | Exponential
+    AGENT_UNAVAILABLE     | Agent      | Yes   | Exponential
+    INTERNAL_AGENT_ERROR  | Agent      | Maybe | Exponential
+    TRANSPORT_ERROR       | Transport  | Yes   | Exponential
+    PROTOCOL_ERROR        | Transport  | No    | N/A
+    UNAUTHORIZED          | Security   | No    | N/A
+    RATE_LIMIT            | Security   | Yes   | Use Retry-After
+    EMCL_FAILURE          | Security   | No    | N/A
+    WORKFLOW_ABORTED      | Internal   | No    | N/A
+"""
+"""As its document has them; the backoff of what may be tried again and is not in its table of retries is ours."""
+
+OURS = """
+    LEASE_LOST            | Internal   | No    | N/A
+    POISON                | Internal   | No    | N/A
+    STORAGE_FULL          | Internal   | Yes   | Exponential
+    SCHEDULE_INVALID      | Validation | No    | N/A
+    STEP_CONFLICT         | Validation | No    | N/A
+    KEY_REQUIRED          | Validation | No    | N/A
+    CHILD_FAILED          | Agent      | No    | N/A
+    IDEMPOTENCY_CONFLICT  | Validation | No    | N/A
+    ACTIVITY_UNKNOWN      | Agent      | No    | N/A
+    NOT_REPLAYABLE        | Validation | No    | N/A
+    REPLAY_HASH_MISMATCH  | Validation | No    | N/A
+"""
+
+RETRYABLE = {True: "Yes", False: "No", "maybe": "Maybe"}
+BACKOFF = {Backoff.NONE: "N/A", Backoff.EXPONENTIAL: "Exponential", Backoff.RETRY_AFTER: "Use Retry-After"}
+
+
+def rows(table: str) -> list[tuple[str, ...]]:
+    return [tuple(cell.strip() for cell in line.split("|")) for line in table.strip().splitlines()]
+
+
+EVERY = rows(FAILURE_MODEL) + rows(OURS)
+
+
+def test_there_are_the_fourteen_of_the_failure_model_and_ours_and_no_others():
+    assert len(rows(FAILURE_MODEL)) == 14
+    assert [str(code) for code in ErrorCode] == [name for name, *_ in EVERY]
+
+
+@pytest.mark.parametrize(("name", "category", "retryable", "backoff"), EVERY, ids=[name for name, *_ in EVERY])
+def test_a_code_has_its_category_and_says_whether_and_when_it_is_tried_again(name, category, retryable, backoff):
+    code = ErrorCode(name)
+    assert code == code.name == code.value == name
+    assert (code.category, RETRYABLE[code.retryable], BACKOFF[code.backoff]) == (category.lower(), retryable, backoff)
+    assert code.may_be_retried is (retryable != "No")
+
+
+def test_a_text_is_a_code_or_none():
+    assert known("AGENT_TIMEOUT") is ErrorCode.AGENT_TIMEOUT
+    assert known("agent_timeout") is known("MY_OWN") is known("") is None
+
+
+def subclasses(error: type[CraftcoreError]) -> list[type[CraftcoreError]]:
+    return [error, *(inner for one in error.__subclasses__() for inner in subclasses(one))]
+
+
+def test_every_error_of_ours_has_a_code_of_the_table():
+    ours = [error for error in subclasses(CraftcoreError) if error.__module__ == "craftcore.errors"]
+    assert len(ours) > 20
+    assert {type(error.code) for error in ours} == {ErrorCode}
+
+
+# Asked for by user code
+
+
+@pytest.mark.parametrize("asked", [Retry, NoEffect])
+@pytest.mark.parametrize("spelt", [str, ErrorCode])
+def test_a_retry_may_have_any_code_that_is_tried_again(asked, spelt):
+    for name, _, retryable, _ in EVERY:
+        if retryable != "No":
+            assert asked("later", code=spelt(name)).code is ErrorCode(name)
+
+
+@pytest.mark.parametrize("asked", [Retry, NoEffect])
+@pytest.mark.parametrize("code", ["rate_limit", "MY_OWN", "", None, 429, Backoff.RETRY_AFTER, "x" * 9999])
+def test_a_retry_with_what_is_no_code_is_refused_with_those_there_are(asked, code):
+    with pytest.raises(InvalidInput, match=rf"{asked.__name__}\(code=.* is no code") as refused:
+        asked(code=code)
+    assert refused.value.message.endswith(
+        "ROUTING_ERROR, AGENT_ERROR, AGENT_TIMEOUT, AGENT_UNAVAILABLE, INTERNAL_AGENT_ERROR, TRANSPORT_ERROR, "
+        "RATE_LIMIT, STORAGE_FULL"
+    )
+    assert len(refused.value.message) < 400
+
+
+@pytest.mark.parametrize("asked", [Retry, NoEffect])
+@pytest.mark.parametrize("code", [name for name, _, retryable, _ in EVERY if retryable == "No"])
+def test_a_retry_with_a_code_that_is_never_tried_again_is_refused(asked, code):
+    with pytest.raises(InvalidInput, match=f"{code}.* is never tried again: raise Fail with it"):
+        asked(code=code)
+
+
+def test_what_user_code_derives_from_ours_and_does_not_initialise_has_the_codes_of_ours():
+    def broken(base: type[Exception]) -> type[Exception]:
+        return type("Broken", (base,), {"__init__": lambda self: None})
+
+    assert [broken(base)().code for base in (Retry, NoEffect, Fail)] == [  # type: ignore[attr-defined]
+        "AGENT_ERROR",
+        "AGENT_UNAVAILABLE",
+        "AGENT_ERROR",
+    ]
+
+
+# The document
+
+FAILURES = (Path(__file__).parents[1] / "docs" / "failures.md").read_text(encoding="utf-8")
+LINE = re.compile(r"^\| `([A-Z_]+)` \| (\w+) \| (yes|no|maybe) \| (exponential|`Retry-After`|) ?\| (\S.*) \|$", re.M)
+
+
+def test_the_document_has_every_code_with_what_the_table_says_and_when_it_occurs():
+    backoff = {Backoff.NONE: "", Backoff.EXPONENTIAL: "exponential", Backoff.RETRY_AFTER: "`Retry-After`"}
+    documented = [(code, category, retried, wait) for code, category, retried, wait, _ in LINE.findall(FAILURES)]
+    assert documented == [
+        (str(code), code.category, RETRYABLE[code.retryable].lower(), backoff[code.backoff]) for code in ErrorCode
+    ]
+    assert len(re.findall(r"^\| `[A-Z_]+` \|", FAILURES, re.M)) == len(documented), "a line is not read by this test"
