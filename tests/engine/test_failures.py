@@ -1,0 +1,400 @@
+"""Whatever user code raises, its failure is recorded as an error with a code, and the engine goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
+from craftcore.engine.failures import outcome_of, wait_asked
+from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
+from craftcore.triggers.settlement import Failed, Snoozed
+from tests.engine.lab import Lab, lab
+from tests.virtual import NEW_YEAR, VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+HOUR = 3600.0
+HOURLY = RetryPolicy(max_attempts=3, base=HOUR, cap=HOUR)
+
+
+class OfNoKind(BaseException):
+    pass
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Fatal(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("not even that")
+
+
+class BrokenMapping(dict[str, Any]):
+    def items(self) -> Any:
+        raise OSError("gone")
+
+
+class BrokenRepr:
+    def __repr__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class OwnText(CraftcoreError):
+    code = "A_CODE_OF_MINE"  # type: ignore[assignment]
+
+
+class NoDetails(CraftcoreError):
+    def __init__(self) -> None:
+        self.details = None  # type: ignore[assignment]
+
+
+class NoInit(Fail):
+    def __init__(self) -> None: ...
+
+
+class RetrySoon(Retry):
+    def __init__(self) -> None:
+        self.after = "soon"  # type: ignore[assignment]
+
+
+class NoMoment(Snooze):
+    def __init__(self) -> None:
+        self.until = float("nan")
+
+
+class Limited(CraftcoreError):
+    code = ErrorCode.RATE_LIMIT
+    retry_after = 42
+
+
+class Raising(CraftcoreError):
+    @property
+    def retry_after(self) -> float:  # type: ignore[override]
+        raise ValueError("no wait")
+
+
+def deep_group() -> BaseException:
+    group: Exception = ValueError("at the bottom")
+    for _ in range(5_000):
+        group = ExceptionGroup("one more", [group])
+    return group
+
+
+def circular() -> dict[str, Any]:
+    ring: dict[str, Any] = {}
+    ring["ring"] = ring
+    return ring
+
+
+CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] = [
+    ("ValueError", lambda: ValueError("out"), "INTERNAL_AGENT_ERROR", "out", {"exception_type": "ValueError"}),
+    ("no words", ValueError, "INTERNAL_AGENT_ERROR", "ValueError", {"exception_type": "ValueError"}),
+    ("^C", KeyboardInterrupt, "INTERNAL_AGENT_ERROR", "KeyboardInterrupt", {"exception_type": "KeyboardInterrupt"}),
+    ("exit", lambda: SystemExit(3), "INTERNAL_AGENT_ERROR", "3", {"exception_type": "SystemExit"}),
+    ("base", lambda: OfNoKind("?"), "INTERNAL_AGENT_ERROR", "?", {"exception_type": "OfNoKind"}),
+    ("str raises", Unprintable, "INTERNAL_AGENT_ERROR", "Unprintable", {"exception_type": "Unprintable"}),
+    ("str exits", Fatal, "INTERNAL_AGENT_ERROR", "Fatal", {"exception_type": "Fatal"}),
+    (
+        "10 MB",
+        lambda: ValueError("é" * 10_000_000),
+        "INTERNAL_AGENT_ERROR",
+        "é" * 1999 + "…",
+        {"exception_type": "ValueError"},
+    ),
+    (
+        "group",
+        lambda: ExceptionGroup("two", [ValueError("a"), OSError("b")]),
+        "INTERNAL_AGENT_ERROR",
+        "a; b",
+        {"exception_type": "ExceptionGroup"},
+    ),
+    (
+        "group of base",
+        lambda: BaseExceptionGroup("two", [SystemExit("a"), OfNoKind("b")]),
+        "INTERNAL_AGENT_ERROR",
+        "a; b",
+        {"exception_type": "BaseExceptionGroup"},
+    ),
+    (
+        "group of one",
+        lambda: ExceptionGroup("", [TimeoutError("slow")]),
+        "AGENT_TIMEOUT",
+        "slow",
+        {"exception_type": "TimeoutError"},
+    ),
+    ("deep group", deep_group, "INTERNAL_AGENT_ERROR", "at the bottom", {"exception_type": "ValueError"}),
+    ("group with Fail", lambda: ExceptionGroup("", [OSError(), Fail("UNAUTHORIZED", "no")]), "UNAUTHORIZED", "no", {}),
+    (
+        "connection",
+        lambda: ConnectionResetError("reset"),
+        "TRANSPORT_ERROR",
+        "reset",
+        {"exception_type": "ConnectionResetError"},
+    ),
+    (
+        "details",
+        lambda: Fail(
+            "MINE", "no", a={1}, b=float("nan"), c=circular(), d=BrokenMapping(x=1), e=BrokenRepr(), f=[1, {"g": None}]
+        ),
+        "MINE",
+        "no",
+        {"a": "{1}", "b": "nan", "c": "{'ring': {...}}", "d": "{'x': 1}", "e": "<BrokenRepr>", "f": [1, {"g": None}]},
+    ),
+    ("text for a code", lambda: OwnText("said"), "A_CODE_OF_MINE", "said", {}),
+    ("no details", NoDetails, "INTERNAL_AGENT_ERROR", "NoDetails", {"exception_type": "NoDetails"}),
+    ("Fail without init", NoInit, "AGENT_ERROR", "NoInit", {}),
+    ("Retry soon", RetrySoon, "AGENT_ERROR", "RetrySoon", {}),
+    ("no moment", NoMoment, "INTERNAL_AGENT_ERROR", "NoMoment", {"exception_type": "NoMoment"}),
+    ("retry_after raises", lambda: Raising("x"), "INTERNAL_AGENT_ERROR", "x", {"exception_type": "Raising"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message", "details"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+@pytest.mark.parametrize("kind", ["async", "plain", "task"])
+async def test_whatever_is_raised_is_recorded_as_an_error_and_the_engine_goes_on(
+    tmp_path, kind, error, code, message, details
+):
+    app = App()
+
+    async def raises() -> None:
+        raise error()
+
+    def raises_plainly() -> None:
+        raise error()
+
+    async def raises_in_a_step(ctx: TaskContext) -> None:
+        await ctx.step("raises", raises)
+
+    kinds: dict[str, Callable[..., Any]] = {"async": raises, "plain": raises_plainly, "task": raises_in_a_step}
+    app.declare("bad", kinds[kind], max_attempts=1)
+
+    @app.workflow("good")
+    async def good() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("bad")).id)
+        told = it.response(row["id"])["error"]
+        assert (told["code"], told["message"], told["details"]) == (code, message, details)
+        assert told["retryable"] is (row["status"] == "DEAD")
+        assert (told["effect_possible"], told["retry_after"]) == (False, None)
+        assert (row["error_code"], row["error_message"]) == (code, message)
+        assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+
+
+async def test_details_are_recorded_as_they_were_when_it_failed():
+    things = [1]
+    failed = outcome_of(Fail("MINE", "no", things=things), NEW_YEAR)
+
+    things.append(object())  # type: ignore[arg-type]
+
+    assert isinstance(failed, Failed)
+    assert failed.details == {"things": [1]}
+
+
+async def test_a_wait_that_is_none_is_not_asked_for():
+    class Asks(Exception):
+        def __init__(self, retry_after: object) -> None:
+            self.retry_after = retry_after
+
+    for asked in ("7", True, -1, float("nan"), float("inf"), 1e12, None):
+        assert wait_asked(Asks(asked)) is None
+    assert [wait_asked(error) for error in (Asks(7), ValueError(), Raising("x"))] == [7.0, None, None]
+
+
+async def test_a_snooze_to_what_is_past_comes_back_now():
+    assert outcome_of(Snooze(until=NEW_YEAR - 1), NEW_YEAR) == Snoozed(until=NEW_YEAR)
+
+
+# Recorded where it is looked for
+
+
+async def test_code_and_time_stand_in_the_end_of_the_attempt_and_in_the_final_response(tmp_path):
+    app, clock = App(), VirtualClock()
+
+    @app.workflow("slow", max_attempts=1)
+    async def slow() -> None:
+        clock.advance(seconds=1.5)
+        raise ConnectionRefusedError("down")
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        row = await it.settled((await app.emit("slow")).id)
+        events = {
+            event["type"]: json.loads(event["payload_json"])
+            for event in it.rows("SELECT type, payload_json FROM events ORDER BY seq")
+        }
+        assert list(events) == [
+            "INTENT_RECEIVED",
+            "AGENT_ATTEMPT_START",
+            "AGENT_ATTEMPT_END",
+            "ROUTER_DECISION",
+            "FINAL_RESPONSE",
+        ]
+        end, final = events["AGENT_ATTEMPT_END"], events["FINAL_RESPONSE"]
+        assert end == {"agent": "slow", "error_code": "TRANSPORT_ERROR", "latency_ms": 1500.0, "status": "error"}
+        assert final == {"error_code": "TRANSPORT_ERROR", "has_error": True, "latency_ms": 1500.0, "status": "error"}
+        [record] = it.rows("SELECT status, error_code FROM executions")
+        assert record == {"status": "error", "error_code": "TRANSPORT_ERROR"}
+        assert row["error_code"] == "TRANSPORT_ERROR"
+
+
+# What is tried again, and when
+
+
+async def first_failure(it: Lab, name: str = "fails") -> dict[str, Any]:
+    """The row of a new trigger once its first attempt has failed."""
+    emitted = await it.app.emit(name)
+    await it.until(lambda: it.trigger(emitted.id)["error_code"] is not None)
+    return it.trigger(emitted.id)
+
+
+def failing_with(error: Callable[[], BaseException], **declared: Any) -> App:
+    app = App()
+
+    async def fails() -> None:
+        raise error()
+
+    app.declare("fails", fails, **{"retry": HOURLY} | declared)
+    return app
+
+
+def waits(row: dict[str, Any]) -> float:
+    """Seconds until it is tried again."""
+    assert row["status"] == "PENDING", row
+    return float(row["not_before"]) - NEW_YEAR
+
+
+@pytest.mark.parametrize("retry_after", [None, 7.0])
+@pytest.mark.parametrize("code", ErrorCode)
+async def test_each_code_says_what_becomes_of_its_trigger(tmp_path, code, retry_after):
+    class Ours(CraftcoreError):
+        pass
+
+    Ours.code, Ours.retry_after = code, retry_after
+
+    async with lab(failing_with(lambda: Ours("said")), tmp_path, clock=VirtualClock()) as it:
+        row = await first_failure(it)
+        assert row["error_code"] == code
+        if code in (
+            *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
+            *("TRANSPORT_ERROR", "STORAGE_FULL"),
+        ):
+            assert HOUR / 2 <= waits(row) <= HOUR
+        elif code == "RATE_LIMIT":
+            assert waits(row) == 7 if retry_after else HOUR / 2 <= waits(row) <= HOUR
+        else:
+            assert (row["status"], row["not_before"]) == ("FAILED", None)
+
+
+@pytest.mark.parametrize("code", ["AGENT_ERROR", "INTERNAL_AGENT_ERROR", "ROUTING_ERROR"])
+async def test_what_may_be_tried_again_is_not_where_the_policy_of_the_workflow_says_once(tmp_path, code):
+    class Ours(CraftcoreError):
+        pass
+
+    Ours.code = ErrorCode(code)
+
+    async with lab(failing_with(lambda: Ours("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as it:
+        row = await first_failure(it)
+        assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 1, code)
+
+
+@pytest.mark.parametrize("ask", [Retry, NoEffect])
+@pytest.mark.parametrize(("after", "low", "high"), [(7, 7, 7), (20_000, 20_000, 20_000), (None, HOUR / 2, HOUR)])
+async def test_a_rate_limit_waits_as_long_as_was_said_and_else_as_long_as_the_backoff(tmp_path, ask, after, low, high):
+    wait = {"after" if ask is Retry else "retry_after": after}
+
+    async with lab(
+        failing_with(lambda: ask("slow down", code="RATE_LIMIT", **wait)), tmp_path, clock=VirtualClock()
+    ) as it:
+        row = await first_failure(it)
+        assert (row["error_code"], row["error_message"]) == ("RATE_LIMIT", "slow down")
+        assert low <= waits(row) <= high
+        assert it.response(row["id"])["error"]["retry_after"] == after
+
+
+async def test_a_rate_limit_grows_when_nothing_is_said(tmp_path):
+    app, clock = (
+        failing_with(lambda: Retry(code=ErrorCode.RATE_LIMIT), retry=RetryPolicy(base=10, cap=HOUR)),
+        VirtualClock(),
+    )
+    async with lab(app, tmp_path, clock=clock) as it:
+        row, waited = await first_failure(it), []
+        for attempt in (1, 2, 3):
+            await it.until(lambda attempt=attempt: it.trigger(row["id"])["attempts"] == attempt)  # type: ignore[misc]
+            await it.until(lambda: it.trigger(row["id"])["status"] == "PENDING")
+            waited.append(it.trigger(row["id"])["not_before"] - clock.now())
+            clock.advance(seconds=waited[-1])
+            it.engine.ring(schedules=False)
+        assert 5 <= waited[0] <= 10 <= waited[1] <= 20 <= waited[2] <= 40
+
+
+async def test_a_retry_that_is_asked_for_wrongly_fails_and_says_which_codes_there_are(tmp_path):
+    async with lab(failing_with(lambda: Retry(code="SLOW_DOWN")), tmp_path) as it:
+        row = await first_failure(it)
+        assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
+        assert "Retry(code='SLOW_DOWN') is no code. Those that are tried again: ROUTING_ERROR, " in row["error_message"]
+
+
+# Refused before anything is written
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "x" * 201])
+async def test_an_empty_or_impossible_name_is_a_validation_error_and_leaves_no_row(tmp_path, name):
+    async with lab(App(), tmp_path) as it:
+        with pytest.raises(InvalidInput) as refused:
+            await it.app.emit(name)
+        assert (refused.value.code, refused.value.code.retryable) == (ErrorCode.VALIDATION_ERROR, False)
+        assert it.rows("SELECT * FROM triggers") == []
+
+
+@pytest.mark.parametrize("by", [-1, 0, 1])
+async def test_a_payload_is_taken_up_to_its_limit_and_refused_a_byte_above_it(tmp_path, by):
+    app = App()
+    taken: list[int] = []
+
+    @app.workflow("take")
+    async def take(text: str) -> None:
+        taken.append(len(text))
+
+    text = "x" * ((256 << 10) - len('{"text":""}') + by)
+    async with lab(app, tmp_path) as it:
+        if by <= 0:
+            await it.settled((await app.emit("take", {"text": text})).id)
+            assert taken == [len(text)]
+            return
+        with pytest.raises(PayloadTooLarge) as refused:
+            await app.emit("take", {"text": text})
+        assert (refused.value.code, refused.value.code.retryable) == (ErrorCode.PAYLOAD_TOO_LARGE, False)
+        assert it.rows("SELECT * FROM triggers") == []
+
+
+# Cancelled
+
+
+async def test_what_a_person_cancels_is_an_aborted_workflow_wherever_it_is_looked_for(tmp_path):
+    app, began = App(), anyio.Event()
+
+    @app.workflow("runs")
+    async def runs(ctx: TaskContext) -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with lab(app, tmp_path) as it:
+        task = (await app.emit("runs")).id
+        await began.wait()
+        await app.cancel_task(task)
+        row = await it.ended(task)
+        assert (row["status"], row["error_code"]) == ("CANCELLED", "WORKFLOW_ABORTED")
+        assert it.trigger(task)["error_code"] == "WORKFLOW_ABORTED"
+        told = it.response(task)["error"]
+        assert (told["code"], told["retryable"], told["effect_possible"]) == ("WORKFLOW_ABORTED", False, False)
+        [end] = it.rows("SELECT payload_json FROM events WHERE type = 'AGENT_ATTEMPT_END'")
+        assert json.loads(end["payload_json"])["error_code"] == "WORKFLOW_ABORTED"
