@@ -47,9 +47,10 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any,
         try:
             value = yield yielded
             step = workflow.send
+            raised = None if value is None else getattr(value, "error", None)  # trio sends what is to be raised
         except BaseException as error:
-            step, value = workflow.throw, error
-            if run.is_over and isinstance(error, anyio.get_cancelled_exc_class()):
-                run.told_over += 1
-                if run.told_over > IGNORED_MAX:
-                    told, value = error, Over("it is over")
+            step, value, raised = workflow.throw, error, error
+        if raised is not None and run.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
+            run.told_over += 1
+            if run.told_over > IGNORED_MAX:
+                told, step, value = raised, workflow.throw, Over("it is over")

@@ -1,16 +1,22 @@
-"""A task that has not ended at its deadline fails then, whatever it does: run, wait, or wait to be tried again."""
+"""A task that has not ended at its deadline fails then, whatever it does: run, wait, or wait to be tried again.
+
+An attempt that has not ended at its timeout is cancelled then, whatever it does, and is tried again.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
 
 from craftcore import App, Continue, RetryPolicy, Snooze, TaskContext
-from tests.engine.lab import Lab, lab
+from tests.engine.lab import Lab, lab, settings
+from tests.processes import PATIENCE
 from tests.virtual import NEW_YEAR, VirtualClock
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +132,167 @@ async def test_a_task_without_a_deadline_has_none(tmp_path):
     async with lab(app, tmp_path) as it:
         for name in ("free", "timed"):
             assert (await it.ended((await app.emit(name)).id))["result_json"] == "true"
+
+
+# The timeout of an attempt
+
+
+async def ignores_the_first() -> str:
+    """And returns as if nothing had been."""
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        pass
+    return "all is well"
+
+
+async def ignores_all() -> None:
+    while True:
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            pass
+
+
+async def ignores_all_in_a_scope_of_its_own() -> None:
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(anyio.sleep_forever)
+        while True:
+            try:
+                with anyio.move_on_after(HOUR):
+                    await anyio.sleep_forever()
+            except anyio.get_cancelled_exc_class():
+                pass
+
+
+async def in_a_step(ctx: TaskContext) -> None:
+    await ctx.step("hangs", anyio.sleep_forever)
+
+
+async def in_a_task_of_its_own(ctx: TaskContext) -> None:
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(anyio.sleep_forever)
+
+
+HANGING: list[Callable[..., Awaitable[Any]]] = [
+    anyio.sleep_forever,
+    ignores_the_first,
+    ignores_all,
+    ignores_all_in_a_scope_of_its_own,
+    in_a_step,
+    in_a_task_of_its_own,
+]
+
+
+@pytest.mark.parametrize("hangs", HANGING, ids=[one.__name__ for one in HANGING])
+async def test_what_hangs_is_over_at_its_timeout_and_its_place_and_session_are_free(tmp_path, hangs):
+    """Two attempts, and there is one place only."""
+    app = App()
+    app.declare("hangs", hangs, timeout=0.05, max_attempts=2)
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        hung = (await app.emit("hangs", session_id="s")).id
+        behind = (await app.emit("quick", session_id="s")).id
+        row = await it.settled(hung)
+        assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "AGENT_TIMEOUT", 2)
+        assert row["error_message"] == "hangs did not end within 0.05 s"
+        error = it.response(hung)["error"]
+        assert (error["retryable"], error["details"]) == (True, {"timeout_ms": 50})
+        codes = it.rows("SELECT error_code FROM executions WHERE trigger_id = :id", id=hung)
+        assert codes == [{"error_code": "AGENT_TIMEOUT"}] * 2
+        assert (await it.settled(behind))["status"] == "DONE"
+
+
+async def test_a_plain_function_is_over_when_it_returns_and_then_its_session_is_free(tmp_path):
+    """Nothing stops a thread: until then it must not run beside itself, and what it returned came too late."""
+    app, gate = App(), threading.Event()
+
+    @app.workflow("deaf", timeout=1.5, max_attempts=1)  # time enough for a thread to begin
+    def deaf() -> str:
+        gate.wait(PATIENCE)
+        return "too late"
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        hung = (await app.emit("deaf", session_id="s")).id
+        behind = (await app.emit("quick", session_id="s")).id
+        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))  # its time is over
+        assert it.trigger(behind)["attempts"] == 0
+        gate.set()
+        assert (await it.settled(hung))["error_code"] == "AGENT_TIMEOUT"
+        assert it.response(hung)["error"]["details"] == {"timeout_ms": 1500}
+        assert (await it.settled(behind))["status"] == "DONE"
+
+
+async def test_a_step_in_a_thread_is_over_when_it_returns_and_its_result_is_kept(tmp_path):
+    app, gate = App(), threading.Event()
+    ran: list[int] = []
+
+    def deaf() -> str:
+        ran.append(1)
+        gate.wait(PATIENCE)
+        return "done after all"
+
+    @app.workflow("task", timeout=1.5, max_attempts=2)
+    async def task(ctx: TaskContext) -> str:
+        return await ctx.step("deaf", deaf)
+
+    async with lab(app, tmp_path) as it:
+        hung = (await app.emit("task")).id
+        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
+        gate.set()
+        assert (await it.ended(hung))["result_json"] == '"done after all"'
+        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert (codes, ran) == ([{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}], [1])
+
+
+async def test_what_was_shielded_until_it_was_done_is_no_timeout(tmp_path):
+    app, is_over = App(), anyio.Event()
+
+    @app.workflow("careful", timeout=0.05, max_attempts=1)
+    async def careful() -> str:
+        with anyio.CancelScope(shield=True):
+            await is_over.wait()
+        return "it is done"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("careful")
+        await it.until(lambda: any(run.is_over for run in it.engine.consumer.running.values()))
+        is_over.set()
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_scopes_of_its_own_that_end_often_are_no_deafness(tmp_path):
+    app = App()
+
+    @app.workflow("polls")
+    async def polls() -> int:
+        for _ in range(1_500):
+            with anyio.move_on_after(0):
+                await anyio.sleep_forever()
+        return 1_500
+
+    async with lab(app, tmp_path) as it:
+        await it.settled((await app.emit("polls")).id)
+        assert it.rows("SELECT status FROM executions") == [{"status": "success"}]
+
+
+async def test_code_that_ignores_a_person_is_cancelled_all_the_same(tmp_path):
+    app, began = App(), anyio.Event()
+
+    @app.workflow("deaf")
+    async def deaf() -> None:
+        began.set()
+        await ignores_all()
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("deaf")
+        await began.wait()
+        await app.cancel(emitted.id)
+        row = await it.settled(emitted.id)
+        assert (row["status"], row["error_code"]) == ("DONE", "WORKFLOW_ABORTED")
