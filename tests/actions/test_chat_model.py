@@ -107,6 +107,30 @@ async def test_what_is_no_answer_is_an_error_that_says_so(stub, status, body, sa
     assert len(stub.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "code", "wait"),
+    [
+        (400, {}, "VALIDATION_ERROR", None),
+        (401, {}, "UNAUTHORIZED", None),
+        (403, {}, "UNAUTHORIZED", None),
+        (404, {}, "AGENT_ERROR", None),
+        (408, {}, "AGENT_TIMEOUT", None),
+        (429, {"Retry-After": "7"}, "RATE_LIMIT", 7),
+        (429, {}, "RATE_LIMIT", None),
+        (429, {"Retry-After": "Fri, 20 Nov 2020 12:00:00 GMT"}, "RATE_LIMIT", 0),
+        (500, {}, "AGENT_UNAVAILABLE", None),
+        (503, {"Retry-After": "999999"}, "AGENT_UNAVAILABLE", 86_400),
+        (504, {}, "AGENT_TIMEOUT", None),
+    ],
+)
+async def test_an_error_has_a_code_and_the_wait_that_was_asked_for(stub, status, headers, code, wait):
+    stub.answer = replies(status, b"{}", **headers)
+
+    error = await refusal(a_model(stub.url))
+
+    assert (error.code, error.retry_after) == (code, wait)
+
+
 async def test_an_answer_may_be_as_long_as_the_limit(stub):
     empty = len(json.dumps(completion("")))
     stub.answer = says("n" * (BODY_MAX_BYTES - empty))
@@ -127,6 +151,7 @@ async def test_the_timeout_is_for_the_whole_question(stub):
     for seconds in LONGER_AND_LONGER:
         error = await refusal(a_model(stub.url, timeout=seconds))
         assert str(error) == f"small at {stub.url} did not answer within {seconds:g} seconds"
+        assert error.code == "AGENT_TIMEOUT"
         if stub.began.is_set():
             break
     assert stub.began.is_set()
@@ -147,7 +172,9 @@ async def test_nobody_listening_is_an_error_that_says_so():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-        assert str(await refusal(a_model(url))).startswith(f"small at {url} cannot be talked to: ")
+        error = await refusal(a_model(url))
+        assert str(error).startswith(f"small at {url} cannot be talked to: ")
+        assert error.code == "TRANSPORT_ERROR"
 
 
 async def test_a_peer_that_does_not_speak_http_is_an_error_that_says_so(stub):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 import sys
@@ -170,6 +171,10 @@ async def test_a_server_that_speaks_no_tls_does_not_hear_the_password(security):
 
 # It does not, and that is certain
 
+WHY = {
+    NoEffect: {"AGENT_UNAVAILABLE", "TRANSPORT_ERROR"},
+    Fail: {"AGENT_ERROR", "UNAUTHORIZED"},
+}
 NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
     ({"greeting": "421 too busy"}, NoEffect, "421 too busy"),
     ({"greeting": "554 not from you"}, Fail, "554 not from you"),
@@ -208,6 +213,10 @@ async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing
     assert str(error).endswith("; nothing was sent")
     assert str(error).startswith(f"127.0.0.1:{server.port} ")
     assert server.messages == []
+    assert isinstance(error, NoEffect | Fail)
+    assert error.code in WHY[type(error)]
+    if isinstance(error, NoEffect):  # a reply says that the server is busy, anything else that there is no way to it
+        assert error.code == ("AGENT_UNAVAILABLE" if re.match("4[0-9]{2} ", said) else "TRANSPORT_ERROR")
 
 
 @pytest.mark.parametrize(
@@ -280,6 +289,7 @@ async def test_a_server_that_does_not_let_us_begin_in_time_has_sent_nothing(step
 
     assert isinstance(error, NoEffect)
     assert "did not let us begin within 0.2 seconds" in str(error)
+    assert error.code == "AGENT_TIMEOUT"
 
 
 async def test_a_server_that_stops_reading_within_the_message_has_sent_nothing():
@@ -298,6 +308,7 @@ async def test_nobody_listening_is_told():
 
     assert isinstance(error, NoEffect)
     assert "cannot be talked to" in str(error)
+    assert error.code == "TRANSPORT_ERROR"
 
 
 async def test_a_host_that_does_not_exist_is_told():

@@ -26,7 +26,7 @@ from craftcore.actions.http import http_action, stops_at
 from craftcore.actions.http_exchange import AnswerMissing, _certificates
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.config import HttpSettings
-from craftcore.errors import Fail, NoEffect
+from craftcore.errors import ErrorCode, Fail, NoEffect
 from craftcore.http_targets import HttpTarget, SecretHeader
 from tests.actions.http_provider import (
     Asked,
@@ -333,6 +333,7 @@ async def test_a_name_that_is_not_found_has_asked_nobody():
     ended = await end_of(an_action(resolve=resolve), url="https://nowhere.example/")
     assert isinstance(ended, NoEffect)
     assert str(ended) == "nowhere.example cannot be found: Name or service not known"
+    assert ended.code == "TRANSPORT_ERROR"
 
 
 async def test_a_look_up_that_takes_too_long_has_asked_nobody():
@@ -343,6 +344,7 @@ async def test_a_look_up_that_takes_too_long_has_asked_nobody():
     ended = await end_of(an_action(resolve=resolve, timeout=0.01), url="https://slow.example/")
     assert isinstance(ended, NoEffect)
     assert str(ended) == "slow.example cannot be talked to: it was not found in time"
+    assert ended.code == "AGENT_TIMEOUT"
 
 
 async def test_nobody_listening_has_been_asked_nothing():
@@ -351,6 +353,7 @@ async def test_nobody_listening_has_been_asked_nothing():
         ended = await end_of(an_action(), url=f"http://127.0.0.1:{taken.getsockname()[1]}/")
     assert isinstance(ended, NoEffect)
     assert "cannot be talked to" in str(ended)
+    assert ended.code == "TRANSPORT_ERROR"
 
 
 async def test_the_next_address_is_asked_when_one_does_not_let_us_in(provider):
@@ -377,6 +380,7 @@ async def test_a_handshake_that_takes_too_long_has_asked_nobody():
         action = an_action(timeout=0.2)
         ended = await end_of(action, url=f"https://127.0.0.1:{silent.getsockname()[1]}/")
     assert isinstance(ended, NoEffect)
+    assert ended.code == "AGENT_TIMEOUT"
 
 
 async def test_a_call_that_is_cancelled_while_it_connects_has_asked_nobody():
@@ -509,7 +513,9 @@ async def test_without_an_answer_nobody_knows_whether_it_happened(provider, beha
 @pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
 async def test_what_changes_nothing_can_be_asked_again_when_no_answer_came(provider, behaviour):
     provider.behaviour = behaviour
-    assert isinstance(await end_of(an_action(), url=provider.url, method="GET"), NoEffect)
+    ended = await end_of(an_action(), url=provider.url, method="GET")
+    assert isinstance(ended, NoEffect)
+    assert ended.code == "TRANSPORT_ERROR"
 
 
 async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provider):
@@ -520,6 +526,7 @@ async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provide
             break
     assert isinstance(ended, AnswerMissing)
     assert "it was out of time" in str(ended)
+    assert ended.code == "AGENT_TIMEOUT"
     assert provider.effects
     assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
 
@@ -587,8 +594,13 @@ async def test_what_a_status_means(provider, status, unsafe, safe):
         (400, "VALIDATION_ERROR"),
         (401, "UNAUTHORIZED"),
         (403, "UNAUTHORIZED"),
+        (407, "UNAUTHORIZED"),
         (402, "AGENT_ERROR"),
         (404, "AGENT_ERROR"),
+        (409, "AGENT_ERROR"),
+        (410, "AGENT_ERROR"),
+        (413, "PAYLOAD_TOO_LARGE"),
+        (422, "VALIDATION_ERROR"),
     ],
 )
 async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status, code):
@@ -600,6 +612,33 @@ async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status
     assert (ended.code, ended.details) == (code, {"status": status})
     assert str(ended).startswith(f"answered with HTTP status {status}: no such\ncard!!!")
     assert len(str(ended)) < 300
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (408, "AGENT_TIMEOUT"),
+        (425, "AGENT_UNAVAILABLE"),
+        (429, "RATE_LIMIT"),
+        (500, "AGENT_UNAVAILABLE"),
+        (502, "AGENT_UNAVAILABLE"),
+        (503, "AGENT_UNAVAILABLE"),
+        (504, "AGENT_TIMEOUT"),
+        (599, "AGENT_UNAVAILABLE"),
+    ],
+)
+async def test_what_may_be_better_later_has_a_code_that_is_tried_again_and_the_wait_that_was_asked_for(
+    provider, method, status, code
+):
+    """Of a method that may have done something it tells why nobody knows whether it has."""
+    provider.behaviour = replies(status, Retry_After="7")
+
+    ended = await end_of(an_action(), url=provider.url, method=method)
+
+    assert not isinstance(ended, Fail)
+    assert (ended.code, ended.retry_after) == (code, 7)  # type: ignore[attr-defined]
+    assert ErrorCode(code).may_be_retried
 
 
 async def test_where_the_provider_drops_a_second_call_a_conflict_may_be_the_first_at_work(provider):

@@ -1,0 +1,157 @@
+"""What a ready-made action fails with stands in trigger, record and ledger, and says when it is tried again."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, RetryPolicy
+from craftcore.config import CommandSettings, Config, EmailSettings, HttpSettings
+from craftcore.daemon.ready_made import declare_ready_made
+from craftcore.http_targets import HttpTarget
+from tests.actions.http_provider import Provider, a_provider, done_and, replies
+from tests.actions.smtp_peers import a_server
+from tests.engine.lab import lab
+from tests.processes import PATIENCE
+from tests.virtual import NEW_YEAR, VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+HOUR = 3600.0
+MAIL = {"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada"}
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with a_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """Taken, and nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+async def first_failure(
+    folder: Path, workflow: str, payload: dict[str, Any], **settings: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The trigger of a ready-made workflow once its first attempt has failed, and the error of its record."""
+    app, config = App(), replace(Config(), **settings)
+    declare_ready_made(app, config, os.environ)
+    app.workflows[workflow] = replace(app.workflows[workflow], retry=RetryPolicy(base=HOUR, cap=HOUR))
+    async with lab(app, folder, clock=VirtualClock()) as it:
+        emitted = await app.emit(workflow, payload)
+        await it.until(lambda: it.trigger(emitted.id)["error_code"] is not None)
+        ledger = it.rows("SELECT status, error_code FROM activity_log")
+        error = it.response(emitted.id)["error"]
+        assert error["code"] == it.trigger(emitted.id)["error_code"]
+        return it.trigger(emitted.id), error | {"ledger": [tuple(row.values()) for row in ledger]}
+
+
+def http(**targets: HttpTarget) -> HttpSettings:
+    return HttpSettings(timeout=PATIENCE, allow_private=True, target=targets)
+
+
+def backs_off(row: dict[str, Any]) -> bool:
+    return row["status"] == "PENDING" and HOUR / 2 <= float(row["not_before"]) - NEW_YEAR <= HOUR
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_closed_port_is_a_transport_error_and_tried_again(tmp_path, deaf_port, method):
+    asked = {"url": f"http://127.0.0.1:{deaf_port}/", "method": method}
+
+    row, error = await first_failure(tmp_path, "http.request", asked, http=http())
+
+    assert backs_off(row)
+    assert (error["code"], error["retryable"], error["effect_possible"]) == ("TRANSPORT_ERROR", True, False)
+    assert error["ledger"] == ([("FAILED", "TRANSPORT_ERROR")] if method == "POST" else [])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_provider_that_limits_is_asked_again_when_it_says(tmp_path, provider, method):
+    provider.behaviour = replies(429, Retry_After="7")
+
+    row, error = await first_failure(tmp_path, "http.request", {"url": provider.url, "method": method}, http=http())
+
+    assert (row["status"], row["not_before"]) == ("PENDING", NEW_YEAR + 7)
+    assert (error["code"], error["retryable"], error["retry_after"]) == ("RATE_LIMIT", True, 7)
+    assert error["ledger"] == ([("FAILED", "RATE_LIMIT")] if method == "POST" else [])
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "AGENT_UNAVAILABLE"), (504, "AGENT_TIMEOUT")])
+async def test_a_provider_that_is_busy_is_not_asked_sooner_than_it_says(tmp_path, provider, status, code):
+    provider.behaviour = replies(status, Retry_After="20000")
+
+    row, error = await first_failure(tmp_path, "http.request", {"url": provider.url}, http=http())
+
+    assert (row["status"], row["not_before"], error["code"]) == ("PENDING", NEW_YEAR + 20_000, code)
+
+
+async def test_what_a_busy_provider_may_have_done_is_not_asked_for_again_sooner_than_it_says(tmp_path, provider):
+    provider.behaviour = done_and(replies(503, Retry_After="20000"))
+    target = HttpTarget(base_url=provider.url, provider_dedupes=True)
+    asked = {"url": "", "method": "POST", "target": "pay"}
+
+    row, error = await first_failure(tmp_path, "http.request", asked, http=http(pay=target))
+
+    assert (row["status"], row["not_before"]) == ("PENDING", NEW_YEAR + 20_000)
+    assert (error["code"], error["effect_possible"]) == ("ACTIVITY_UNKNOWN", True)
+    assert error["ledger"] == [("UNKNOWN", "ACTIVITY_UNKNOWN")]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(401, "UNAUTHORIZED"), (403, "UNAUTHORIZED"), (404, "AGENT_ERROR"), (422, "VALIDATION_ERROR")],
+)
+async def test_what_a_provider_refuses_is_not_asked_for_again(tmp_path, provider, status, code):
+    provider.behaviour = replies(status)
+
+    row, error = await first_failure(tmp_path, "http.request", {"url": provider.url, "method": "POST"}, http=http())
+
+    assert (row["status"], error["code"], error["retryable"]) == ("FAILED", code, False)
+    assert (error["details"], error["effect_possible"], error["ledger"]) == (
+        {"status": status},
+        False,
+        [("FAILED", code)],
+    )
+
+
+async def test_a_program_that_cannot_be_found_a_failing_and_a_slow_one(tmp_path):
+    command = CommandSettings(timeout=PATIENCE)
+    for argv, timeout, code, status in (
+        (["/no/such/program"], None, "VALIDATION_ERROR", "FAILED"),
+        (["sh", "-c", "exit 3"], None, "AGENT_ERROR", "PENDING"),
+        (["sleep", "600"], 0.05, "AGENT_TIMEOUT", "PENDING"),
+    ):
+        folder = tmp_path / code
+        folder.mkdir()
+        payload = {"argv": argv, "timeout": timeout}
+        row, error = await first_failure(folder, "command.run", payload, command=command)
+        assert (row["status"], error["code"], error["ledger"]) == (status, code, [])
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_mail_server_that_is_not_there_is_busy_or_knows_no_such_password(tmp_path, deaf_port):
+    async def mailed(folder: str, port: int) -> tuple[str, str]:
+        (tmp_path / folder).mkdir()
+        email = EmailSettings(
+            host="127.0.0.1", port=port, security="none", sender="house@example.org", timeout=PATIENCE
+        )
+        row, error = await first_failure(tmp_path / folder, "email.send", MAIL, email=email)
+        assert error["ledger"] == [("FAILED", error["code"])]
+        return row["status"], error["code"]
+
+    assert await mailed("away", deaf_port) == ("PENDING", "TRANSPORT_ERROR")
+    async with a_server(None, None, MAIL="451 later") as server:
+        assert await mailed("busy", server.port) == ("PENDING", "AGENT_UNAVAILABLE")
+    async with a_server(None, None, MAIL="530 who are you") as server:
+        assert await mailed("who", server.port) == ("FAILED", "UNAUTHORIZED")
