@@ -56,7 +56,6 @@ LONGEST_WAIT = 10 * 366 * 86_400.0
 """Ten years, in seconds: nobody means a longer backoff."""
 
 
-
 class CraftcoreError(Exception):
     """Base of every error of ours. `str()` is one sentence for a person: what, where, and what to do.
 

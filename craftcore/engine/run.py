@@ -80,6 +80,7 @@ class Run:
     def enter(self, scope: anyio.CancelScope) -> None:
         """User code runs in this scope from now on."""
         self._scope = scope
+        self.told_over = 0
         if self.stopped_by is not None:
             scope.cancel()
 

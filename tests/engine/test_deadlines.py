@@ -296,3 +296,18 @@ async def test_code_that_ignores_a_person_is_cancelled_all_the_same(tmp_path):
         await app.cancel(emitted.id)
         row = await it.settled(emitted.id)
         assert (row["status"], row["error_code"]) == ("DONE", "WORKFLOW_ABORTED")
+
+
+async def test_an_agent_that_ignored_its_timeout_says_nothing_of_the_one_that_is_tried_next(tmp_path):
+    app = App()
+    app.declare("hangs", ignores_the_first, timeout=0.05, fallback=["quick"])
+
+    @app.workflow("quick", timeout=HOUR)
+    async def quick() -> str:
+        await anyio.sleep(0)
+        return "done instead"
+
+    async with lab(app, tmp_path) as it:
+        hung = (await app.emit("hangs")).id
+        assert (await it.settled(hung))["status"] == "DONE"
+        assert it.response(hung)["payload"] == "done instead"
