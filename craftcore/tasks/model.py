@@ -272,11 +272,15 @@ class Entry:
 
 
 def entered(entry: Entry) -> str | None:
-    """What a record says of a turn that is entered: why, and with what. None for the first turn's first entry."""
+    """What a record says of a turn that is entered: why, and with what; canonical JSON. None for the first turn's first
+    entry."""
     if entry.resume is Resume.FIRST:
         return None
-    brought = ""
+    by = brought = ""
     if entry.waits:
         last = max(entry.waits.values(), key=lambda wait: wait.seq)
-        brought = f',"resolved_by":"{last.resolved_by}","value":{last.value_json or "null"},"wait":"{last.name}"'
-    return f'{{"completed":{len(entry.memo)},"resume":"{entry.resume}","turn":{entry.task.turn}{brought}}}'
+        by, brought = (
+            f'"resolved_by":"{last.resolved_by}",',
+            f',"value":{last.value_json or "null"},"wait":"{last.name}"',
+        )
+    return f'{{"completed":{len(entry.memo)},{by}"resume":"{entry.resume}","turn":{entry.task.turn}{brought}}}'

@@ -206,10 +206,9 @@ def answer_in(question: Question, payload_json: str) -> str | None:
 
 
 def ending_of(task: Task) -> str:
-    """How a task ended, as its parent is told."""
+    """How a task ended, as its parent is told: canonical JSON."""
     error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
-    ending = canonical({"error": error, "status": task.status})
-    return f'{ending[:-1]},"result":{task.result_json or "null"}}}'
+    return f'{{"error":{canonical(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
 
 
 def waits_for(wait: Wait) -> str:

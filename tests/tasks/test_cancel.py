@@ -177,7 +177,7 @@ def test_a_parent_is_told_why_its_child_is_no_more(core):
     entry = enter_next(core).entry
     assert entry.resume == "CHILD"
     assert entry.waits[f"child/{child.task.id}"].value_json == (
-        '{"error":{"code":"WORKFLOW_ABORTED","message":"not needed"},"status":"CANCELLED","result":null}'
+        '{"error":{"code":"WORKFLOW_ABORTED","message":"not needed"},"result":null,"status":"CANCELLED"}'
     )
 
 

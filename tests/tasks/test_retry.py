@@ -186,4 +186,4 @@ def test_a_parent_that_comes_to_wait_while_its_child_is_tried_again_is_told_of_t
     finish(core, enter_next(core), 7)
 
     entry = enter_next(core).entry
-    assert entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"status":"DONE","result":7}'
+    assert entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"result":7,"status":"DONE"}'

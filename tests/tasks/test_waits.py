@@ -267,7 +267,7 @@ def test_a_child_that_has_ended_before_anybody_waited_is_no_wait(core):
     assert followed == Followed(due_at=core.clock.now())
     again = enter_next(core)
     assert again.entry.resume == "CHILD"
-    assert again.entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"status":"DONE","result":{"n":7}}'
+    assert again.entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"result":{"n":7},"status":"DONE"}'
 
 
 def test_a_parent_goes_on_in_the_commit_that_ends_its_child(core):
@@ -309,7 +309,7 @@ def test_a_child_that_fails_tells_its_parent_how(core):
 
     again = enter_next(core)
     assert again.entry.waits[f"child/{child.task.id}"].value_json == (
-        '{"error":{"code":"VALIDATION_ERROR","message":"it never will"},"status":"FAILED","result":null}'
+        '{"error":{"code":"VALIDATION_ERROR","message":"it never will"},"result":null,"status":"FAILED"}'
     )
 
 
