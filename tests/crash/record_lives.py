@@ -1,0 +1,213 @@
+"""Lives for tests of the records: a warm parent that forks one for each line it is told.
+
+    python -m tests.crash.record_lives < {"folder": …, "number": 1, "ends": "writer.flushed", "at_pass": 7} …
+
+It answers each with how the life ended. What a life did outside of the database is in two append-only files:
+
+    flushed   [pass, events]            a commit is on disk, and so many events are, as another connection sees them
+    known     [type, field, value]      user code goes on, or begins, because of an event of this type that says so
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+
+from craftcore import App, Call, Continue, Retry, TaskContext, TriggerSpec
+from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
+from craftcore.cutpoints import CutPoint, arm, kill_process
+from tests.crash.child import IN_HANDLER, QUIET, Journal, forgive
+from tests.crash.crews import one_life
+from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.task_app import PATIENT
+from tests.crash.task_outside import a_reader
+
+FLUSHED, KNOWN = "flushed", "known"
+
+EVENTS_FLUSHED = "events flushed"
+"""A commit with events is on disk, and nobody knows yet: those of its passes of WRITER_FLUSHED that brought some."""
+
+HERE, GO_ON = "here", "go on"
+"""Pipes with a name, of a life that is watched: it says that a batch is about to be flushed, or was, and waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordLife:
+    """`emits`: the workflow of the triggers it begins with, `count` of them; "": it goes on with what is there."""
+
+    folder: Path
+    number: int
+    backend: str = "asyncio"
+    ends: str = QUIET
+    at_pass: int = 1
+    emits: str = ""
+    count: int = 1
+    is_watched: bool = False
+
+    @property
+    def db(self) -> Path:
+        return self.folder / "agent.db"
+
+
+def an_app(life: RecordLife) -> App:
+    """`whole` does everything that is recorded, one thing after the other, and falls back; `plain` is one function."""
+    app = App("recorded")
+    known = Journal(life.folder / KNOWN)
+
+    def knows(type_: str, field: str, value: Any) -> None:
+        known.line(json.dumps([type_, field, value]))
+
+    @app.action("pay", irreversible=True, on_unknown="assume_done")
+    async def pay(call: Call) -> str:
+        knows("ACTIVITY_INTENT", "key", call.key)
+        return "ref-1"
+
+    async def fetch(what: str) -> str:
+        return f"fetched {what}"
+
+    @app.workflow("whole", fallback=["second"], retry=PATIENT)
+    async def whole(ctx: TaskContext) -> None:
+        knows("AGENT_ATTEMPT_START", "agent", "whole")
+        await ctx.step("first", fetch, "one")
+        knows("STEP_COMPLETED", "name", "first")
+        await ctx.sleep(0)
+        knows("TURN_SUSPENDED", "wait", "sleep#1")
+        knows("TURN_ENTERED", "resume", "TIMER")
+        raise Retry("another one is to do it")
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext[int]) -> Any:
+        knows("FALLBACK_TRIGGERED", "to_agent", "second")
+        knows("AGENT_ATTEMPT_START", "agent", "second")
+        if ctx.state is not None:
+            knows("TURN_CONTINUED", "", None)
+            knows("TURN_ENTERED", "turn", 2)
+            await ctx.step("third", fetch, "three")
+            knows("STEP_COMPLETED", "name", "third")
+            return "done"
+        await ctx.step("second", fetch, "two")
+        knows("STEP_COMPLETED", "name", "second")
+        await ctx.note("noted", {"n": 1})
+        knows("NOTE", "name", "noted")
+        await ctx.act(pay)
+        knows("ACTIVITY_DONE", "action", "pay")
+        await ctx.ask("Go on?", ["yes", "no"])
+        knows("TURN_ENTERED", "resume", "ANSWER")
+        return Continue(1)
+
+    @app.workflow("plain", retry=PATIENT)
+    async def plain() -> str:
+        knows("AGENT_ATTEMPT_START", "agent", "plain")
+        if life.ends == IN_HANDLER:
+            kill_process()
+        return "done"
+
+    return app
+
+
+class Flushes:
+    """Counts the writer's commits, and writes down how many events are on disk after each."""
+
+    def __init__(self, life: RecordLife) -> None:
+        self._life = life
+        self._journal = Journal(life.folder / FLUSHED)
+        self._passed: Counter[str] = Counter()
+        self._events = 0
+        self._reader: apsw.Connection | None = None
+        self._wait: Callable[[], None] = _watch(life.folder) if life.is_watched else lambda: None
+        for point in (CutPoint.WRITER_FLUSHING, CutPoint.WRITER_FLUSHED):
+            arm(point, self._at(point))
+
+    def _at(self, point: CutPoint) -> Callable[[], None]:
+        def passes() -> None:
+            arm(point, passes)
+            if point is CutPoint.WRITER_FLUSHED:
+                before, self._events = self._events, self._on_disk()
+                self._journal.line(json.dumps([self._passed[point] + 1, self._events]))
+                if self._events > before:
+                    self._pass(EVENTS_FLUSHED)
+            self._wait()
+            self._pass(point)
+
+        return passes
+
+    def _pass(self, place: str) -> None:
+        self._passed[place] += 1
+        if place == self._life.ends and self._passed[place] == self._life.at_pass:
+            kill_process()
+
+    def _on_disk(self) -> int:
+        if self._reader is None:
+            self._reader = apsw.Connection(str(self._life.db), flags=apsw.SQLITE_OPEN_READONLY)
+        return int(self._reader.execute("SELECT count(*) FROM events").get)
+
+
+def _watch(folder: Path) -> Callable[[], None]:
+    here, go_on = os.open(folder / HERE, os.O_RDWR), os.open(folder / GO_ON, os.O_RDWR)
+
+    def wait_for_watcher() -> None:
+        os.write(here, b".")
+        os.read(go_on, 1)
+
+    return wait_for_watcher
+
+
+def live(life: RecordLife) -> None:
+    """Live it, as a process of its own."""
+    forgive(life.db)
+    Flushes(life)
+    if life.ends in tuple(CutPoint) and life.ends not in (CutPoint.WRITER_FLUSHING, CutPoint.WRITER_FLUSHED):
+        arm(CutPoint(life.ends), kill_process, at_pass=life.at_pass)
+    anyio.run(_live, life, an_app(life), backend=life.backend)
+
+
+async def _live(life: RecordLife, app: App) -> None:
+    config = Config(
+        daemon=DaemonSettings(concurrency=4, shutdown_grace=60.0),
+        retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
+        storage=StorageSettings(synchronous="normal"),  # no power is cut: the kernel keeps what a dead process wrote
+    )
+    async with app.running(life.db, config=config):
+        if life.emits:
+            ids = [f"{life.emits}-{life.number}-{n}" for n in range(1, life.count + 1)]
+            await app.emit_many([TriggerSpec(workflow=life.emits, id=id) for id in ids])
+        with a_reader(life.db) as reader, anyio.fail_after(200):
+            while not _is_over(reader):
+                for (question,) in reader.execute("SELECT id FROM questions WHERE status = 'OPEN'").fetchall():
+                    await app.answer(str(question), "yes", answered_by="ada")
+                await anyio.sleep(0.002)
+
+
+def _is_over(reader: apsw.Connection) -> bool:
+    live = """
+    SELECT (SELECT count(*) FROM triggers WHERE settled_at IS NULL)
+         + (SELECT count(*) FROM tasks WHERE ended_at IS NULL)
+    """
+    return not reader.execute(live).get
+
+
+def main() -> None:
+    be_a_warm_parent()
+    for line in sys.stdin:
+        words = json.loads(line)
+        life = RecordLife(**{**words, "folder": Path(words["folder"])})
+        ended = wait(fork(one_life, life, live), None)
+        print(json.dumps({"ended": ended}), flush=True)
+
+
+def told(life: RecordLife) -> str:
+    """The line that asks for it."""
+    return json.dumps({**asdict(life), "folder": str(life.folder)}) + "\n"
+
+
+if __name__ == "__main__":
+    main()
