@@ -7,6 +7,7 @@ import random
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -38,10 +39,25 @@ KILLS = (
 )
 
 
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with nursery(tmp_path_factory.mktemp("lives")) as born:
+@pytest.fixture
+def lives(tmp_path: Path) -> Iterator[Nursery]:
+    """A parent for each test: one that fails leaves a life behind that is still to end."""
+    with nursery(tmp_path) as born:
         yield born
+
+
+@contextmanager
+def pipes(cradle: Cradle) -> Iterator[tuple[int, int]]:
+    """Those of a watched life, which is let go when nobody watches it any more."""
+    for pipe in (HERE, GO_ON):
+        os.mkfifo(cradle.folder / pipe)
+    here, go_on = (os.open(cradle.folder / pipe, os.O_RDWR) for pipe in (HERE, GO_ON))
+    try:
+        yield here, go_on
+    finally:
+        os.write(go_on, b"." * 1000)
+        os.close(here)
+        os.close(go_on)
 
 
 class Seen(NamedTuple):
@@ -132,11 +148,7 @@ def an_onlooker(cradle: Cradle) -> Iterator[Onlooker]:
 def test_before_and_after_each_flush_every_record_is_whole_or_open(lives, backend):
     """The writer waits at each while somebody looks: what a batch wrote is all there, or not at all."""
     cradle = lives.cradle(f"watched-{backend}")
-    for pipe in (HERE, GO_ON):
-        os.mkfifo(cradle.folder / pipe)
-    here, go_on = (os.open(cradle.folder / pipe, os.O_RDWR) for pipe in (HERE, GO_ON))
-
-    with an_onlooker(cradle) as onlooker:
+    with pipes(cradle) as (here, go_on), an_onlooker(cradle) as onlooker:
         cradle.begin(emits="whole", count=4, backend=backend, is_watched=True)
         while here in select.select([here, cradle.process.stdout], [], [], PATIENCE)[0]:
             os.read(here, 1)
@@ -145,8 +157,6 @@ def test_before_and_after_each_flush_every_record_is_whole_or_open(lives, backen
         assert cradle.ended() == 0
         onlooker.look()
 
-    os.close(here)
-    os.close(go_on)
     assert onlooker.looks > 2 * len(cradle.flushed())
     assert onlooker.closed_meanwhile == 4 * 4
 
