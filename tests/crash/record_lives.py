@@ -36,6 +36,9 @@ FLUSHED, KNOWN = "flushed", "known"
 EVENTS_FLUSHED = "events flushed"
 """A commit with events is on disk, and nobody knows yet: those of its passes of WRITER_FLUSHED that brought some."""
 
+ASKED = "SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask'"
+"""What `whole` asks; of an act whose task ended before it was known what it came to, nobody is to say anything."""
+
 HERE, GO_ON = "here", "go on"
 """Pipes with a name, of a life that is watched: it says that a batch is about to be flushed, or was, and waits."""
 
@@ -182,7 +185,7 @@ async def _live(life: RecordLife, app: App) -> None:
             await app.emit_many([TriggerSpec(workflow=life.emits, id=id) for id in ids])
         with a_reader(life.db) as reader, anyio.fail_after(200):
             while not _is_over(reader):
-                for (question,) in reader.execute("SELECT id FROM questions WHERE status = 'OPEN'").fetchall():
+                for (question,) in reader.execute(ASKED).fetchall():
                     await app.answer(str(question), "yes", answered_by="ada")
                 await anyio.sleep(0.002)
 
