@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import asdict
 
 import click
 
@@ -11,7 +12,9 @@ from craftcore.cli.by_hand import Did
 from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
+from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate as migrations
+from craftcore.storage.checking import check_file
 from craftcore.storage.transaction import Transaction
 
 ROWS = """
@@ -36,7 +39,7 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database file: migrate, stats."""
+    """The database file: migrate, check, stats."""
 
 
 @db.command("migrate", cls=ByHand)
@@ -57,6 +60,31 @@ def migrate(context: click.Context, /) -> None:
         session.out.document({"applied": applied})
     else:
         session.out.line(f"applied {', '.join(applied)}" if applied else "up to date: nothing to apply")
+
+
+@db.command("check")
+@click.pass_obj
+def check(session: Session, /) -> int:
+    """Whether the file is whole: its pages, its foreign keys, its schema.
+
+    Reads all of it. Exit 65 when it is damaged, 1 when only its schema is not what the migrations made. What it says
+    is another question: craftcore verify.
+    """
+    with session.core().reading() as reader:
+        found = check_file(reader)
+    if session.json:
+        session.out.document({"ok": found.is_sound, **asdict(found)})
+    else:
+        for area, wrong in asdict(found).items():
+            for text in wrong:
+                session.out.line(f"FAIL  {area}: {text}", style="bad")
+            if not wrong:
+                session.out.line(f"ok    {area}", style="good")
+        if found.is_damaged:
+            session.out.line("the file is damaged: stop the daemon, keep the file as it is, and restore a backup")
+    if found.is_damaged:
+        return DatabaseInvalid.exit_code
+    return 0 if found.is_sound else 1
 
 
 @db.command("stats")

@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "export:export",
     "schedule": "schedule:schedule",
     "audit": "audit:audit",
+    "verify": "verify:verify",
     "db": "db:db",
     "demo": "demo:demo",
 }

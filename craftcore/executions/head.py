@@ -52,8 +52,7 @@ def head_from(text: str) -> Head:
 
 
 def since(before: Head, now: Head, ends: Ends, *, there: str | None, audit_there: str | None) -> Iterator[Fault]:
-    """What went wrong since `before`. `there` and `audit_there`: the hash that stands at its places today; None: nothing
-    does."""
+    """What went wrong since `before`. `there` and `audit_there`: the hashes that stand at its places today, if any."""
     if before.place > now.place:
         yield _cut(Area.CHAIN, before.place, f"the chain ends at place {now.place}", f"was at place {before.place}")
     elif before.place >= max(1, ends.anchor_seq) and there != before.hash:

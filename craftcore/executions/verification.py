@@ -33,8 +33,8 @@ KINDS = {name: str if name.endswith("_hash") else int for name in Ends._fields}
 
 @dataclass(slots=True)
 class Counts:
-    """What was looked at. `chained`: records of the chain; `before`: closed before there was a chain; `open`: without an
-    end; `removed`: by retention, in all; `audit`: rows of the operators' log."""
+    """What was looked at. `chained`: records of the chain; `before`: closed before there was one; `open`: have no end;
+    `removed`: by retention, in all; `audit`: rows of the operators' log."""
 
     chained: int = 0
     before: int = 0

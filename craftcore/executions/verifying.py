@@ -149,8 +149,8 @@ def loose_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
 
 
 def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: list[int]) -> Fault | None:
-    """Records that stand in no chain leave a gap in their numbers when they go: from 1 to `newest` there is one of each,
-    but for those that retention `removed` and the `gaps` of the chain. `absent`: the first numbers that are not there.
+    """A record that stands in no chain leaves a gap in the numbers when it goes: from 1 to `newest` each is there, but
+    for those that retention `removed` and the `gaps` of the chain. `absent`: the first numbers that are not there.
     """
     lost = newest - there - removed - gaps
     if lost == 0:

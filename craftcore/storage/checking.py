@@ -1,0 +1,101 @@
+"""Whether the file is whole: its pages, its foreign keys, and a schema that is what the migrations made.
+
+Pages have no checksums: a flipped bit inside a text or a number that is in no index is found by no check of the file,
+only by a hash of what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+
+from craftcore.storage.migrate import LEDGER, shipped
+from craftcore.storage.transaction import Reader
+
+MOST = 100
+"""Faults of one kind that are told."""
+
+SCHEMA = """
+SELECT type, name, tbl_name, sql
+  FROM sqlite_schema
+ WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'
+ ORDER BY type, name
+"""
+
+Thing = tuple[str, str]
+"""What kind of thing it is, and its name in lower case: to SQLite it is the same name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCheck:
+    """What is wrong, in words; three empty lists when nothing is. `pages` and `keys`: the file is damaged. `schema`: it
+    is not what the migrations made."""
+
+    pages: list[str]
+    keys: list[str]
+    schema: list[str]
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.pages or self.keys)
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.pages or self.keys or self.schema)
+
+
+def check_file(reader: Reader) -> FileCheck:
+    """Read the whole file. Raises what SQLite raises where that cannot even be done."""
+    pages = [str(said) for (said,) in reader.tuples("PRAGMA integrity_check(100)")]
+    keys = []
+    for number, (table, rowid, parent, _) in enumerate(reader.tuples("PRAGMA foreign_key_check")):
+        if number == MOST:
+            keys.append("and more of them")
+            break
+        keys.append(f"{table}, row {rowid}: what it belongs to in {parent} is not there")
+    return FileCheck(pages=[] if pages == ["ok"] else pages, keys=keys, schema=_schema_faults(reader))
+
+
+def _schema_faults(reader: Reader) -> list[str]:
+    """What of the schema is gone, changed, or hangs on a table of ours and is not of our making.
+
+    Tables of the user's own are theirs, with whatever hangs on them.
+    """
+    there = _things(reader)
+    ours = _as_migrated()
+    faults = [f"the {kind} {name} is missing: {_what_for(kind)}" for kind, name in ours if (kind, name) not in there]
+    tables = {name for kind, name in ours if kind == "table"}
+    for (kind, name), (table, sql) in there.items():
+        if (kind, name) in ours:
+            if ours[kind, name] != (table, sql):
+                faults.append(f"the {kind} {name} is not as the migrations made it")
+        elif table in tables:
+            faults.append(f"the {kind} {name} on {table} is none of ours: DROP {kind.upper()} {name}")
+    return faults
+
+
+def _what_for(kind: str) -> str:
+    match kind:
+        case "trigger":
+            return "nothing refuses a change of what it guarded. Run craftcore verify, and restore a backup"
+        case "index":
+            return "what it kept unique may be there twice, and what it sped up is slow. Restore a backup"
+        case _:
+            return "restore a backup"
+
+
+def _things(reader: Reader) -> dict[Thing, tuple[str, str]]:
+    rows = reader.tuples(SCHEMA)
+    return {(kind, name.lower()): (table.lower(), sql) for kind, name, table, sql in rows}
+
+
+def _as_migrated() -> dict[Thing, tuple[str, str]]:
+    """The schema of an empty database of this program's."""
+    connection = apsw.Connection(":memory:")
+    try:
+        for sql in (LEDGER, *(migration.sql for migration in shipped())):
+            connection.execute(sql)
+        return _things(Reader(connection))
+    finally:
+        connection.close()
