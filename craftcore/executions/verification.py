@@ -108,17 +108,17 @@ class Verification:
 
     def _chained(self, chain: Chain) -> Iterator[Fault]:
         yield from chain.begin()
-        for place, seq in self._store.chained(self._reader):
+        for place, seq, is_flag in self._store.chained(self._reader):
             self.counts.chained += 1
-            id, record, wrong = self._read(seq, record_faults)
+            id, record, wrong = self._read(seq, is_flag, record_faults)
             yield from chain.look(place, id, record, wrong)
             if self._before is not None and place == self._before.place:
                 self._there = chain.hash
         yield from chain.end()
 
     def _loose(self, ends: Ends) -> Iterator[Fault]:
-        for (seq,) in self._store.loose(self._reader):
-            id, record, wrong = self._read(seq, lambda record: loose_faults(record, ends.unchained_to))
+        for seq, is_flag in self._store.loose(self._reader):
+            id, record, wrong = self._read(seq, is_flag, lambda record: loose_faults(record, ends.unchained_to))
             if record is not None and record.ended_at is not None:
                 self.counts.before += 1
             else:
@@ -137,10 +137,14 @@ class Verification:
     def _strays(self) -> Iterator[Fault]:
         for seq, count in self._store.stray_events(self._reader):
             yield Fault(area=Area.STRAY, wrong=f"{count:,} events are of record number {seq}, which is not there")
-        for seq, part, is_missing in self._store.stray_bodies(self._reader):
+        for seq, part, is_missing, place in self._store.stray_bodies(self._reader):
             told = (part or b"").decode(errors="backslashreplace")
-            why = "which is not there" if is_missing else "which has no need of it"
-            yield Fault(area=Area.STRAY, wrong=f"a body ({told:.40}) is of record number {seq}, {why}")
+            if is_missing:
+                wrong = f"a body ({told:.40}) is of record number {seq}, which is not there"
+                yield Fault(area=Area.STRAY, wrong=wrong)
+            else:
+                wrong = f"a body ({told:.40}) lies beside it, and its row does not say so"
+                yield Fault(area=Area.RECORD, id=self._store.name(self._reader, seq), place=place, wrong=wrong)
 
     def _audited(self, chain: AuditChain) -> Iterator[Fault]:
         for (seq,) in self._store.audit_rows(self._reader):
@@ -157,13 +161,14 @@ class Verification:
         yield from since(before, now, ends, there=there, audit_there=audit_there)
 
     def _read(
-        self, seq: int, check: Callable[[ExecutionRecord], list[str]]
+        self, seq: int, is_flag: bool, check: Callable[[ExecutionRecord], list[str]]
     ) -> tuple[str, ExecutionRecord | None, list[str]]:
         """Id, the record, and what is wrong with it by itself; None where it cannot be read."""
         try:
             record = self._records.by_seq(self._reader, seq)
             if record is not None:
-                return record.id, record, check(record)
+                flagged = [] if is_flag else ["replayable is neither 0 nor 1"]
+                return record.id, record, [*check(record), *flagged]
             wrong = "it cannot be found by its number, see craftcore db check"
         except NOT_OURS as error:
             wrong = _unreadable(error)

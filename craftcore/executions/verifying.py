@@ -16,6 +16,9 @@ from craftcore.executions.record import ExecutionRecord, faults
 ALWAYS_WITH_A_MEMO = (EventType.STEP_COMPLETED, EventType.EMITTED, EventType.CHILD_STARTED)
 """Where a task writes them: a turn that is entered again finds them by it."""
 
+SEALED = ("ended_at", "events_hash", "prev_hash", "record_hash")
+"""What a record of the chain has, whatever it came to."""
+
 
 class Area(StrEnum):
     """Where a fault lies."""
@@ -117,8 +120,11 @@ class Chain:
 
 
 def record_faults(record: ExecutionRecord) -> list[str]:
-    """What of one record is not as it was written, wherever it stands; [] when all is."""
+    """What of one record is not as it was written, wherever it stands; [] when all is. A column that holds what its
+    CHECK forbids may pass for another value here: that is for the check of the file."""
     wrong = faults(record)
+    if record.chain_seq is not None and (lacks := [name for name in SEALED if getattr(record, name) is None]):
+        wrong.append(f"it stands in the chain and lacks what every record there has: {', '.join(lacks)}")
     if forgotten := [
         str(event.seq) for event in record.events if _is_forgotten(event.type, event.task_seq, event.memo)
     ]:

@@ -9,7 +9,7 @@ from craftcore.executions.verifying import Ends
 from craftcore.storage.transaction import Reader
 
 CHAINED = """
-SELECT chain_seq, seq
+SELECT chain_seq, seq, replayable IS 0 OR replayable IS 1
   FROM executions
  WHERE chain_seq IS NOT NULL
  ORDER BY chain_seq, seq
@@ -34,7 +34,7 @@ SELECT execution_seq, count(*)
 """
 
 STRAY_BODIES = """
-SELECT blobs.execution_seq, CAST(part AS BLOB), executions.seq IS NULL
+SELECT blobs.execution_seq, CAST(part AS BLOB), executions.seq IS NULL, chain_seq
   FROM blobs
   LEFT JOIN executions ON executions.seq = blobs.execution_seq
  WHERE executions.seq IS NULL
@@ -65,12 +65,14 @@ class VerifyingStore:
         return [Ends._make(row) for row in rows]
 
     def chained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(place, seq) of each record of the chain, in its order."""
+        """(place, seq, whether `replayable` is 0 or 1) of each record of the chain, in its order."""
         return tx.tuples(CHAINED)
 
     def loose(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(seq,) of each record that stands in no chain."""
-        return tx.tuples("SELECT seq FROM executions WHERE chain_seq IS NULL ORDER BY seq")
+        """(seq, whether `replayable` is 0 or 1) of each record that stands in no chain."""
+        return tx.tuples(
+            "SELECT seq, replayable IS 0 OR replayable IS 1 FROM executions WHERE chain_seq IS NULL ORDER BY seq"
+        )
 
     def name(self, tx: Reader, seq: int) -> str:
         """The id of a record, also where it is no text any more."""
@@ -91,7 +93,7 @@ class VerifyingStore:
         return tx.tuples(STRAY_EVENTS)
 
     def stray_bodies(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(number of the record, part, whether the record is missing) of bodies that no record waits for."""
+        """(number of the record, part, whether the record is missing, its place) of bodies that no record waits for."""
         return tx.tuples(STRAY_BODIES)
 
     def audit_rows(self, tx: Reader) -> Iterable[tuple[Any, ...]]:

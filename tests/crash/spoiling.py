@@ -21,15 +21,21 @@ def copy_of(sound: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@contextmanager
-def unguarded(connection: apsw.Connection) -> Iterator[None]:
-    """In here nothing refuses to have a record changed: its SQL triggers are gone, and put back afterwards."""
+def drop_guards(connection: apsw.Connection) -> list[str]:
+    """Take away the SQL triggers, which refuse to have a record changed; what makes them again."""
     guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in guards:
         connection.execute(f"DROP TRIGGER {name}")
+    return [str(made) for _, made in guards]
+
+
+@contextmanager
+def unguarded(connection: apsw.Connection) -> Iterator[None]:
+    """In here nothing refuses to have a record changed."""
+    guards = drop_guards(connection)
     yield
-    for _, made in guards:
-        connection.execute(str(made))
+    for made in guards:
+        connection.execute(made)
 
 
 def sql(*statements: str) -> Spoil:

@@ -1,0 +1,216 @@
+"""The hashes of a record can be computed again by anybody who has `json` and `hashlib`: here that is done, from the page
+that says what they cover, with nothing of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.canonical import canonical, sha256_of
+from craftcore.executions.model import envelope
+from craftcore.executions.record_store import RecordStore
+from craftcore.executions.sealing import Event, Header, Stream, events_hash, record_hash
+from craftcore.storage.audit import Actor, audit
+from tests.executions.recorded import record_everything
+from tests.virtual import VirtualClock, VirtualCore
+
+
+def independently(value: Any) -> str:
+    """As docs/records.md has it: sorted keys, no spaces, ASCII, sha256 in hex."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+VALUES: dict[str, Any] = {
+    "nothing": None,
+    "an empty object": {},
+    "unicode": {"é": "日本語 😀", "e\u0301": "\u2028\u2029\ufeff", "\U0001f600": "\x7f\x80"},
+    "half a surrogate": {"a": "\ud800"},
+    "controls": {"\x00\n\t": '\\"/\x1f\x7f'},
+    "key order": {"b": 1, "a": {"z": 1, "A": 2, "é": 3, "": 4, "10": 5, "9": 6}},
+    "keys beyond the first plane": {"\U00010000": 1, "\uffff": 2},
+    "big integers": [2**53, 2**53 + 1, -(2**63), 2**64, 10**100],
+    "floats": [0.1, -0.0, 1e-7, 1e16, 1e22, 1.0, 5e-324, 1.7976931348623157e308, 123456789.12345679],
+    "words": [True, False, None, "true", 0, 1],
+    "nesting": {"a": [{"b": [[], {}, [[[{"c": {"d": []}}]]]]}]},
+}
+KNOWN = {
+    "{}": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+    '{"a":"\\u00e9"}': "sha256:54d3d63cf3ab7b24ac0c01fa23b9ef7b2dee25fdb1b6d9ac90b9b1c4ae4a2c14",
+}
+"""Written down once, so that the test and the code cannot go wrong together."""
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_a_value_has_the_hash_that_plain_json_gives_it(value):
+    assert sha256_of(canonical(value)) == independently(value)
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_an_envelope_has_the_hash_that_plain_json_gives_it(value):
+    made = envelope(
+        workflow="brief@2.0",
+        payload_json=canonical({"value": value}),
+        request_id="t-1",
+        source="MESSAGE",
+        session_id="s",
+        description='say "hi" é\n',
+    )
+
+    metadata = {"requestId": "t-1", "source": "MESSAGE", "sessionId": "s", "description": 'say "hi" é\n'}
+    asked = {"version": "1.0", "intent": {"name": "brief", "version": "2.0"}, "payload": {"value": value}}
+    assert made.hash == independently({**asked, "metadata": metadata})
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_a_stream_has_the_hash_that_plain_json_gives_it(value):
+    rows: list[Any] = [
+        [1, "INTENT_RECEIVED", 1767225600.0, value, None, None, None, None],
+        [2, "STEP_COMPLETED", 1767225600.25, {"result": value}, 12, 1, "step:first~2", None],
+        [3, "ACTIVITY_INTENT", 0.1, [value], 12, 1, None, 9],
+    ]
+    events = [Event(*row[:3], canonical(row[3]), *row[4:]) for row in rows]
+    stream = Stream()
+    for event in events:
+        stream.add(event)
+
+    assert events_hash(events) == independently(rows)
+    assert stream.hash == independently(rows)
+    assert events_hash(events[:1]) == independently(rows[:1])
+    assert events_hash([]) == independently([])
+
+
+def a_header(**changes: Any) -> dict[str, Any]:
+    """Every field by its name; the routing as the object it is."""
+    return {
+        "attempt": 1,
+        "chain_seq": 7,
+        "created_at": 1767225600.123,
+        "ended_at": 1767225601.0,
+        "envelope_hash": independently({}),
+        "epoch": 3,
+        "error_code": None,
+        "events_hash": independently([]),
+        "id": "exec-t-1.2",
+        "latency_ms": 877.0,
+        "prev_hash": "",
+        "replayable": 1,
+        "replayable_reason": None,
+        "response_hash": None,
+        "routing_json": None,
+        "seq": 2**40,
+        "status": "success",
+        "task_id": None,
+        "trigger_id": "t-1",
+        "turn": None,
+        "workflow": None,
+        **changes,
+    }
+
+
+def sealed(fields: dict[str, Any]) -> str:
+    routing = fields["routing_json"]
+    return record_hash(Header(**{**fields, "routing_json": None if routing is None else canonical(routing)}))
+
+
+HEADERS: dict[str, dict[str, Any]] = {
+    "the first of a chain": {},
+    "one that follows": {"prev_hash": independently(1), "response_hash": independently(2)},
+    "of a task": {"task_id": "task-1", "turn": 3, "workflow": "brief.daily@2.0"},
+    "without an answer": {"replayable": 0, "replayable_reason": "execution_incomplete", "latency_ms": None},
+    "a code of the author's": {"status": "error", "error_code": 'say "no" é\n\x00'},
+    "a routing": {"routing_json": {"strategy": "FALLBACK", "agent": "b", "reason": "a router"}},
+    "odd moments": {"created_at": 1e-7, "ended_at": 1e22, "latency_ms": 0.001},
+}
+
+
+@pytest.mark.parametrize("changes", HEADERS.values(), ids=HEADERS)
+def test_a_record_has_the_hash_that_plain_json_gives_its_header(changes):
+    fields = a_header(**changes)
+
+    assert sealed(fields) == independently(fields)
+
+
+@given(
+    error_code=st.none() | st.text(max_size=30),
+    moments=st.tuples(*[st.floats(0, 1e12)] * 3),
+    numbers=st.tuples(*[st.integers(0, 2**63 - 1)] * 4),
+)
+def test_whatever_a_header_says_its_hash_can_be_computed_independently(error_code, moments, numbers):
+    created_at, ended_at, latency = moments
+    seq, chain_seq, attempt, epoch = numbers
+    fields = a_header(
+        error_code=error_code,
+        created_at=created_at,
+        ended_at=ended_at,
+        latency_ms=latency,
+        seq=seq,
+        chain_seq=chain_seq,
+        attempt=attempt,
+        epoch=epoch,
+    )
+
+    assert sealed(fields) == independently(fields)
+
+
+def test_every_field_of_the_header_is_in_its_hash():
+    known = sealed(a_header())
+    other: dict[type, Any] = {int: 9, float: 0.5, str: "x", type(None): "x"}
+
+    for name, value in a_header().items():
+        changed = {"routing_json": {"a": 1}, "latency_ms": 1.0, "turn": 4}.get(name, other[type(value)])
+        assert sealed(a_header(**{name: changed})) != known, name
+    assert set(a_header()) == set(Header._fields)
+
+
+@pytest.mark.parametrize(("text", "digest"), KNOWN.items())
+def test_known_texts_have_known_hashes(text, digest):
+    assert sha256_of(text) == digest
+
+
+def test_what_an_engine_wrote_is_sealed_as_the_page_says(tmp_path):
+    """Every closed record of a database, from its columns alone; and each row of the operators' log."""
+    core = VirtualCore(record_everything(tmp_path), VirtualClock())
+    before = core.rows("SELECT anchor_hash FROM record_chain")[0]["anchor_hash"]
+    with core.reading() as reader:
+        for row in reader.all("SELECT seq FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq"):
+            record = RecordStore().by_seq(reader, row["seq"])
+            assert record is not None
+            fields = {name: getattr(record, name) for name in Header._fields}
+            fields["replayable"] = int(record.replayable)
+            fields["routing_json"] = record.routing
+            assert record.record_hash == independently(fields)
+            assert record.prev_hash == before
+            before = record.record_hash
+            if record.stripped_at is None:
+                events = [
+                    [e.seq, e.type, e.at, json.loads(e.payload_json), e.task_seq, e.turn, e.memo, e.activity_seq]
+                    for e in record.events
+                ]
+                assert record.events_hash == independently(events)
+                assert record.envelope_hash == independently(record.envelope)
+                assert record.response_hash == (None if record.response is None else independently(record.response))
+    core.close()
+
+
+def test_a_row_of_the_operators_log_has_the_hash_that_plain_json_gives_it(core):
+    rng = random.Random(1)
+    before = ""
+    for n, value in enumerate(VALUES.values(), 1):
+        subject = rng.choice([None, "task-1"])
+        core.do(audit, Actor(uid=n, name="ada é"), "task cancel", subject, reason=None, details={"value": value})
+
+    rows = core.rows("SELECT * FROM audit_log ORDER BY seq")
+
+    for row in rows:
+        told = [row["seq"], row["at"], row["uid"], row["name"], row["action"], row["subject"], row["reason"]]
+        assert row["hash"] == independently([*told, json.loads(row["details_json"]), row["prev_hash"]])
+        assert row["prev_hash"] == before
+        before = row["hash"]
+    assert len(rows) == len(VALUES)

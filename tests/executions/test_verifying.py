@@ -1,0 +1,412 @@
+"""Whatever of the records is changed with plain SQL, behind the back of the schema, verify names the first bad one; and
+what it cannot see is on a list here, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.executions.verification import Verification
+from craftcore.executions.verifying import Area, Fault
+from tests.executions.recorded import Unguarded, record_everything
+from tests.virtual import NEW_YEAR
+
+TABLES = ("executions", "events", "blobs", "record_chain", "audit_log")
+
+NOT_SEALED_YET = "an open record has no hash but its envelope's; the commit that closes it seals the rest"
+FROM_BEFORE = "it was closed before there was a chain, and has no hash but its envelope's"
+NO_MORE = "once retention took the texts, the hash of the events cannot be computed again; the chain still holds it"
+SAME = "'' and NULL both say that there is none any more"
+NUMBER = "a number of SQLite's, which nothing refers to"
+PERMISSION = "it only says what may be removed; what is removed is counted by `removed`"
+AGAINST_A_HEAD = "nothing in the file says otherwise; a head that was written elsewhere does"
+WHEN = "no hash can cover it: it is written after the record was sealed"
+
+OPEN_COLUMNS = ("id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "routing_json")
+ENDED_COLUMNS = ("ended_at", "status", "replayable", "replayable_reason", "response_json", "error_code", "latency_ms")
+EVENT_COLUMNS = ("type", "at", "payload_json", "task_seq", "turn", "memo", "activity_seq")
+
+UNSEEN: dict[tuple[str, str], dict[str, str]] = {
+    **{("executions", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE} for name in OPEN_COLUMNS},
+    **{("executions", name): {"before": FROM_BEFORE} for name in ENDED_COLUMNS},
+    ("executions", "response_json"): {"before": FROM_BEFORE, "stripped": SAME},
+    ("executions", "stripped_at"): {"stripped": WHEN},
+    **{
+        ("events", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE, "stripped": NO_MORE} for name in EVENT_COLUMNS
+    },
+    ("blobs", "seq"): {"closed": NUMBER, "open": NUMBER},
+    ("record_chain", "id"): {"": NUMBER},
+    ("record_chain", "anchor_record"): {"": PERMISSION},
+    ("record_chain", "unchained_to"): {"": AGAINST_A_HEAD},
+}
+"""(table, column) -> standing of the record -> why a change of it is not seen."""
+
+STANDING = """
+CASE WHEN stripped_at IS NOT NULL THEN 'stripped'
+     WHEN chain_seq IS NOT NULL THEN 'closed'
+     WHEN ended_at IS NOT NULL THEN 'before'
+     ELSE 'open' END
+"""
+OF_RECORD = f"(SELECT {STANDING} FROM executions WHERE seq = execution_seq)"
+STANDINGS = {"executions": STANDING, "events": OF_RECORD, "blobs": OF_RECORD}
+RECORD = {"executions": "seq", "events": "execution_seq", "blobs": "execution_seq"}
+KEYS = {"events": "execution_seq = :execution_seq AND seq = :seq", "record_chain": "TRUE"}
+
+OTHER = {
+    "TEXT": "CASE WHEN {0} IS NULL THEN 'x' WHEN {0} = '' THEN 'y' ELSE substr({0}, 1, length({0}) - 1) || "
+    "char(unicode(substr({0}, -1)) + 1) END",
+    "INTEGER": "coalesce({0}, 0) + 1000",
+    "REAL": "coalesce({0}, 0.0) + 1.0",
+}
+
+ALSO = {
+    ("executions", "status"): ["CASE status WHEN 'error' THEN 'success' ELSE 'error' END"],
+    ("executions", "replayable"): ["1 - replayable"],
+}
+"""Values that the schema would take."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_everything(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture(scope="module")
+def copy(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
+    return Unguarded(sound, tmp_path_factory.mktemp("copy"))
+
+
+def columns(copy: Unguarded, table: str) -> dict[str, str]:
+    found = copy.reader.all("SELECT name, type FROM pragma_table_info(:t)", t=table)
+    return {row["name"]: row["type"] for row in found}
+
+
+def rows(copy: Unguarded, table: str) -> list[dict[str, Any]]:
+    standing = STANDINGS.get(table, "''")
+    return copy.reader.all(f"SELECT *, {standing} AS standing FROM {table}")
+
+
+def where(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What finds this row and no other."""
+    text = KEYS.get(table, "seq = :seq")
+    return text, {name: row[name] for name in ("execution_seq", "seq") if f":{name}" in text}
+
+
+def record_of(copy: Unguarded, table: str, row: dict[str, Any]) -> dict[str, Any] | None:
+    if table not in RECORD:
+        return None
+    return copy.reader.one("SELECT id, chain_seq FROM executions WHERE seq = :seq", seq=row[RECORD[table]])
+
+
+def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, Any] | None) -> bool:
+    """Whether the first fault is about that record, or that row of the operators' log."""
+    if table == "audit_log":
+        return first.area is Area.AUDIT and first.place is not None and first.place >= row["seq"]
+    if record is None:
+        return True
+    if row["standing"] == "closed":
+        return bool(first.place == record["chain_seq"])
+    return first.id is None or first.id.startswith(record["id"][:-1])
+
+
+def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str, dict[str, Any], list[Fault]]]:
+    """(standing, the other value, row, what is found) for each row, and each other value of that column."""
+    kind = columns(copy, table)[column]
+    for row in rows(copy, table):
+        condition, params = where(table, row)
+        values = [OTHER[kind].format(column), *ALSO.get((table, column), ())]
+        if row[column] is not None and _may_be_null(copy, table, column):
+            values.append("NULL")
+        for value in values:
+            found = copy.faults(f"UPDATE {table} SET {column} = {value} WHERE {condition}", **params)
+            yield row["standing"], value, row, found
+
+
+def _may_be_null(copy: Unguarded, table: str, column: str) -> bool:
+    [(notnull, key)] = copy.connection.execute(
+        'SELECT "notnull", pk FROM pragma_table_info(?) WHERE name = ?', (table, column)
+    )
+    return not notnull and not key
+
+
+CELLS = [
+    (table, column)
+    for table, names in {
+        "executions": (
+            *("seq", "id", "trigger_id", "task_id", "attempt", "epoch", "workflow", "created_at", "ended_at"),
+            *("status", "replayable", "replayable_reason", "envelope_json", "envelope_hash", "routing_json"),
+            *("response_json", "error_code", "latency_ms", "turn", "chain_seq", "events_hash", "response_hash"),
+            *("prev_hash", "record_hash", "stripped_at"),
+        ),
+        "events": ("execution_seq", "seq", "type", "at", "payload_json", "task_seq", "turn", "memo", "activity_seq"),
+        "blobs": ("seq", "execution_seq", "part", "body"),
+        "record_chain": (
+            *("id", "head_seq", "head_hash", "unchained_to", "anchor_seq", "anchor_hash", "anchor_record", "removed"),
+            *("audit_anchor_seq", "audit_anchor_hash"),
+        ),
+        "audit_log": (
+            *("seq", "at", "uid", "name", "action", "subject", "reason", "details_json", "prev_hash", "hash"),
+        ),
+    }.items()
+    for column in names
+]
+
+
+def test_the_fixture_has_records_of_every_standing_and_all_of_them_are_whole(copy):
+    standings = {row["standing"] for row in rows(copy, "executions")}
+
+    verification = Verification(copy.reader, NEW_YEAR)
+
+    assert list(verification.faults()) == []
+    assert standings == {"closed", "stripped", "open", "before"}
+    counts = verification.counts
+    assert (counts.open, counts.before, counts.removed, counts.audit) == (3, 1, 1, 3)
+    assert counts.chained == len(rows(copy, "executions")) - 4
+    assert {row["part"] for row in rows(copy, "blobs")} == {"envelope", "response"}
+    assert {"STEP_COMPLETED", "ACTIVITY_DONE", "EMITTED"} <= {row["type"] for row in rows(copy, "events")}
+
+
+def test_every_column_of_every_table_of_records_is_tried(copy):
+    there = {(table, column) for table in TABLES for column in columns(copy, table)}
+
+    assert there == set(CELLS)
+    assert set(UNSEEN) <= there
+
+
+@pytest.mark.parametrize(("table", "column"), CELLS)
+def test_another_value_in_any_column_is_found_and_its_record_named_first(copy, table, column):
+    unseen: set[str] = set()
+
+    for standing, value, row, found in changes(copy, table, column):
+        if not found:
+            unseen.add(standing)
+            continue
+        assert is_named(found[0], table, row, record_of(copy, table, row)), (standing, value, row, found)
+
+    assert unseen == set(UNSEEN.get((table, column), {}))
+
+
+# Rows that go, come, or change places
+
+
+def delete(copy: Unguarded, table: str, row: dict[str, Any]) -> list[Fault]:
+    condition, params = where(table, row)
+    return copy.faults(f"DELETE FROM {table} WHERE {condition}", **params)
+
+
+GONE_UNSEEN = {
+    ("events", "open"): "the last event of a record that has no end may not be written yet",
+    ("events", "before"): FROM_BEFORE,
+    ("events", "stripped"): NO_MORE,
+    ("audit_log", ""): "the last row of the log is the end of it; a head that was written elsewhere says more",
+}
+"""(table, standing) -> why the last row of a record, or of the table, can go unseen. All others are missed."""
+
+
+@pytest.mark.parametrize("table", ["executions", "events", "blobs", "record_chain", "audit_log"])
+def test_a_row_that_was_deleted_is_missed_and_its_record_named_first(copy, table):
+    unseen = []
+
+    for row in rows(copy, table):
+        if found := delete(copy, table, row):
+            if table != "executions" or row["standing"] in ("closed", "stripped"):
+                assert is_named(found[0], table, row, record_of(copy, table, row)), (row, found)
+        else:
+            unseen.append(row)
+
+    assert {(table, row["standing"]) for row in unseen} == {key for key in GONE_UNSEEN if key[0] == table}
+    if table == "events":
+        last = copy.reader.all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
+        assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in unseen)
+
+
+WITH_ALL_OF_IT = [
+    "DELETE FROM executions WHERE seq = :seq",
+    "DELETE FROM events WHERE execution_seq = :seq",
+]
+
+
+def test_a_record_that_was_deleted_with_all_that_hangs_on_it_is_missed_unless_it_was_the_newest(copy):
+    unseen = []
+
+    for row in rows(copy, "executions"):
+        bodies = [body for body in rows(copy, "blobs") if body["execution_seq"] == row["seq"]]
+        statements = [*WITH_ALL_OF_IT, *["DELETE FROM blobs WHERE execution_seq = :seq"] * bool(bodies)]
+        found = copy.faults(*statements, seq=row["seq"])
+        if not found:
+            unseen.append(row)
+            continue
+        assert found[0].area is Area.MISSING
+        assert found[0].place == row["chain_seq"]
+
+    newest = max(rows(copy, "executions"), key=lambda row: row["seq"])
+    assert unseen == [newest]
+    assert newest["standing"] == "open"
+
+
+def closed(copy: Unguarded) -> list[dict[str, Any]]:
+    """The closed records in the order of the chain."""
+    found = [row for row in rows(copy, "executions") if row["standing"] == "closed"]
+    return sorted(found, key=lambda row: int(row["chain_seq"]))
+
+
+SWAP = """
+UPDATE executions
+   SET ({names}) = (SELECT {names} FROM executions AS other WHERE other.seq = :a + :b - executions.seq)
+ WHERE seq IN (:a, :b)
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "chain_seq",
+        "envelope_json",
+        "envelope_json, envelope_hash",
+        "events_hash",
+        "response_json",
+        "response_json, response_hash",
+        "prev_hash",
+        "record_hash",
+        "prev_hash, record_hash",
+        "chain_seq, prev_hash",
+        "chain_seq, prev_hash, record_hash",
+        "created_at, ended_at, chain_seq, events_hash, prev_hash, record_hash",
+        "trigger_id, workflow, attempt, status, envelope_json, envelope_hash, response_json, response_hash",
+    ],
+)
+def test_two_records_that_changed_places_or_parts_are_found_and_the_first_of_them_is_named(copy, names):
+    one, other = (next(row for row in closed(copy) if row["trigger_id"] == f"closed-{n}") for n in (0, 1))
+
+    found = copy.faults(SWAP.format(names=names), a=one["seq"], b=other["seq"])
+
+    assert found[0].place == one["chain_seq"]
+
+
+def test_records_that_changed_places_with_everything_but_their_numbers_are_found(copy):
+    """Two whole records, each with the other's rowid: what they say is as it was, and stands under another number."""
+    one, other = (row["seq"] for row in closed(copy)[-2:])
+    move = [
+        f"UPDATE {table} SET {name} = CASE {name} WHEN :a THEN -1 WHEN :b THEN -2 END WHERE {name} IN (:a, :b)"
+        for table, name in (("executions", "seq"), ("events", "execution_seq"))
+    ]
+    back = [
+        f"UPDATE {table} SET {name} = CASE {name} WHEN -1 THEN :b WHEN -2 THEN :a END WHERE {name} < 0"
+        for table, name in (("executions", "seq"), ("events", "execution_seq"))
+    ]
+
+    found = copy.faults(*move, *back, a=one, b=other)
+
+    assert found[0].place == closed(copy)[-2]["chain_seq"]
+
+
+def test_events_that_changed_places_are_found(copy):
+    swap = """
+    UPDATE events
+       SET (type, at, payload_json) = (SELECT type, at, payload_json FROM events AS other
+                                        WHERE other.execution_seq = :seq AND other.seq = 3 - events.seq)
+     WHERE execution_seq = :seq
+       AND seq IN (1, 2)
+    """
+    for row in closed(copy):
+        found = copy.faults(swap, seq=row["seq"])
+
+        assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]]
+
+
+def test_an_event_too_many_is_found(copy):
+    add = """
+    INSERT INTO events (execution_seq, seq, type, at, payload_json)
+    SELECT execution_seq, max(seq) + 1, 'NOTE', max(at), '{}' FROM events WHERE execution_seq = :seq
+    """
+    for row in closed(copy):
+        assert copy.faults(add, seq=row["seq"])[0].place == row["chain_seq"]
+
+
+def test_a_record_too_many_is_found_wherever_it_pretends_to_stand(copy):
+    names = ", ".join(name for name in columns(copy, "executions") if name not in ("seq", "id", "chain_seq"))
+    add = (
+        f"INSERT INTO executions (seq, id, chain_seq, {names}) "
+        f"SELECT (SELECT max(seq) + 1 FROM executions), 'exec-another.1', :place, {names} "
+        "FROM executions WHERE seq = :seq"
+    )
+    last = closed(copy)[-1]
+
+    for place in (None, 1, last["chain_seq"], last["chain_seq"] + 1):
+        found = copy.faults(add, place=place, seq=last["seq"])
+
+        assert "exec-another.1" in {fault.id for fault in found}, place
+
+
+# Truncation
+
+CUT = [
+    "DELETE FROM events WHERE execution_seq IN (SELECT seq FROM executions WHERE chain_seq > :left)",
+    "DELETE FROM executions WHERE chain_seq > :left",
+]
+HEAD_TOO = (
+    "UPDATE record_chain SET (head_seq, head_hash) = (SELECT chain_seq, record_hash FROM executions "
+    "WHERE chain_seq = :left)"
+)
+OTHERS_TOO = [
+    "DELETE FROM events WHERE execution_seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
+    "DELETE FROM executions WHERE seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
+    "DELETE FROM blobs WHERE execution_seq NOT IN (SELECT seq FROM executions)",
+    "UPDATE record_chain SET unchained_to = 0",
+]
+
+
+def test_a_tail_that_was_cut_off_is_missed_where_the_head_still_knows_it(copy):
+    left = closed(copy)[-3]["chain_seq"]
+
+    found = copy.faults(*CUT, left=left)
+
+    assert (found[0].area, found[0].place) == (Area.MISSING, left + 1)
+    assert f"places {left + 1} to {left + 2}" in found[0].wrong
+
+
+def test_a_tail_that_was_cut_off_with_its_head_is_missed_where_younger_records_are_left(copy):
+    left = closed(copy)[-3]["chain_seq"]
+
+    [fault] = copy.faults(*CUT, HEAD_TOO, left=left)
+
+    assert fault.area is Area.MISSING
+    assert fault.wrong.startswith("2 records are missing")
+
+
+def test_a_tail_that_was_cut_off_with_everything_that_knows_it_is_missed_by_a_head_from_before(copy):
+    """All that is younger is gone as well, and the ends of the chain agree: the file alone says nothing."""
+    left = closed(copy)[-3]["chain_seq"]
+    everything = [*CUT, HEAD_TOO, *OTHERS_TOO]
+    before = copy.head()
+
+    assert copy.faults(*everything, left=left) == []
+    found = copy.faults(*everything, left=left, before=before)
+
+    assert found[0].wrong.startswith(
+        f"the chain ends at place {left}, and the head from before was at place {left + 2}"
+    )
+
+
+def test_someone_who_computes_all_hashes_again_is_found_by_a_head_from_before_and_by_nothing_else(copy):
+    """A plain hash is integrity, not proof: the last record is changed and sealed again, as anybody can."""
+    from craftcore.executions.record import header_of
+    from craftcore.executions.record_store import RecordStore
+    from craftcore.executions.sealing import record_hash
+
+    last = closed(copy)[-1]
+    record = RecordStore().by_seq(copy.reader, last["seq"])
+    assert record is not None
+    forged = record_hash(header_of(record)._replace(workflow="forged"))
+    statements = [
+        "UPDATE executions SET workflow = 'forged', record_hash = :forged WHERE seq = :seq",
+        "UPDATE record_chain SET head_hash = :forged",
+    ]
+
+    assert copy.faults(*statements, forged=forged, seq=last["seq"]) == []
+    [fault] = copy.faults(*statements, forged=forged, seq=last["seq"], before=copy.head())
+
+    assert fault.wrong == f"record of the chain {last['chain_seq']} is not the one that the head from before knew"
