@@ -276,11 +276,9 @@ def entered(entry: Entry) -> str | None:
     entry."""
     if entry.resume is Resume.FIRST:
         return None
-    by = brought = ""
+    by = rest = ""
     if entry.waits:
         last = max(entry.waits.values(), key=lambda wait: wait.seq)
-        by, brought = (
-            f'"resolved_by":"{last.resolved_by}",',
-            f',"value":{last.value_json or "null"},"wait":"{last.name}"',
-        )
-    return f'{{"completed":{len(entry.memo)},{by}"resume":"{entry.resume}","turn":{entry.task.turn}{brought}}}'
+        by = f'"resolved_by":"{last.resolved_by}",'
+        rest = f',"value":{last.value_json or "null"},"wait":"{last.name}"'
+    return f'{{"completed":{len(entry.memo)},{by}"resume":"{entry.resume}","turn":{entry.task.turn}{rest}}}'
