@@ -51,7 +51,7 @@ WHEN OLD.ended_at IS NOT NULL
  AND NOT (
          NEW.stripped_at IS NOT NULL
      AND NEW.envelope_json IN ('', OLD.envelope_json)
-     AND (NEW.response_json IS OLD.response_json OR NEW.response_json = '')
+     AND (NEW.response_json IS OLD.response_json OR NEW.response_json IS '')
      AND (NEW.seq, NEW.id, NEW.trigger_id, NEW.task_id, NEW.turn, NEW.attempt, NEW.epoch, NEW.workflow, NEW.created_at,
           NEW.ended_at, NEW.status, NEW.replayable, NEW.replayable_reason, NEW.envelope_hash, NEW.routing_json,
           NEW.error_code, NEW.latency_ms, NEW.chain_seq, NEW.events_hash, NEW.response_hash, NEW.prev_hash,

@@ -296,4 +296,7 @@ def _write_ahead(connection: apsw.Connection, patience: float) -> None:
 def _common(connection: apsw.Connection) -> None:
     connection.pragma("foreign_keys", True)
     connection.pragma("trusted_schema", False)
+    connection.pragma(
+        "recursive_triggers", True
+    )  # without it INSERT OR REPLACE deletes past the triggers that refuse it
     connection.pragma("cache_size", -16_384)  # 16 MiB: the live edge of every index fits, history need not
