@@ -70,7 +70,9 @@ def check(session: Session, /) -> int:
     Reads all of it. Exit 65 when it is damaged, 1 when only its schema is not what the migrations made. What it says
     is another question: craftcore verify.
     """
-    with session.core().reading() as reader:
+    database = session.core().database
+    with database.reading(with_checks=True) as reader:
+        migrations.require_current(reader, database.path)
         found = check_file(reader)
     if session.json:
         session.out.document({"ok": found.is_sound, **asdict(found)})

@@ -46,7 +46,7 @@ class FileCheck:
 
 
 def check_file(reader: Reader) -> FileCheck:
-    """Read the whole file. Raises what SQLite raises where that cannot even be done."""
+    """Read the whole file, by a reader that knows its CHECKs."""
     pages = [str(said) for (said,) in reader.tuples("PRAGMA integrity_check(100)")]
     keys = []
     for number, (table, rowid, parent, _) in enumerate(reader.tuples("PRAGMA foreign_key_check")):

@@ -127,9 +127,10 @@ class Database:
                 _log().exception("after_commit.failed")
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self, *, with_checks: bool = False) -> Iterator[Reader]:
         """One read-only snapshot on a connection of its own, which never waits for a writer.
 
+        `with_checks`: SQLite leaves the CHECKs out of a schema that it may not write. Then it may, and is told not to.
         Raises NotFound when the file is missing: reading never creates it.
         """
         _refuse_old_sqlite()
@@ -141,7 +142,7 @@ class Database:
         except OSError as error:
             raise translate_os(error, self.path) from error
         try:
-            connection = self._connect_to_read()
+            connection = self._connect_to_read(with_checks)
         except apsw.Error as error:
             raise translate(error, self.path) from error
         try:
@@ -152,14 +153,14 @@ class Database:
         finally:
             connection.close()
 
-    def _connect_to_read(self) -> apsw.Connection:
+    def _connect_to_read(self, with_checks: bool) -> apsw.Connection:
         try:
-            return _open_to_read(self.path, self._busy_timeout)
+            return _open_to_read(self.path, self._busy_timeout, with_checks)
         except apsw.ReadOnlyError as error:
             if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
                 raise
         self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
-        return _open_to_read(self.path, self._busy_timeout)
+        return _open_to_read(self.path, self._busy_timeout, with_checks)
 
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
@@ -248,9 +249,11 @@ def _open(path: Path, flags: int, statement_cache: int = STATEMENT_CACHE) -> aps
         raise translate(error, path) from error
 
 
-def _open_to_read(path: Path, patience: float) -> apsw.Connection:
-    connection = _open(path, apsw.SQLITE_OPEN_READONLY)
+def _open_to_read(path: Path, patience: float, with_checks: bool) -> apsw.Connection:
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE if with_checks else apsw.SQLITE_OPEN_READONLY)
     try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("query_only", True)
         connection.set_busy_handler(bounded_patience(patience))
         refuse_foreign(connection, path)
         _common(connection)

@@ -1,0 +1,290 @@
+"""`craftcore verify` and `craftcore db check`: what they say, to people and to programs, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.crash.spoiling import unguarded
+from tests.executions.recorded import record_everything
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_everything(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def database(tmp_path: Path, sound: Path) -> Path:
+    shutil.copy(sound, tmp_path / "agent.db")
+    return tmp_path / "agent.db"
+
+
+def change(database: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(database))
+    with unguarded(connection):
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+WORKFLOW_OF_CLOSED_0 = "UPDATE executions SET workflow = 'other' WHERE id = 'exec-closed-0.1'"
+
+
+def test_a_file_that_is_as_it_was_written_is_told_with_counts_and_head(cli, clock):
+    told = cli("verify")
+
+    assert told.code == 0
+    lines = told.out.splitlines()
+    assert lines[0].startswith("records: ")
+    assert lines[0].endswith("1 from before there was a chain, 3 open; 1 removed by retention")
+    assert lines[1] == "operators' log: 3 rows"
+    assert lines[2].startswith("head: place ")
+    assert lines[3:] == ["all of it is what was written"]
+
+
+def test_a_program_gets_one_document(cli, clock):
+    told = json.loads(cli("verify", "--json").out)
+
+    assert told["ok"] is True
+    assert told["faults"] == []
+    assert told["checked"]["open"] == 3
+    assert told["head"]["at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert told["head"]["place"] == told["checked"]["chained"] + told["checked"]["removed"]
+
+
+def test_the_first_bad_record_is_named_with_its_place_and_what_to_do(cli, clock, database):
+    change(database, WORKFLOW_OF_CLOSED_0, "UPDATE audit_log SET name = 'eve' WHERE seq = 2")
+
+    told = cli("verify")
+
+    assert told.code == 1
+    lines = told.out.splitlines()
+    assert lines[3].startswith("the first bad record: exec-closed-0.1 at place ")
+    assert lines[4].startswith("FAIL  exec-closed-0.1 at place ")
+    assert lines[4].endswith("its header is not the one that the record's hash was made of")
+    assert lines[5].strip().startswith("do not rely on what it says")
+    assert lines[6].startswith("FAIL  operators' log, row 2: it is not the one that its hash was made of")
+    document = json.loads(cli("verify", "--json").out)
+    assert document["ok"] is False
+    assert document["faults"][0]["id"] == "exec-closed-0.1"
+    assert document["faults"][0]["area"] == "record"
+    assert document["faults"][0]["advice"]
+
+
+def test_a_missing_record_is_named_by_its_place(cli, clock, database):
+    change(
+        database,
+        "DELETE FROM events WHERE execution_seq = (SELECT seq FROM executions WHERE id = 'exec-closed-0.1')",
+        "DELETE FROM executions WHERE id = 'exec-closed-0.1'",
+    )
+
+    told = cli("verify")
+
+    assert told.code == 1
+    assert "the first bad record: missing at place " in told.out
+    assert "exec-closed-1.1 comes next" in told.out
+
+
+def test_many_problems_are_counted_and_not_all_told(cli, clock, database):
+    connection = apsw.Connection(str(database))
+    with unguarded(connection):
+        connection.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 5 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) "
+            "INSERT INTO audit_log SELECT i, 1.0, 1, 'x', 'x', NULL, NULL, '{}', '', '' FROM n"
+        )
+    connection.close()
+
+    told, document = cli("verify"), json.loads(cli("verify", "--json").out)
+
+    assert told.code == 1
+    assert len(told.out.splitlines()) < 40
+    assert told.out.splitlines()[-1].endswith(" problems more")
+    assert len(document["faults"]) == 1_000
+    assert document["more_faults"] > 400
+
+
+@pytest.mark.parametrize("id", ["exec-closed-0.1", "exec-closed-2.1"])
+def test_one_record_can_be_verified_by_itself(cli, clock, id):
+    told = cli("verify", id)
+
+    assert told.code == 0
+    assert told.out.splitlines()[0].startswith(f"{id}: at place ")
+    assert told.out.splitlines()[1:] == ["it is what was written"]
+    assert json.loads(cli("verify", id, "--json").out)["ok"] is True
+
+
+def test_of_an_open_record_and_one_from_before_it_is_said_how_little_can_be_checked(cli, clock):
+    assert "open, so only its envelope" in cli("verify", "exec-open-0.1").out
+    assert "closed before there was a chain, so only its envelope" in cli("verify", "exec-before.1").out
+
+
+@pytest.mark.parametrize(
+    ("change_", "id"),
+    [
+        (WORKFLOW_OF_CLOSED_0, "exec-closed-0.1"),
+        ("UPDATE executions SET envelope_json = '{}' WHERE id = 'exec-open-0.1'", "exec-open-0.1"),
+        ("UPDATE executions SET envelope_json = '{}' WHERE id = 'exec-before.1'", "exec-before.1"),
+        ("UPDATE executions SET workflow = CAST(x'ff' AS TEXT) WHERE id = 'exec-closed-0.1'", "exec-closed-0.1"),
+    ],
+)
+def test_one_record_that_was_changed_is_told(cli, clock, database, change_, id):
+    change(database, change_)
+
+    told = cli("verify", id)
+
+    assert told.code == 1
+    assert f"FAIL  {id}" in told.out
+    assert json.loads(cli("verify", id, "--json").out)["ok"] is False
+
+
+def test_a_record_that_cannot_be_read_is_named_among_all(cli, clock, database):
+    change(database, "UPDATE executions SET workflow = CAST(x'ff' AS TEXT) WHERE id = 'exec-closed-0.1'")
+
+    told = cli("verify")
+
+    assert told.code == 1
+    assert "the first bad record: exec-closed-0.1 at place " in told.out
+    assert "it cannot be read: " in told.out
+
+
+def test_an_unknown_id_is_refused(cli, clock):
+    told = cli("verify", "exec-nobody.1")
+
+    assert told.code == 10
+    assert "no record has the id 'exec-nobody.1'" in told.err
+
+
+def test_a_head_is_written_whole_for_its_owner_only_and_holds_later(cli, clock, tmp_path):
+    head = tmp_path / "head.json"
+
+    assert cli("verify", "--write-head", str(head)).code == 0
+    assert head.stat().st_mode & 0o777 == 0o600
+    told = cli("verify", "--against", str(head), "--write-head", str(head))
+
+    assert told.code == 0
+    assert told.out.splitlines()[-1] == f"the head is in {head}: keep a copy on another machine"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".craftcore-")] == []
+
+
+def test_a_tail_that_was_cut_off_is_found_against_a_head(cli, clock, database, tmp_path):
+    head = tmp_path / "head.json"
+    cli("verify", "--write-head", str(head))
+    change(
+        database,
+        "DELETE FROM blobs WHERE execution_seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
+        "DELETE FROM events WHERE execution_seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
+        "DELETE FROM executions WHERE seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
+        "UPDATE record_chain SET (head_seq, head_hash) = "
+        "(SELECT chain_seq, record_hash FROM executions WHERE id = 'exec-closed-1.1')",
+    )
+
+    assert cli("verify").code == 0
+    told = cli("verify", "--against", str(head))
+
+    assert told.code == 1
+    assert "the last ones were cut off, or this is an older copy" in told.out
+
+
+def test_no_head_is_written_of_what_is_not_well(cli, clock, database, tmp_path):
+    head = tmp_path / "head.json"
+    head.write_text("kept")
+    change(database, WORKFLOW_OF_CLOSED_0)
+
+    told = cli("verify", "--write-head", str(head))
+
+    assert told.code == 1
+    assert head.read_text() == "kept"
+    assert f"{head} was left as it is" in told.out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [(b"{}", "it is not one"), (b"\xff", "it is no text"), (None, "cannot be read")]
+)
+def test_a_file_that_is_no_head_is_refused(cli, clock, tmp_path, text, told):
+    head = tmp_path / "head.json"
+    if text is not None:
+        head.write_bytes(text)
+
+    refused = cli("verify", "--against", str(head))
+
+    assert refused.code == 64
+    assert str(head) in refused.err
+    assert told in refused.err
+
+
+def test_a_head_of_one_record_is_refused(cli, clock):
+    assert cli("verify", "exec-closed-0.1", "--against", "head.json").code == 64
+
+
+def test_a_head_that_cannot_be_written_is_an_error_and_not_a_bug(cli, clock, tmp_path):
+    assert cli("verify", "--write-head", str(tmp_path)).code == 73
+    assert cli("verify", "--write-head", str(tmp_path / "nowhere" / "head")).code == 73
+
+
+def test_hostile_text_in_a_record_is_shown_and_not_obeyed(cli, clock, database):
+    change(database, "UPDATE executions SET id = 'exec-\x1b[31m' || char(10) || 'FAIL' WHERE id = 'exec-closed-0.1'")
+
+    shown = cli("verify").out
+
+    assert all(line.isprintable() for line in shown.splitlines()), shown
+    assert "\\x1b" in shown
+
+
+# The file itself
+
+
+def test_a_sound_file_is_told(cli, clock):
+    told = cli("db", "check")
+
+    assert told.code == 0
+    assert told.out.splitlines() == ["ok    pages", "ok    keys", "ok    schema"]
+    assert json.loads(cli("db", "check", "--json").out) == {"ok": True, "pages": [], "keys": [], "schema": []}
+
+
+def test_a_dropped_guard_is_named(cli, clock, database):
+    connection = apsw.Connection(str(database))
+    connection.execute("DROP TRIGGER events_are_final")
+    connection.close()
+
+    told = cli("db", "check")
+
+    assert told.code == 1
+    assert "FAIL  schema: the trigger events_are_final is missing" in told.out
+
+
+def test_a_damaged_file_is_told_with_what_to_do(cli, clock, database):
+    connection = apsw.Connection(str(database))
+    [page] = (connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'executions_id'").get,)
+    connection.close()
+    text = bytearray(database.read_bytes())
+    text[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\x00\x00"
+    database.write_bytes(bytes(text))
+
+    told = cli("db", "check")
+
+    assert told.code == 65
+    assert "FAIL  pages: " in told.out
+    assert told.out.splitlines()[-1].startswith("the file is damaged: ")
+    assert json.loads(cli("db", "check", "--json").out)["ok"] is False
+
+
+@pytest.mark.parametrize("command", [("verify",), ("db", "check")])
+def test_nothing_is_written_by_looking(cli, clock, database, command):
+    before = database.read_bytes()
+
+    assert cli(*command).code == 0
+
+    assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [("verify",), ("db", "check")])
+def test_a_file_that_is_not_there_is_not_made(cli, clock, database, command):
+    database.unlink()
+
+    assert cli(*command).code == 10
+    assert not database.exists()

@@ -1,0 +1,198 @@
+"""A head that was kept elsewhere shows what the file alone cannot: that its end was cut off, or written anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.errors import InvalidInput
+from craftcore.executions.head import Head, head_from, head_text
+from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.verification import Verification
+from craftcore.executions.verifying import Fault
+from craftcore.storage.audit import Actor, audit
+from craftcore.triggers.settlement import Succeeded
+from tests.executions.recorded import record_everything, remove_up_to
+from tests.triggers.life import emit, start_one
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_everything(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def core(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
+    (tmp_path / "agent.db").write_bytes(sound.read_bytes())
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    yield core
+    core.close()
+
+
+def head_of(core: VirtualCore) -> Head:
+    with core.reading() as reader:
+        verification = Verification(reader, NEW_YEAR)
+        assert list(verification.faults()) == []
+        assert verification.head is not None
+        return verification.head
+
+
+def faults(core: VirtualCore, before: Head) -> list[Fault]:
+    with core.reading() as reader:
+        return list(Verification(reader, NEW_YEAR, before).faults())
+
+
+def one_more(core: VirtualCore, id: str) -> None:
+    recorder = Recorder()
+    emit(core, id=id)
+    [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "explicit workflow"))])
+    core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
+
+
+def test_what_was_written_can_be_read_back(core):
+    head = head_of(core)
+
+    assert head_from(head_text(head)) == head
+    assert head.place > 5
+    assert head.hash.startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "Expecting value"),
+        ("[]", "it is not one"),
+        ("{}", "it is not one"),
+        ('{"craftcore_head": 2}', "it is not one"),
+        ('{"craftcore_head": 1}', "missing"),
+        ('{"craftcore_head": 1, "more": 1}', "more"),
+        ("\x00", "Expecting value"),
+    ],
+)
+def test_another_file_is_no_head(text, told):
+    with pytest.raises(InvalidInput, match=told):
+        head_from(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["at", "place", "hash", "newest", "unchained_to", "removed", "audit_place", "audit_hash"]
+)
+def test_a_head_with_a_value_of_another_kind_is_no_head(core, name):
+    fields = {"craftcore_head": 1, **asdict(head_of(core))}
+
+    values: list[Any] = [None, [], {}, True]
+    for value in values:
+        with pytest.raises(InvalidInput, match=f"{name} is"):
+            head_from(json.dumps({**fields, name: value}))
+
+
+def test_a_head_still_holds_when_more_was_recorded(core):
+    before = head_of(core)
+    one_more(core, "later")
+    core.do(audit, Actor(1, "ada"), "task retry")
+
+    assert faults(core, before) == []
+    assert faults(core, head_of(core)) == []
+
+
+def test_a_head_of_an_empty_file_holds_for_all_that_comes(tmp_path):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    before = head_of(core)
+    assert (before.place, before.hash, before.newest, before.audit_place) == (0, "", 0, 0)
+
+    one_more(core, "first")
+
+    assert faults(core, before) == []
+    core.close()
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_head_that_retention_has_reached_holds(core, beyond):
+    """At the anchor its hash is still known; before the anchor nothing is, and retention says that it was there."""
+    first = core.rows("SELECT chain_seq, record_hash FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq")[0]
+    before = replace(head_of(core), place=first["chain_seq"], hash=first["record_hash"])
+
+    core.do(remove_up_to, first["chain_seq"] + beyond)
+
+    assert faults(core, before) == []
+    if beyond == 0:
+        [fault] = faults(core, replace(before, hash="sha256:another"))
+        assert "is not the one that the head from before knew" in fault.wrong
+
+
+def cut_off(core: VirtualCore, table: str) -> None:
+    core.do(lambda tx: tx.run(f"DROP TRIGGER {table}_{'is' if table == 'audit_log' else 'are'}_kept"))
+
+
+def test_a_tail_that_was_cut_off_and_has_grown_again_is_found(core):
+    """The end is another one than the head knew, although there are as many records as there were."""
+    one_more(core, "cut")
+    before = head_of(core)
+    last = core.rows("SELECT seq, prev_hash, chain_seq FROM executions ORDER BY chain_seq DESC LIMIT 1")[0]
+    for table in ("events", "executions"):
+        cut_off(core, table)
+    core.do(lambda tx: tx.run("DELETE FROM events WHERE execution_seq = :seq", seq=last["seq"]))
+    core.do(lambda tx: tx.run("DELETE FROM executions WHERE seq = :seq", seq=last["seq"]))
+    core.do(
+        lambda tx: tx.run(
+            "UPDATE record_chain SET head_seq = :place - 1, head_hash = :hash",
+            place=last["chain_seq"],
+            hash=last["prev_hash"],
+        )
+    )
+    assert "were cut off" in faults(core, before)[0].wrong
+
+    one_more(core, "another")
+
+    assert head_of(core).place == before.place
+    [fault] = faults(core, before)
+    assert "is not the one that the head from before knew" in fault.wrong
+
+
+def test_a_cut_off_end_of_the_operators_log_is_found(core):
+    before = head_of(core)
+    cut_off(core, "audit_log")
+    core.do(lambda tx: tx.run("DELETE FROM audit_log WHERE seq = :seq", seq=before.audit_place))
+
+    [fault] = faults(core, before)
+    assert "the operators' log ends at row" in fault.wrong
+
+    core.do(audit, Actor(1, "eve"), "task cancel")
+    [fault] = faults(core, before)
+    assert fault.wrong.startswith("row of the operators' log")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"newest": 10**6}, "knew number 1000000"),
+        ({"unchained_to": 10**6}, "was changed since that head"),
+        ({"removed": 10**6}, "was changed since that head"),
+        ({"place": 10**6}, "was at place 1000000"),
+        ({"audit_place": 10**6}, "was at row 1000000"),
+        ({"hash": "sha256:other"}, "is not the one that the head from before knew"),
+        ({"audit_hash": "sha256:other"}, "is not the one that the head from before knew"),
+    ],
+)
+def test_each_thing_a_head_says_is_compared(core, change, told):
+    found = faults(core, replace(head_of(core), **change))
+
+    assert told in found[0].wrong
+
+
+def test_records_that_are_gone_although_retention_removed_none_are_found(core):
+    """Somebody moved the anchor: the file agrees with itself, and not with what was there."""
+    first = core.rows("SELECT chain_seq, record_hash FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq")[0]
+    before = replace(head_of(core), place=first["chain_seq"], hash=first["record_hash"])
+    core.do(remove_up_to, first["chain_seq"] + 1)
+    core.do(lambda tx: tx.run("UPDATE record_chain SET removed = removed - 2"))
+
+    wrong = [fault.wrong for fault in faults(core, before)]
+
+    assert wrong[-1] == "records were removed since that head, and retention removed none"

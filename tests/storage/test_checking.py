@@ -1,0 +1,144 @@
+"""What is wrong with the file itself is found: its pages, its foreign keys, and what the migrations made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.errors import PermissionRefused
+from craftcore.storage.checking import FileCheck, check_file
+from tests.virtual import VirtualCore, a_trigger
+
+
+def check(core: VirtualCore) -> FileCheck:
+    with core.database.reading(with_checks=True) as reader:
+        return check_file(reader)
+
+
+def change(core: VirtualCore, *statements: str) -> None:
+    connection = apsw.Connection(str(core.database.path))
+    connection.pragma("foreign_keys", False)
+    connection.pragma("ignore_check_constraints", True)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_a_new_file_is_sound(core):
+    assert check(core) == FileCheck(pages=[], keys=[], schema=[])
+    assert check(core).is_sound
+
+
+def test_every_guard_that_was_dropped_is_named(core):
+    guards = [row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
+    assert len(guards) > 8
+
+    for guard in guards:
+        change(core, f"DROP TRIGGER {guard}")
+
+    found = check(core)
+    assert not found.is_damaged
+    assert not found.is_sound
+    assert {fault.split()[2] for fault in found.schema} == set(guards)
+    assert all("is missing" in fault and "craftcore verify" in fault for fault in found.schema)
+
+
+def test_a_guard_that_was_made_to_let_everything_pass_is_named(core):
+    change(
+        core,
+        "DROP TRIGGER executions_are_closed",
+        "CREATE TRIGGER executions_are_closed BEFORE UPDATE ON executions BEGIN SELECT 1; END",
+    )
+
+    assert check(core).schema == ["the trigger executions_are_closed is not as the migrations made it"]
+
+
+def test_an_index_that_is_gone_is_named(core):
+    change(core, "DROP INDEX executions_id")
+
+    [fault] = check(core).schema
+    assert fault.startswith("the index executions_id is missing")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "CREATE TRIGGER mine AFTER INSERT ON Triggers BEGIN SELECT 1; END",
+            "the trigger mine on triggers is none of ours: DROP TRIGGER mine",
+        ),
+        ("CREATE INDEX mine ON events (at)", "the index mine on events is none of ours: DROP INDEX mine"),
+    ],
+)
+def test_what_hangs_on_a_table_of_ours_and_is_not_ours_is_named(core, statement, told):
+    change(core, statement)
+
+    assert check(core).schema == [told]
+
+
+def test_tables_of_the_users_own_are_theirs(core):
+    change(
+        core,
+        "CREATE TABLE mine (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE)",
+        "CREATE INDEX mine_name ON mine (name)",
+        "CREATE TRIGGER mine_too AFTER INSERT ON mine BEGIN SELECT 1; END",
+        "CREATE VIEW seen AS SELECT id FROM triggers",
+        "INSERT INTO mine (name) VALUES ('a')",
+        "ANALYZE",
+    )
+
+    assert check(core).is_sound
+
+
+def test_a_row_whose_record_is_gone_is_named(core):
+    change(core, "INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')")
+
+    found = check(core)
+
+    assert found.is_damaged
+    assert found.keys == ["events, row None: what it belongs to in executions is not there"]
+
+
+def test_a_value_that_its_check_forbids_is_named(core):
+    core.do(core.triggers.emit, a_trigger())
+    change(core, "UPDATE triggers SET priority = 1000")
+
+    found = check(core)
+
+    assert found.is_damaged
+    assert "CHECK constraint failed in triggers" in found.pages[0]
+
+
+def test_a_page_of_an_index_that_was_overwritten_is_named(core):
+    core.do(core.triggers.emit, a_trigger())
+    page = core.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'triggers_id'")[0]["rootpage"]
+    core.close()
+    overwrite(core.database.path, page)
+
+    found = check(core)
+
+    assert found.is_damaged
+    assert found.pages
+
+
+def overwrite(path: Path, page: int) -> None:
+    """Where the count of a page's cells is."""
+    text = bytearray(path.read_bytes())
+    text[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\x00\x00"
+    path.write_bytes(bytes(text))
+
+
+def test_whoever_reads_with_checks_can_write_nothing_and_leaves_the_wal_as_it_is(core):
+    core.do(core.triggers.emit, a_trigger())
+    wal = core.database.path.with_name(core.database.path.name + "-wal")
+    before = wal.read_bytes()
+    assert before
+
+    with pytest.raises(PermissionRefused):
+        with core.database.reading(with_checks=True) as reader:
+            reader.value("DELETE FROM triggers")
+
+    assert wal.read_bytes() == before
+    assert core.rows("SELECT count(*) AS n FROM triggers") == [{"n": 1}]
