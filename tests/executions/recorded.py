@@ -31,7 +31,8 @@ from tests.engine.lab import lab
 from tests.triggers.life import BROKEN, emit, start_one
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
-LARGE = "é" * 40_000
+LARGE = "é" * 12_000
+"""As JSON it is longer than what lies in the row of a record."""
 GREET = Routed("greet", "explicit workflow")
 ADA = Actor(uid=1000, name="ada")
 

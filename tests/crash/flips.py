@@ -1,0 +1,141 @@
+"""One bit of a copied database, turned over: where, and what is seen of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from craftcore.cli.main import BUG, main
+from tests.processes import PATIENCE
+
+PAGE = 4096
+HEADER = 100
+
+Place = tuple[str, str]
+"""A table or index and the kind of its pages; or what else there is in a file."""
+
+PAGES = "SELECT name, pagetype, pageno FROM dbstat"
+OWN = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Bit `bit` of byte `offset` of the file."""
+
+    place: Place
+    offset: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`found_by`: the commands that say so, [] when none does; then `differs`: the cells that read otherwise than
+    before, as (table, column, key of the row)."""
+
+    flip: Flip
+    found_by: list[str]
+    differs: set[tuple[str, str, Any]]
+
+
+def pages_of(path: Path) -> dict[Place, list[int]]:
+    """Every page of the file, counted from 0."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    pages: dict[Place, list[int]] = defaultdict(list)
+    count = connection.execute("PRAGMA page_count").get
+    for name, kind, number in connection.execute(PAGES):
+        pages[str(name), str(kind)].append(int(number) - 1)
+    used = {page for found in pages.values() for page in found}
+    connection.close()
+    for page in sorted(set(range(int(count))) - used):
+        pages["", "pointer map" if page % (PAGE // 5 + 1) == 1 else "free"].append(page)
+    return dict(pages)
+
+
+def flips_of(path: Path, rng: random.Random, how_many: dict[str, int], otherwise: int) -> Iterator[Flip]:
+    """Some of every kind of page, most of them where something is written; `how_many` by the name of the table."""
+    text = path.read_bytes()
+    for _ in range(otherwise * 3):
+        yield Flip(("", "header"), rng.randrange(HEADER), rng.randrange(8))
+    for place, pages in sorted(pages_of(path).items()):
+        for _ in range(how_many.get(place[0], otherwise)):
+            start = rng.choice(pages) * PAGE
+            written = [start + n for n in range(PAGE) if text[start + n]]
+            offset = rng.choice(written) if written and rng.random() < 0.8 else start + rng.randrange(PAGE)
+            yield Flip(place, offset, rng.randrange(8))
+
+
+def look_at(flip: Flip, sound: Path, folder: Path) -> Seen:
+    """Turn the bit over in a copy, and ask both commands. Raises AssertionError when one of them breaks or hangs."""
+    path = folder / "flipped.db"
+    for left in folder.glob("flipped.db*"):
+        left.unlink()
+    shutil.copy(sound, path)
+    with path.open("r+b") as file:
+        file.seek(flip.offset)
+        [byte] = file.read(1)
+        file.seek(flip.offset)
+        file.write(bytes([byte ^ 1 << flip.bit]))
+    found_by = [" ".join(command) for command in (("db", "check"), ("verify",)) if _ask(path, flip, *command)]
+    return Seen(flip, found_by, set() if found_by else differences(sound, path))
+
+
+def _ask(path: Path, flip: Flip, *command: str) -> bool:
+    """Whether it says that something is wrong."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), _in_time():
+        code = main(["--db", str(path), *command])
+    said = f"{flip}: {command} ended with {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
+    assert code != BUG, said
+    assert code == 0 or out.getvalue() + err.getvalue(), said
+    return code != 0
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def differences(sound: Path, flipped: Path) -> set[tuple[str, str, Any]]:
+    """The cells of all tables that do not read as they did; a row that is there in one only differs in every column."""
+    before, after = cells_of(sound), cells_of(flipped)
+    return {cell for cell in before.keys() | after.keys() if before.get(cell, cell) != after.get(cell, cell)}
+
+
+def cells_of(path: Path) -> dict[tuple[str, str, Any], Any]:
+    """Every value of every table, with its type; texts as bytes."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    cells: dict[tuple[str, str, Any], Any] = {}
+    for table in ["sqlite_schema", *(str(name) for (name,) in connection.execute(OWN))]:
+        columns = connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
+        keys = [str(name) for name, pk in sorted(columns, key=lambda column: str(column[1])) if pk] or ["rowid"]
+        names = [str(name) for name, _ in columns]
+        values = ", ".join(
+            f"typeof({n}), CASE typeof({n}) WHEN 'text' THEN CAST({n} AS BLOB) ELSE {n} END" for n in names
+        )
+        for row in connection.execute(
+            f"SELECT {values}, {', '.join(f'CAST({key} AS BLOB)' for key in keys)} FROM {table}"
+        ):
+            key = row[2 * len(names) :]
+            for number, name in enumerate(names):
+                cells[table, name, key] = row[2 * number : 2 * number + 2]
+    connection.close()
+    return cells
