@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from craftcore.canonical import sha256_of
@@ -43,7 +43,10 @@ class Chaining:
         self._store = ExecutionStore()
 
     def close_all(self, tx: Transaction, ends: Sequence[End]) -> None:
-        """Append the last events and close each record that is still open, as the next ones of the chain."""
+        """Append the last events and close each record that is still open, as the next ones of the chain.
+
+        One that cannot be read any more is left open, and keeps nobody else from going on; `verify` names it.
+        """
         headers, streams = self._as_they_are(tx, ends)
         place, before = self._store.head(tx)
         events: list[EventRow] = []
@@ -51,7 +54,7 @@ class Chaining:
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
-                continue  # it has its end
+                continue  # it has its end, or cannot be read
             stream = streams.get(end.execution_seq) or Stream()
             for type_, text in end.events:
                 event = Event(stream.count + 1, type_, tx.now, text)
@@ -79,9 +82,18 @@ class Chaining:
             elif seq in newest:
                 changed.append(seq)
         if changed:
-            headers.update(self._store.open_headers(tx, changed))
-            streams.update(self._store.streams(tx, changed))
+            for header, stream in self._read(tx, changed):
+                headers.update(header)
+                streams.update(stream)
         return headers, streams
+
+    def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
+        """All of them at once; one by one where a text of one is none any more, without that one."""
+        try:
+            yield self._store.open_headers(tx, seqs), self._store.streams(tx, seqs)
+        except UnicodeDecodeError:
+            for seq in seqs if len(seqs) > 1 else ():
+                yield from self._read(tx, [seq])
 
 
 def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:
