@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from craftcore.cli.given import the_execution
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
-from craftcore.errors import InvalidInput, NotFound
+from craftcore.errors import InvalidInput
 from craftcore.executions.head import Head, head_from, head_text
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
@@ -84,7 +85,8 @@ def _one(session: Session, execution_id: str) -> int:
     if session.json:
         place = None if record is None else record.chain_seq
         told = [_told(fault) for fault in faults]
-        session.out.document({"ok": not faults, "id": execution_id, "place": place, "faults": told})
+        id = execution_id if record is None else record.id
+        session.out.document({"ok": not faults, "id": id, "place": place, "faults": told})
         return 1 if faults else 0
     if record is not None:
         session.out.line(f"{record.id}: {_standing(record)}")
@@ -96,14 +98,13 @@ def _one(session: Session, execution_id: str) -> int:
 
 def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, list[Fault]]:
     """The record, and what is wrong with it; None where it cannot even be read. Raises NotFound."""
-    verification = Verification(reader, 0.0)
+    whole = the_execution(reader, execution_id)
     try:
-        record = RecordStore().get(reader, execution_id)
+        record = RecordStore().get(reader, whole)
+        assert record is not None, whole
+        return record, Verification(reader, 0.0).faults_of(record)
     except (ValueError, TypeError) as error:
-        return None, [Fault(area=Area.RECORD, id=execution_id, wrong=f"it cannot be read: {error!s:.200}")]
-    if record is None:
-        raise NotFound(f"no record has the id {execution_id!r:.80}")
-    return record, verification.faults_of(record)
+        return None, [Fault(area=Area.RECORD, id=whole, wrong=f"it cannot be read: {error!s:.200}")]
 
 
 def _head_in(file: str) -> Head:

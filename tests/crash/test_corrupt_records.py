@@ -1,5 +1,5 @@
-"""A record that a bad disk changed while its attempt ran is named by verify; the attempt ends as it would have, and so do
-the others."""
+"""A record that a bad disk changed while its attempt ran is named by verify; the attempt ends as it would have, and so
+do the others."""
 
 from __future__ import annotations
 
