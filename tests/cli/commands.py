@@ -44,6 +44,8 @@ READS: dict[str, Call] = {
     "schedule show": Call(lambda world: ["nightly"]),
     "schedule preview": Call(lambda world: ["nightly"]),
     "schedule history": Call(lambda world: ["nightly"]),
+    "verify": Call(),
+    "db check": Call(),
     "db stats": Call(),
 }
 
