@@ -27,7 +27,7 @@ class Unrecorded(Recorder):
 
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[Attempt]) -> list[Record]:
         nothing = OpenHeader(0, "", "", None, None, 0, epoch, None, tx.now, "", None)
-        return [Record(Known(nothing, ()), attempt.routed, tx.now) for attempt in attempts]
+        return [Record(Known(nothing, "[", 0), attempt.routed, tx.now) for attempt in attempts]
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         pass

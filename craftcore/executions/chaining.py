@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from craftcore.canonical import sha256_of
 from craftcore.executions.model import milliseconds
-from craftcore.executions.sealing import Event, Header, Stream, record_hash
+from craftcore.executions.sealing import Header, Stream, record_hash
 from craftcore.executions.store import Closing, EventRow, ExecutionStore, OpenHeader
 from craftcore.storage.transaction import Transaction
 
 
 class Known(NamedTuple):
-    """A record as whoever opened it knows it. Its first events; others may have been added to them meanwhile."""
+    """A record as whoever opened it knows it: its first events, as a Stream has them, and how many they are. Others may
+    have been added to them meanwhile."""
 
     header: OpenHeader
-    events: tuple[Event, ...]
+    text: str
+    events: int
 
 
 class End(NamedTuple):
@@ -49,6 +51,7 @@ class Chaining:
         """
         headers, streams = self._as_they_are(tx, ends)
         place, before = self._store.head(tx)
+        now = tx.now
         events: list[EventRow] = []
         closings: list[Closing] = []
         for end in ends:
@@ -57,11 +60,9 @@ class Chaining:
                 continue  # it has its end, or cannot be read
             stream = streams.get(end.execution_seq) or Stream()
             for type_, text in end.events:
-                event = Event(stream.count + 1, type_, tx.now, text)
-                stream.add(event)
-                events.append((header.seq, event.seq, type_, tx.now, text))
+                events.append((header.seq, stream.append(type_, now, text), type_, now, text))
             place += 1
-            closing = _closing(header, end, place, before, stream.hash, tx.now)
+            closing = _closing(header, end, place, before, stream.hash, now)
             before = closing.record_hash
             closings.append(closing)
         if closings:
@@ -77,8 +78,8 @@ class Chaining:
         changed: list[int] = []
         for end in ends:
             seq, known = end.execution_seq, end.known
-            if known is not None and newest.get(seq) == len(known.events):
-                headers[seq], streams[seq] = known.header, Stream(known.events)
+            if known is not None and newest.get(seq) == known.events:
+                headers[seq], streams[seq] = known.header, Stream(known.text, known.events)
             elif seq in newest:
                 changed.append(seq)
         if changed:

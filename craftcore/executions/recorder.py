@@ -10,7 +10,7 @@ from craftcore.canonical import canonical
 from craftcore.executions.chaining import Chaining, End, Known
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import bounded, response_of
-from craftcore.executions.sealing import Event
+from craftcore.executions.sealing import Stream
 from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, Opening
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
@@ -91,10 +91,11 @@ class Recorder:
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
             opening = _opening(seq, epoch, now, attempt)
             openings.append(opening)
-            stream = _numbered(self._beginning(now, attempt), 0, now)
-            events += [(seq, number, type_, at, text) for number, type_, at, text, *_ in stream]
+            stream = Stream()
+            for type_, text in self._beginning(now, attempt):
+                events.append((seq, stream.append(type_, now, text), type_, now, text))
             header = OpenHeader(*opening[:9], opening.envelope_hash, opening.routing_json)
-            records.append(Record(Known(header, stream), attempt.routed, now))
+            records.append(Record(Known(header, stream.text, stream.count), attempt.routed, now))
         self._store.open_all(tx, openings)
         self._store.add_events(tx, events)
         return records
@@ -107,8 +108,7 @@ class Recorder:
         if attempt.task_id is not None and attempt.turn is not None:
             header = header._replace(task_id=attempt.task_id, turn=attempt.turn)
         self._store.decide(tx, header)
-        events = self._append(tx, record, _attempt_started(attempt))
-        return Record(Known(header, record.known.events + events), routed, tx.now)
+        return Record(self._append(tx, record, header, _attempt_started(attempt)), routed, tx.now)
 
     def fell_back(self, tx: Transaction, record: Record, failed: Failed, attempt: Attempt) -> Record:
         """The agent that ran has failed, and that of `attempt` is tried next, before it runs."""
@@ -124,8 +124,7 @@ class Recorder:
         ]
         header = record.known.header._replace(routing_json=_routing(attempt.routed))
         self._store.decide(tx, header)
-        events = self._append(tx, record, stream)
-        return Record(Known(header, record.known.events + events), attempt.routed, tx.now)
+        return Record(self._append(tx, record, header, stream), attempt.routed, tx.now)
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
@@ -140,11 +139,17 @@ class Recorder:
         """The result, or a stub with its size and hash when it is over the limit."""
         return bounded(result_json, self._response_max_bytes)
 
-    def _append(self, tx: Transaction, record: Record, stream: Sequence[tuple[EventType, str]]) -> tuple[Event, ...]:
+    def _append(
+        self, tx: Transaction, record: Record, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
+    ) -> Known:
+        """The record as it is known then; after events that it did not know, its count fits no more."""
         last = self._store.last_events(tx, [record.seq])[record.seq]
-        events = _numbered(stream, last, tx.now)
-        self._store.add_events(tx, [(record.seq, number, type_, at, text) for number, type_, at, text, *_ in events])
-        return events
+        rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
+        self._store.add_events(tx, rows)
+        goes_on = Stream(record.known.text, record.known.events)
+        for type_, text in stream:
+            goes_on.append(type_, tx.now, text)
+        return Known(header, goes_on.text, goes_on.count)
 
     def _beginning(self, now: float, attempt: Attempt) -> list[tuple[EventType, str]]:
         claim = attempt.claim
@@ -196,11 +201,6 @@ class Recorder:
 def _left(seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: Known | None = None) -> End:
     """The end of an attempt without a response."""
     return End(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
-
-
-def _numbered(stream: Sequence[tuple[EventType, str]], last: int, now: float) -> tuple[Event, ...]:
-    """The events that follow the one with that number."""
-    return tuple(Event(number, type_, now, text) for number, (type_, text) in enumerate(stream, last + 1))
 
 
 def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from craftcore.canonical import canonical
 
@@ -65,43 +65,49 @@ class Header(NamedTuple):
 
 
 class Stream:
-    """The hash of a stream as its events come, in order; how many there were is `count`."""
+    """The hash of a stream as its events come, in order; how many there were is `count`. One that goes on where another
+    stood is given what that had as `text` and `count`."""
 
-    __slots__ = ("_digest", "_text", "count")
+    __slots__ = ("_digest", "count", "text")
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
-        self._digest = sha256()
-        self._text = "["
-        self.count = 0
-        for event in events:
-            self.add(event)
+    def __init__(self, text: str = "[", count: int = 0) -> None:
+        self.text = text
+        self.count = count
+        self._digest: Any = None
+
+    def append(self, type_: str, at: float, payload_json: str) -> int:
+        """The next event of the attempt itself; its number."""
+        comma = "," if self.count else ""
+        self.count += 1
+        self.text += f'{comma}[{self.count},"{type_}",{at!r},{payload_json},null,null,null,null]'
+        return self.count
 
     def add(self, event: Event) -> None:
         seq, type_, at, payload, task_seq, turn, memo, activity_seq = event
-        comma = "," if self.count else ""
-        if task_seq is None and memo is None and activity_seq is None and turn is None:
-            self._text += f'{comma}[{seq},"{type_}",{at!r},{payload},null,null,null,null]'
-        else:
-            self._text += (
-                f'{comma}[{seq},"{type_}",{at!r},{payload},{_number(task_seq)},{_number(turn)},{_name(memo)},'
-                f"{_number(activity_seq)}]"
-            )
+        self.text += (
+            f'{"," if self.count else ""}[{seq},"{type_}",{at!r},{payload},{_number(task_seq)},{_number(turn)},'
+            f"{_name(memo)},{_number(activity_seq)}]"
+        )
         self.count += 1
-        if len(self._text) > TEXT_HELD:
-            self._digest.update(self._text.encode())
-            self._text = ""
+        if len(self.text) > TEXT_HELD:
+            self._digest = self._digest or sha256()
+            self._digest.update(self.text.encode())
+            self.text = ""
 
     @property
     def hash(self) -> str:
         """Of the events so far."""
-        digest = self._digest.copy()
-        digest.update(f"{self._text}]".encode())
+        digest = sha256() if self._digest is None else self._digest.copy()
+        digest.update(f"{self.text}]".encode())
         return f"sha256:{digest.hexdigest()}"
 
 
 def events_hash(events: Iterable[Event]) -> str:
     """The hash of a whole stream."""
-    return Stream(events).hash
+    stream = Stream()
+    for event in events:
+        stream.add(event)
+    return stream.hash
 
 
 def record_hash(header: Header) -> str:
