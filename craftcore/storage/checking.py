@@ -20,6 +20,7 @@ SCHEMA = """
 SELECT type, name, tbl_name, sql
   FROM sqlite_schema
  WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'
+    OR name LIKE 'sqlite!_autoindex!_%' ESCAPE '!'
  ORDER BY type, name
 """
 

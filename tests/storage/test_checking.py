@@ -62,6 +62,17 @@ def test_an_index_that_is_gone_is_named(core):
     assert fault.startswith("the index executions_id is missing")
 
 
+def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(core):
+    """To SQLite an index of a PRIMARY KEY is known by its name alone."""
+    change(
+        core,
+        "PRAGMA writable_schema = 1",
+        "UPDATE sqlite_schema SET type = 'inddx' WHERE name = 'sqlite_autoindex_schema_migrations_1'",
+    )
+
+    assert "the index sqlite_autoindex_schema_migrations_1 is missing" in check(core).schema[0]
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
