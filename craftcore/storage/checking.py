@@ -67,9 +67,10 @@ def _schema_faults(reader: Reader) -> list[str]:
     ours = _as_migrated()
     faults = [f"the {kind} {name} is missing: {_what_for(kind)}" for kind, name in ours if (kind, name) not in there]
     tables = {name for kind, name in ours if kind == "table"}
-    for (kind, name), (table, sql) in there.items():
+    for (kind, name), as_it_is in there.items():
+        table = as_it_is[1].lower()
         if (kind, name) in ours:
-            if ours[kind, name] != (table, sql):
+            if ours[kind, name] != as_it_is:
                 faults.append(f"the {kind} {name} is not as the migrations made it")
         elif table in tables:
             faults.append(f"the {kind} {name} on {table} is none of ours: DROP {kind.upper()} {name}")
@@ -86,12 +87,13 @@ def _what_for(kind: str) -> str:
             return "restore a backup"
 
 
-def _things(reader: Reader) -> dict[Thing, tuple[str, str]]:
+def _things(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
+    """Name, table and SQL of each, to the letter."""
     rows = reader.tuples(SCHEMA)
-    return {(kind, name.lower()): (table.lower(), sql) for kind, name, table, sql in rows}
+    return {(kind, name.lower()): (name, table, sql) for kind, name, table, sql in rows}
 
 
-def _as_migrated() -> dict[Thing, tuple[str, str]]:
+def _as_migrated() -> dict[Thing, tuple[str, str, str]]:
     """The schema of an empty database of this program's."""
     connection = apsw.Connection(":memory:")
     try:
