@@ -12,7 +12,6 @@ import pytest
 
 from craftcore.errors import RowInvalid
 from craftcore.storage.migrate import shipped
-from tests.executions.recorded import record_everything
 from tests.virtual import VirtualClock, VirtualCore
 
 CLOSED = "(SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL AND stripped_at IS NULL)"
@@ -127,11 +126,6 @@ PASSES: dict[str, list[str]] = {
     ],
 }
 """Guard -> what it must let pass, each changing something: what the engine, retention and an operator do."""
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_everything(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture

@@ -17,14 +17,9 @@ from craftcore.executions.verification import Verification
 from craftcore.executions.verifying import Fault
 from craftcore.storage.audit import Actor, audit
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.recorded import record_everything, remove_up_to
+from tests.executions.recorded import remove_up_to
 from tests.triggers.life import emit, start_one
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_everything(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture

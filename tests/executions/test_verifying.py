@@ -11,7 +11,7 @@ import pytest
 
 from craftcore.executions.verification import Verification
 from craftcore.executions.verifying import Area, Fault
-from tests.executions.recorded import Unguarded, record_everything
+from tests.executions.recorded import Unguarded
 from tests.virtual import NEW_YEAR
 
 TABLES = ("executions", "events", "blobs", "record_chain", "audit_log")
@@ -67,11 +67,6 @@ ALSO = {
     ("executions", "replayable"): ["1 - replayable"],
 }
 """Values that the schema would take."""
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_everything(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture(scope="module")
