@@ -229,10 +229,12 @@ class ExecutionStore:
         return [seq for (seq,) in tx.tuples(OPEN_AND_STARTED, (epoch,))]
 
     def of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
-        """The records of one trigger, first attempt first."""
-        return tx.all(
+        """The records of one trigger with their bodies, first attempt first. A body that retention stripped is None."""
+        rows = tx.all(
             """
-            SELECT *
+            SELECT executions.*,
+                   (SELECT body FROM blobs WHERE execution_seq = executions.seq AND part = 'envelope') AS envelope_blob,
+                   (SELECT body FROM blobs WHERE execution_seq = executions.seq AND part = 'response') AS response_blob
               FROM executions
              WHERE id >= :low
                AND id < :high
@@ -243,6 +245,11 @@ class ExecutionStore:
             high=f"exec-{trigger_id}/",
             trigger_id=trigger_id,
         )
+        for row in rows:
+            for part in ("envelope", "response"):
+                body = row.pop(f"{part}_blob")
+                row[f"{part}_json"] = row[f"{part}_json"] or body
+        return rows
 
     def of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
         """The headers of the newest records of a task, newest first."""

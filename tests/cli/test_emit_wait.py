@@ -49,6 +49,14 @@ def test_it_waits_over_all_turns_and_prints_the_result(cli, engine):
     assert {"id", "created", "status", "due_at", "due_at_iso", "result"} <= set(told)
 
 
+def test_a_result_too_large_for_its_row_is_printed_whole(cli, engine):
+    name = "x" * 100_000
+
+    done = cli("emit", "plain", "--payload", json.dumps({"name": name}), "--wait", str(PATIENCE))
+
+    assert (done.code, json.loads(done.out)) == (0, f"Hello {name}")
+
+
 def test_it_waits_over_a_wait_of_the_task(cli, engine, database):
     def answer():
         with Producer(database) as producer:

@@ -8,6 +8,8 @@ import pytest
 
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Succeeded
+from tests.executions.attempts import begin, end
 from tests.processes import APP, craftcore
 from tests.triggers.life import BROKEN, HOPELESS, claim_one, emit, look, run_one, start_one
 from tests.virtual import VirtualClock, VirtualCore
@@ -100,6 +102,18 @@ def test_show_has_each_event_with_its_payload_as_an_object(tmp_path):
 
     assert {tuple(event) for event in record["events"]} == {("seq", "type", "at", "at_iso", "payload")}
     assert record["events"][0]["payload"]["intent"] == "greet"
+
+
+def test_show_has_bodies_that_lie_beside_their_record(cli, core):
+    large = "x" * 100_000
+    begun = begin(core, payload={"name": large})
+    end(core, begun, Succeeded(result_json=f'"{large}"'))
+
+    [record] = cli("--json", "trigger", "show", begun.claim.id).json["executions"]
+
+    assert record["envelope"]["payload"] == {"name": large}
+    assert record["response"] == {"metadata": {}, "payload": large, "status": "success"}
+    assert {name for name in record if name.endswith("_blob")} == set()
 
 
 # why
