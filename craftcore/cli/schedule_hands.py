@@ -52,7 +52,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
         case Outcome.FIRED:
             session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
     if not read_note(core.database.path)[1]:
-        obstacles.append("no daemon runs; it starts with the next one: craftcore run")
+        obstacles.append("no daemon runs; it starts with the next one: craftcore run MODULE:APP")
     for obstacle in obstacles:
         session.out.line(obstacle, style="warn")
     return 0

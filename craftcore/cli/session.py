@@ -114,7 +114,7 @@ class Session:
         from craftcore.daemon.lock import read_note
 
         if not read_note(core.database.path)[1]:
-            self.out.line("no daemon runs; it goes on with the next one: craftcore run", style="warn")
+            self.out.line("no daemon runs; it goes on with the next one: craftcore run MODULE:APP", style="warn")
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

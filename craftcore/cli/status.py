@@ -103,7 +103,7 @@ def _verdict(found: dict[str, Any]) -> tuple[bool, str]:
         return False, f"safe mode: {what}. Find out why it dies, then: craftcore release"
     if not found["daemon"]["running"]:
         waiting = counts["due"] + counts["claimed"] + counts["running"]
-        return False, f"no daemon runs on {found['database']}; {waiting} due. Start one: craftcore run"
+        return False, f"no daemon runs on {found['database']}; {waiting} due. Start one: craftcore run MODULE:APP"
     if (alarm := schedules_alarm(found)) is not None:
         return False, alarm
     dead = f", {counts['dead']} dead letters" if counts["dead"] else ""

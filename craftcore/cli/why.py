@@ -117,7 +117,7 @@ def _pending(
 
 
 def _no_daemon() -> Reason:
-    text = "no daemon runs on this database. Start one: craftcore run"
+    text = "no daemon runs on this database. Start one: craftcore run MODULE:APP"
     return Reason(code="no daemon", text=text, query=shown(EPOCH))
 
 

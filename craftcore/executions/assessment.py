@@ -16,6 +16,9 @@ from enum import StrEnum
 from craftcore.executions.model import Status
 from craftcore.triggers.model import TriggerStatus
 
+RUN = ("run", "MODULE:APP")
+"""A daemon that does not know the app would end its work as CAPABILITY_NOT_FOUND: pasted as it is, this starts none."""
+
 
 class State(StrEnum):
     """Where an attempt stands; the first that holds."""
@@ -111,7 +114,7 @@ def assess(facts: Facts) -> Recommendation:
                 f"{_ended(facts)}; the daemon that had its trigger is gone, and the next one runs it again by itself. "
             )
             text += _safety(facts)
-            return Recommendation(state=state, text=text, commands=(("run",), _skip(facts)))
+            return Recommendation(state=state, text=text, commands=(RUN, _skip(facts)))
         case State.PENDING:
             text = f"{_ended(facts)}; its trigger {_due(facts)} and runs it again by itself. {_safety(facts)}"
             return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
@@ -163,7 +166,7 @@ def _in_doubt(facts: Facts) -> Recommendation:
     if act.has_intent:
         text = f"{act.action}{more}, which cannot be taken back, was called and has no end on record: a daemon that "
         text += "starts puts it in doubt, as its policy says"
-        commands: tuple[tuple[str, ...], ...] = (("run",), ("activity", "show", act.key))
+        commands: tuple[tuple[str, ...], ...] = (RUN, ("activity", "show", act.key))
         if facts.daemon_runs:
             text = f"{act.action}{more}, which cannot be taken back, is being called"
             commands = (("activity", "show", act.key),)

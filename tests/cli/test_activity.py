@@ -330,7 +330,7 @@ def test_it_happened_and_its_task_goes_on_with_the_reference(cli, bank, clock):
         0,
         f"bank.pay ({key_of(task_id)}) happened, reference pay-7: it is not called again; "
         f"task {task_id} goes on with that\n"
-        "no daemon runs; it goes on with the next one: craftcore run\n",
+        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n",
     )
     told = show(cli, task_id)
     assert (told["status"], told["provider_ref"], told["decision"]) == ("DONE", "pay-7", "happened")

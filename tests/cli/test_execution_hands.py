@@ -72,7 +72,7 @@ def test_a_retry_ends_a_backoff_and_the_attempts_count_on(cli, core, clock):
     assert (after.attempts, after.reason) == (1, "retried: ada looked")
     assert done.out.splitlines() == [
         f"{begun.id} is retried: {begun.claim.id} is pending again, due 2026-11-21 12:00:00Z",
-        "no daemon runs; it goes on with the next one: craftcore run",
+        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP",
     ]
     assert claim_one(core, epoch=2).id == begun.claim.id
     assert logged(core) == [decided("retry", begun.id)]
@@ -213,7 +213,9 @@ def test_what_ended_as_it_should_is_not_decided(cli, core, verb, outcome, says):
 def test_what_the_next_daemon_runs_again_needs_no_retry(cli, core):
     begun = begin(core)
 
-    refused(cli, core, "retry", begun.id, "the next one runs it again by itself", "craftcore run, or craftcore execut")
+    refused(
+        cli, core, "retry", begun.id, "the next one runs it again by itself", "craftcore run MODULE:APP, or craftcore"
+    )
 
 
 def test_what_has_failed_for_good_needs_no_skip(cli, core):

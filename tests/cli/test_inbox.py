@@ -262,7 +262,7 @@ def test_an_answer_says_what_it_brings_about(cli, bank, answer, says, status, re
 
     assert done.code == 0
     assert done.out.startswith(f"bank.pay (activity:{task_id}:1.1) {says}")
-    assert done.out.endswith("no daemon runs; it goes on with the next one: craftcore run\n")
+    assert done.out.endswith("no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n")
     told = cli("--json", "task", "show", task_id).json
     assert (told["status"], told["result"], len(bank.calls)) == (status, result, calls)
     [decision] = cli("--json", "activity", "show", task_id).json["decisions"]
@@ -369,7 +369,7 @@ def test_an_answer_goes_on_with_the_task_and_says_who_gave_it(cli, ask, clock, d
 
     assert done.out == (
         f'answered with "send"; task {task_id} of ask goes on\n'
-        "no daemon runs; it goes on with the next one: craftcore run\n"
+        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n"
     )
     told = the_question(cli, task_id)
     assert (told["status"], told["answer"], told["note"], told["answered_by"]) == (

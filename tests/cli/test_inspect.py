@@ -396,7 +396,19 @@ def test_after_a_crash_it_says_what_the_next_daemon_does(cli, core):
     assert state == "interrupted"
     assert "its process died in it" in text
     assert "it is safe to retry" in text
-    assert commands == ["craftcore run", f"craftcore execution skip {begun.id} --reason TEXT"]
+    assert commands == ["craftcore run MODULE:APP", f"craftcore execution skip {begun.id} --reason TEXT"]
+
+
+def test_the_daemon_it_recommends_is_none_that_knows_no_app(cli, core):
+    """It would take what the crash left, find no workflow for it, and end it for good."""
+    begun = begin(core)
+    before = core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM executions")
+    [run, _] = advice(cli, begun.id)[2]
+
+    pasted = cli(*run.split()[1:])
+
+    assert (pasted.code, "no module is named MODULE" in pasted.err) == (78, True)
+    assert (core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM executions")) == before
 
 
 def test_after_a_crash_and_a_start_it_can_be_retried_or_skipped(cli, core):

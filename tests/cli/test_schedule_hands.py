@@ -63,7 +63,7 @@ def test_run_now_says_what_it_waits_for_and_what_does_not_run(cli, core, clock):
     assert (fired.code, waits.code, skipped.code) == (0, 0, 1)
     assert fired.out.splitlines() == [
         f"s is due now, as trigger {trigger['id']}",
-        "no daemon runs; it starts with the next one: craftcore run",
+        "no daemon runs; it starts with the next one: craftcore run MODULE:APP",
     ]
     assert waits.out.splitlines()[0] == f"s starts when trigger {trigger['id']} is settled"
     assert skipped.out == "s does not run: overlap: an earlier occurrence waits already\n"

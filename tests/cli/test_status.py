@@ -43,7 +43,7 @@ def test_the_verdict_comes_first(cli, core, database):
 
     lines = cli("status").out.splitlines()
 
-    assert lines[0] == f"no daemon runs on {database}; 1 due. Start one: craftcore run"
+    assert lines[0] == f"no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
     assert "triggers  due 1, later 0, claimed 0, running 0" in lines
 
 

@@ -116,7 +116,7 @@ def test_show_says_what_it_waits_for_and_has_its_account(cli, clock, database):
     assert (attempt["created_at"], attempt["created_at_iso"]) == (clock.now(), "2026-11-21T12:00:00.000Z")
     found = reasons(cli, nap)
     assert found["timer"] == f"task {nap} sleeps until 2026-11-21 13:00:00Z, in 60 min"
-    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run"
+    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run MODULE:APP"
     printed = cli("task", "show", nap).out.splitlines()
     assert printed[:3] == [f"{nap} is WAITING at turn 1", f"  {found['timer']}", f"  {found['no daemon']}"]
 
@@ -277,7 +277,7 @@ def test_a_signal_that_nobody_waits_for_is_kept_and_a_missing_daemon_is_said(cli
 
     assert kept.out == (
         f"early is kept for {wait}, which is WAITING at turn 1: waits for the event approved\n"
-        "no daemon runs; it goes on with the next one: craftcore run\n"
+        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n"
     )
     assert waited.out.startswith(f"{wait} waited for approved, and goes on\n")
 
@@ -396,7 +396,7 @@ def test_retry_lets_the_last_turn_be_tried_again(cli, clock, database):
 
     assert (told["id"], told["status"], told["turn"], told["error_code"]) == (failed, "RUNNING", 2, None)
     assert said[0] == f"{dead} goes on at turn 2, with trigger {show(cli, dead)['trigger_id']}"
-    assert said[1] == "no daemon runs; it goes on with the next one: craftcore run"
+    assert said[1] == "no daemon runs; it goes on with the next one: craftcore run MODULE:APP"
     at_rest(database, nothing, clock)
     assert (show(cli, failed)["status"], show(cli, failed)["attempts"]) == ("FAILED", 3)
 

@@ -142,7 +142,7 @@ def test_a_trigger_for_later_says_until_when(cli, core):
     found = why(cli, trigger_id)
 
     assert found["not due"].startswith("not due until 2096-10-02 07:06:40Z, in ")
-    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run"
+    assert found["no daemon"] == "no daemon runs on this database. Start one: craftcore run MODULE:APP"
     assert f"{ROW.format(trigger_id)};" in cli("trigger", "why", trigger_id).out
 
 

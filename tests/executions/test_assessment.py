@@ -11,6 +11,7 @@ from craftcore.executions.model import Status
 from craftcore.triggers.model import TriggerStatus
 from tests.virtual import NEW_YEAR
 
+RUN = ("run", "MODULE:APP")
 RETRY = ("execution", "retry", "exec-t.1", "--reason", "TEXT")
 SKIP = ("execution", "skip", "exec-t.1", "--reason", "TEXT")
 
@@ -44,7 +45,7 @@ def facts(**changes: Any) -> Facts:
         ({}, State.PENDING, (RETRY, SKIP)),
         ({"status": Status.ERROR, "error_code": "AGENT_ERROR"}, State.PENDING, (RETRY, SKIP)),
         ({"trigger_status": TriggerStatus.CLAIMED}, State.RUNNING, (("trigger", "why", "t"),)),
-        ({"trigger_status": TriggerStatus.CLAIMED, "daemon_runs": False}, State.INTERRUPTED, (("run",), SKIP)),
+        ({"trigger_status": TriggerStatus.CLAIMED, "daemon_runs": False}, State.INTERRUPTED, (RUN, SKIP)),
         ({"trigger_status": TriggerStatus.DEAD}, State.DEAD, (RETRY, SKIP)),
         ({"trigger_status": TriggerStatus.FAILED}, State.FAILED, (RETRY,)),
         ({"trigger_status": TriggerStatus.DONE}, State.OVER, (("trigger", "why", "t"),)),
@@ -84,7 +85,7 @@ def test_what_runs_is_not_in_doubt():
 @pytest.mark.parametrize(
     ("daemon_runs", "says", "first"),
     [
-        (False, "has no end on record: a daemon that starts puts it in doubt", ("run",)),
+        (False, "has no end on record: a daemon that starts puts it in doubt", RUN),
         (True, "is being called", ("activity", "show", "activity:t:1.1")),
     ],
 )
