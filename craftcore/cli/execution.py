@@ -72,7 +72,7 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     """Decide and log it, in one commit; with --json it is told here."""
     refuse_bad_reason(reason)
     core = session.core()
-    hands = AttemptHands(core.triggers)
+    hands = AttemptHands(core.triggers, session.words())
     _, daemon_runs = read_note(core.database.path)
     with session.changing(core) as (tx, did):
         record = the_record(tx, given)

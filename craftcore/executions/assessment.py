@@ -179,8 +179,8 @@ def _in_doubt(facts: Facts) -> Recommendation:
 
 def _safety(facts: Facts) -> str:
     if facts.irreversible:
-        return "What it did that cannot be taken back has its end on record, and a retry does not do it again"
-    return "Nothing that is declared irreversible began in it: it is safe to retry"
+        return "What it did that cannot be taken back has its end on record, and is not done again"
+    return "Nothing that is declared irreversible began in it: it is safe to run again"
 
 
 def _ended(facts: Facts) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import ActivityStatus
 from craftcore.activities.store import ActivityStore
@@ -56,10 +58,14 @@ def _without_end(reader: Reader, task_id: str | None) -> tuple[Act, ...]:
 
 
 class AttemptHands:
-    """Retry, skip. Each method is a rule over a transaction it is given; ring the daemon's bell after the commit."""
+    """Retry, skip. Each method is a rule over a transaction it is given; ring the daemon's bell after the commit.
 
-    def __init__(self, triggers: TriggerService) -> None:
+    `program`: with what the commands begin that a refusal names.
+    """
+
+    def __init__(self, triggers: TriggerService, program: tuple[str, ...] = ("craftcore",)) -> None:
         self._triggers = triggers
+        self._program = program
 
     def retry(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
         """Run it again, now: one that waits for it does not wait longer, one that was given up gets another life, and
@@ -76,7 +82,7 @@ class AttemptHands:
             case State.DEAD | State.FAILED:
                 return self._triggers.requeue(tx, facts.trigger_id)
             case _:
-                raise _refused(facts, "retry")
+                raise self._refused(facts, "retry")
 
     def skip(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
         """Do not run it again, and let its task end with it.
@@ -93,11 +99,12 @@ class AttemptHands:
             case State.DEAD:
                 return self._triggers.discard(tx, facts.trigger_id, f"skipped: {reason}")
             case _:
-                raise _refused(facts, "skip")
+                raise self._refused(facts, "skip")
 
-
-def _refused(facts: Facts, verb: str) -> StateRefused:
-    found = assess(facts)
-    commands = [" ".join(("craftcore", *words)) for words in found.commands if words[:2] != ("execution", verb)]
-    instead = f". See: {', or '.join(commands)}" if commands else ""
-    return StateRefused(f"{verb} of {facts.id} is refused: {found.text}{instead}. Nothing was written")
+    def _refused(self, facts: Facts, verb: str) -> StateRefused:
+        found = assess(facts)
+        commands = [
+            shlex.join((*self._program, *words)) for words in found.commands if words[:2] != ("execution", verb)
+        ]
+        instead = f". See: {', or '.join(commands)}" if commands else ""
+        return StateRefused(f"{verb} of {facts.id} is refused: {found.text}{instead}. Nothing was written")

@@ -225,6 +225,16 @@ def test_what_has_failed_for_good_needs_no_skip(cli, core):
     refused(cli, core, "skip", begun.id, "nothing runs it again by itself", f"craftcore execution retry {begun.id}")
 
 
+def test_a_refusal_names_commands_for_the_database_it_was_asked_of(cli, core, database):
+    first = begin(core)
+    boot(core)
+    second = again(core, epoch=2)
+
+    refused = cli("--db", str(database), "execution", "retry", first.id, *WHY)
+
+    assert f". See: craftcore --db {database} inspect {second.id}. Nothing was written" in refused.err
+
+
 def test_a_cancelled_one_is_over(cli, core):
     begun = begin(core)
     end(core, begun, Released(reason="shutdown"))
@@ -345,7 +355,7 @@ def test_after_a_kill_what_cannot_be_taken_back_is_resolved_before_anything_else
         assert advice["state"] == "in_doubt"
         assert advice["commands"][0] == f"craftcore --db agent.db activity resolve {key} --happened"
         refusal = craftcore(tmp_path, "execution", "retry", row["id"], "--reason", "quick")
-        assert (refusal.code, f"craftcore activity resolve {key} --happened" in refusal.err) == (1, True)
+        assert (refusal.code, f"craftcore --db agent.db activity resolve {key} --happened" in refusal.err) == (1, True)
         resolved = craftcore(tmp_path, "activity", "resolve", key, "--happened", "pay-7", "--note", "she saw it")
         assert resolved.code == 0
         assert craftcore(tmp_path, "execution", "retry", row["id"], "--reason", "paid").code == 0

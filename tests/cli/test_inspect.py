@@ -395,7 +395,7 @@ def test_after_a_crash_it_says_what_the_next_daemon_does(cli, core):
 
     assert state == "interrupted"
     assert "its process died in it" in text
-    assert "it is safe to retry" in text
+    assert "it is safe to run again" in text
     assert commands == ["craftcore run MODULE:APP", f"craftcore execution skip {begun.id} --reason TEXT"]
 
 

@@ -102,17 +102,17 @@ def test_several_in_doubt_are_counted():
     assert "email.send (and 2 more) happened" in assess(facts(acts=(DOUBT, DOUBT, DOUBT))).text
 
 
-def test_it_is_safe_to_retry_where_nothing_irreversible_began():
+def test_it_is_safe_to_run_again_where_nothing_irreversible_began():
     assert assess(facts()).text == (
         "its process died in it; its trigger is due and runs it again by itself. "
-        "Nothing that is declared irreversible began in it: it is safe to retry"
+        "Nothing that is declared irreversible began in it: it is safe to run again"
     )
 
 
-def test_what_is_done_is_not_done_again_by_a_retry():
+def test_what_is_done_is_not_done_again():
     text = assess(facts(irreversible=2)).text
 
-    assert "What it did that cannot be taken back has its end on record" in text
+    assert "What it did that cannot be taken back has its end on record, and is not done again" in text
     assert "safe" not in text
 
 
