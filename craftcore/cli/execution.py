@@ -56,10 +56,17 @@ def skip(session: Session, /, execution_id: str, reason: str) -> None:
     if session.json:
         return
     trigger = decided.trigger
-    became = "is discarded, and stays readable as FAILED"
-    if trigger.status is not TriggerStatus.FAILED:
-        became = cancelled(trigger, decided.tasks)
-    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {became}")
+    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {_skipped(trigger, decided.tasks)}")
+
+
+def _skipped(trigger: Trigger, tasks: dict[str, Task]) -> str:
+    match trigger.status:
+        case TriggerStatus.FAILED:
+            return "is discarded, and stays readable as FAILED"
+        case TriggerStatus.CLAIMED:
+            return "is cancelled by the next daemon, before anything runs; its own is gone"
+        case _:
+            return cancelled(trigger, tasks)
 
 
 class _Decided(NamedTuple):

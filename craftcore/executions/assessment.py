@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from craftcore.executions.model import Status
+from craftcore.executions.model import Reason, Status
 from craftcore.triggers.model import TriggerStatus
 
 RUN = ("run", "MODULE:APP")
@@ -34,7 +34,7 @@ class State(StrEnum):
     PENDING = "pending"  # it runs again by itself
     DEAD = "dead"
     FAILED = "failed"
-    OVER = "over"  # its trigger is DONE
+    OVER = "over"  # its trigger is DONE, and nothing goes on from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,8 @@ class Facts:
     cancel_asked     somebody wants its trigger's attempt to end
     acts             of its task; those whose end nobody knows
     irreversible     how many irreversible calls its record has
+    not_replayable   why its record cannot be replayed; None: it can, or it has not succeeded
+    task_is_over     its task has ended
     """
 
     id: str
@@ -74,6 +76,8 @@ class Facts:
     daemon_runs: bool
     acts: tuple[Act, ...] = ()
     irreversible: int = 0
+    not_replayable: str | None = None
+    task_is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +94,7 @@ def assess(facts: Facts) -> Recommendation:
     state = state_of(facts)
     match state:
         case State.COMPLETE:
-            text = "its response is on record, and nothing has to run again"
-            return Recommendation(state=state, text=text, commands=(("replay", facts.id),))
+            return _complete(facts)
         case State.TRIED_AGAIN:
             text = f"its trigger was started again since: what counts is {facts.newest_id}"
             return Recommendation(state=state, text=text, commands=(("inspect", facts.newest_id),))
@@ -125,7 +128,10 @@ def assess(facts: Facts) -> Recommendation:
             text = f"{_ended(facts)}; its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself. "
             return Recommendation(state=state, text=text + _safety(facts), commands=(_retry(facts),))
         case State.OVER:
-            text = f"{_ended(facts)}; its trigger is DONE ({facts.trigger_reason}): there is nothing to decide of it"
+            since = (
+                "its task has ended since" if facts.task_is_over else f"its trigger is DONE ({facts.trigger_reason})"
+            )
+            text = f"{_ended(facts)}; {since}: there is nothing to decide of it"
             return Recommendation(state=state, text=text, commands=(_see(facts),))
 
 
@@ -135,7 +141,7 @@ def state_of(facts: Facts) -> State:
         return State.COMPLETE
     if facts.newest_id != facts.id:
         return State.TRIED_AGAIN
-    if facts.status is Status.SUSPENDED:
+    if facts.status is Status.SUSPENDED and not facts.task_is_over:
         return State.WAITS
     claimed = facts.trigger_status is TriggerStatus.CLAIMED
     if claimed and facts.cancel_asked:
@@ -157,6 +163,20 @@ def state_of(facts: Facts) -> State:
             return State.FAILED
         case TriggerStatus.DONE:
             return State.OVER
+
+
+def _complete(facts: Facts) -> Recommendation:
+    """It has succeeded; what can still be wanted is its response."""
+    command: tuple[str, ...] = ("replay", facts.id)
+    if facts.not_replayable is None:
+        text = "its response is on record, and nothing has to run again"
+    elif facts.not_replayable == Reason.RECORD_CORRUPTED:
+        text = "it succeeded, and nothing has to run again; but its record is not what was written"
+        command = ("verify", facts.id)
+    else:
+        text = f"it succeeded, and nothing has to run again; its record cannot be replayed ({facts.not_replayable})"
+        command = (*command, "--force")
+    return Recommendation(state=State.COMPLETE, text=text, commands=(command,))
 
 
 def _in_doubt(facts: Facts) -> Recommendation:
@@ -184,6 +204,8 @@ def _safety(facts: Facts) -> str:
 
 
 def _ended(facts: Facts) -> str:
+    if facts.status is Status.SUSPENDED:
+        return "it ended as it should"
     if facts.status is Status.ERROR:
         return f"it failed with {facts.error_code}"
     return "its process died in it" if facts.ended_at is None else "it was handed back before its end"

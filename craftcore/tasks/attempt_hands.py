@@ -10,9 +10,10 @@ from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
 from craftcore.executions.assessment import Act, Facts, State, assess, state_of
 from craftcore.executions.listing_store import ExecutionListing
-from craftcore.executions.model import EventType
-from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.model import EventType, Status
+from craftcore.executions.record import ExecutionRecord, why_not_replayable
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.service import TriggerService
@@ -25,6 +26,7 @@ ACTS_MAX = 100
 def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> Facts:
     """What is known of an attempt beside its record."""
     trigger = TriggerStore().get(reader, record.trigger_id)
+    task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
     [newest] = ExecutionListing().ids_of(reader, record.trigger_id, 1) or [record.id]
     return Facts(
         id=record.id,
@@ -40,13 +42,14 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
         due_at=None if trigger is None else trigger.due_at,
         now=now,
         daemon_runs=daemon_runs,
-        acts=_without_end(reader, record.task_id),
+        acts=_without_end(reader, task),
         irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
+        not_replayable=why_not_replayable(record) if record.status is Status.SUCCESS else None,
+        task_is_over=task is not None and not task.status.is_live,
     )
 
 
-def _without_end(reader: Reader, task_id: str | None) -> tuple[Act, ...]:
-    task = None if task_id is None else TaskStore().get(reader, task_id)
+def _without_end(reader: Reader, task: Task | None) -> tuple[Act, ...]:
     if task is None:
         return ()
     called = ActivityListing().newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id)

@@ -435,6 +435,19 @@ def test_after_its_end_its_response_is_on_record(cli, core):
     assert advice(cli, id_)[::2] == ("complete", [f"craftcore replay {id_}"])
 
 
+def test_a_response_that_cannot_be_replayed_is_not_recommended_for_replay(cli, core):
+    invalidated, changed = an_end(core), an_end(core)
+    assert cli("invalidate", invalidated, "--reason", "wrong").code == 0
+    spoil(core, f"UPDATE executions SET latency_ms = 1 WHERE id = '{changed}'")
+
+    of_invalidated, of_changed = advice(cli, invalidated), advice(cli, changed)
+
+    assert "its record cannot be replayed (manually_invalidated)" in of_invalidated[1]
+    assert "its record is not what was written" in of_changed[1]
+    for (command,), code in ((of_invalidated[2], 0), (of_changed[2], 1)):
+        assert cli(*command.split()[1:]).code == code, command
+
+
 @pytest.mark.parametrize(("outcome", "state"), [(HOPELESS, "failed"), (BROKEN, "dead")])
 def test_what_was_given_up_waits_for_a_person(cli, core, outcome, state):
     id_ = an_end(core, outcome, max_attempts=1)
@@ -459,7 +472,8 @@ def test_what_waits_says_what_for(cli, clock, database):
     assert f"task {ask} waits for an answer to question" in advice(cli, f"exec-{ask}")[1]
     clock.advance(seconds=HOUR)
     a_task(database, "plain", clock)
-    assert f"task {nap} is DONE" in advice(cli, f"exec-{nap}")[1], "and it has gone on since, with another trigger"
+    over = ("over", "it ended as it should; its task has ended since: there is nothing to decide of it", commands)
+    assert advice(cli, f"exec-{nap}") == over, "it has gone on, with another trigger"
 
 
 def test_a_plain_workflow_that_snoozes_says_until_when(cli, core):

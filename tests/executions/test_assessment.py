@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,11 @@ def facts(**changes: Any) -> Facts:
         ({"status": Status.SUCCESS}, State.COMPLETE, (("replay", "exec-t.1"),)),
         ({"status": Status.SUSPENDED, "task_id": "t"}, State.WAITS, (("task", "show", "t"),)),
         ({"status": Status.SUSPENDED}, State.WAITS, (("trigger", "why", "t"),)),
+        (
+            {"status": Status.SUSPENDED, "task_id": "t", "task_is_over": True, "trigger_status": TriggerStatus.DONE},
+            State.OVER,
+            (("task", "show", "t"),),
+        ),
         ({"trigger_status": TriggerStatus.CLAIMED, "cancel_asked": True}, State.CANCELLING, (("trigger", "why", "t"),)),
     ],
 )
@@ -74,6 +80,29 @@ def test_what_is_in_doubt_is_said_first_whatever_its_trigger_has_come_to(status)
     assert found.state is State.IN_DOUBT
     assert found.text.startswith("nobody knows whether email.send happened")
     assert found.commands == tuple((*resolve, how) for how in ("--happened", "--resend", "--give-up"))
+
+
+def test_what_is_in_doubt_of_a_task_that_ended_while_it_waited_is_said_too():
+    waited = facts(status=Status.SUSPENDED, task_id="t", trigger_status=TriggerStatus.DONE, acts=(DOUBT,))
+
+    assert assess(waited).state is State.WAITS
+    assert assess(replace(waited, task_is_over=True)).state is State.IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        ("recording_failure", ("replay", "exec-t.1", "--force")),
+        ("manually_invalidated", ("replay", "exec-t.1", "--force")),
+        ("body_stripped", ("replay", "exec-t.1", "--force")),
+        ("record_corrupted", ("verify", "exec-t.1")),
+    ],
+)
+def test_of_what_succeeded_and_cannot_be_replayed_no_replay_is_recommended_that_is_refused(reason, command):
+    found = assess(facts(status=Status.SUCCESS, not_replayable=reason))
+
+    assert (found.state, found.commands) == (State.COMPLETE, (command,))
+    assert found.text.startswith("it succeeded, and nothing has to run again")
 
 
 def test_what_runs_is_not_in_doubt():
