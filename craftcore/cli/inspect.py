@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from craftcore.core import Core
 
 LIMIT_MAX = 100_000
+HASH = re.compile(r"sha256:[0-9a-f]{64}")
 LISTED, COUNTED = 50, 10_000
 """How many records are listed, and how many counted, when nobody says."""
 
@@ -139,8 +141,14 @@ def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
         workflow=given["workflow"],
         since=bound("since", given["since"]),
         until=bound("until", given["until"]),
-        envelope_hash=given["envelope_hash"],
+        envelope_hash=_hash(given["envelope_hash"]),
     )
+
+
+def _hash(given: str | None) -> str | None:
+    if given is None or HASH.fullmatch(given):
+        return given
+    raise FilterInvalid(f"envelope hash {given!r:.80} is none; give sha256: and its 64 digits, as inspect ID shows it")
 
 
 def _status(given: str | None) -> Status | None:

@@ -122,7 +122,7 @@ def test_the_list_for_programs_has_moments_twice(cli, some, clock):
         (["--since", "2026-11-21T12:02:00Z"], [0, 1]),
         (["--until", "2026-11-21T13:02:00+01:00"], [2, 3]),
         (["--since", "1795262460", "--until", "1795262520"], [2]),
-        (["--envelope-hash", "sha256:nothing"], []),
+        (["--envelope-hash", "sha256:" + "0" * 64], []),
     ],
     ids=lambda value: " ".join(value) if value and isinstance(value[0], str) else None,
 )
@@ -156,6 +156,8 @@ def test_equal_envelopes_are_found_by_their_hash(cli, core):
         (["--since", "yesterday"], 12, "'yesterday' is not a moment"),
         (["--until", "2026-01-01T00:00:00"], 12, "until 2026-01-01T00:00:00 has no time zone"),
         (["--since", "nan"], 12, "since"),
+        (["--envelope-hash", "b01a0cdc"], 12, "envelope hash 'b01a0cdc' is none; give sha256: and its 64 digits"),
+        (["--envelope-hash", "sha256:" + "A" * 64], 12, "as inspect ID shows it"),
         (["--limit", "0"], 64, "--limit"),
         (["--limit", "100001"], 64, "--limit"),
         (["--limit", "many"], 64, "--limit"),
