@@ -27,6 +27,7 @@ from craftcore.cli.trigger_text import (
 )
 from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
+from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
@@ -90,6 +91,10 @@ def show(session: Session, /, trigger_id: str) -> None:
             out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  {json.dumps(event['payload'])}")
         if record["response"] is not None:
             out.line(f"  response {json.dumps(record['response'])}")
+    if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
+        out.line()
+        out.line("what can be done about it:")
+        session.suggest("inspect", records[-1]["id"])
 
 
 @trigger.command("why")
