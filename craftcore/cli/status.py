@@ -41,6 +41,9 @@ def status(session: Session) -> None:
         out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
     out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
+    if counts["running"] and not daemon["running"]:
+        see = "craftcore inspect --list --status incomplete"
+        out.line(f"cut off   {counts['running']} when the daemon ended (see: {see})", style="warn")
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
     say_tasks(out, found)

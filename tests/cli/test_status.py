@@ -78,6 +78,17 @@ def test_everything_is_counted(cli, core, lock):
     assert "dead      1 (see: craftcore dead list)" in cli("status").out
 
 
+def test_what_a_death_has_cut_off_is_counted_while_no_daemon_runs(cli, core):
+    emit(core)
+    start_one(core)
+
+    dead = cli("status").out
+
+    assert "cut off   1 when the daemon ended (see: craftcore inspect --list --status incomplete)\n" in dead
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=0.0):
+        assert "cut off" not in cli("status").out
+
+
 def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lock):
     hold(core, "it was restored\x1b[2J")
 
