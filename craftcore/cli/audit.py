@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.caller import named
-from craftcore.cli.given import KEY_BEGINS, bound, the_one
+from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, the_one
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Command
@@ -62,19 +62,23 @@ def audit(
             until=last,
         )
         found = AuditListing().newest(reader, limit, those)
+        more = [] if those.subject is None else AuditListing().subjects_like(reader, f"{RECORD_BEGINS}{those.subject}.")
     if session.json:
         session.out.document([_told(row) for row in found])
     else:
         session.out.table(COLUMNS, [_cells(row) for row in found])
+    if more:
+        session.out.aside(f"more was done to its executions. See: craftcore audit {more[0]}")
 
 
 def _subject(reader: Reader, given: str) -> str:
-    """The whole id of what is meant, among those of which there are rows; an activity's key may lack its beginning."""
+    """The whole id of what is meant, among those of which there are rows. An activity's key may lack its beginning, and
+    a trigger stands for its execution."""
     typed = given.removesuffix("…")
     _require_text("ID", typed)
     like = AuditListing().subjects_like
     nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
-    for prefix in (typed, KEY_BEGINS + typed):
+    for prefix in (typed, KEY_BEGINS + typed, RECORD_BEGINS + typed):
         if found := like(reader, prefix):
             return the_one(found, prefix, nobody)
     return the_one([], typed, nobody)

@@ -112,6 +112,19 @@ def test_an_activity_is_found_by_its_key_without_the_beginning_and_as_a_table_cu
         assert actions(cli, given) == ["activity resolve"]
 
 
+def test_what_was_done_to_an_execution_is_found_by_its_trigger(cli, here):
+    dead, why = here.world.dead, ("--reason", "nobody needs it")
+    assert cli("execution", "skip", here.world.died, *why).code == 0
+
+    assert actions(cli, dead) == ["execution skip"]
+    assert cli("trigger", "requeue", dead).code == 0
+    assert actions(cli, dead) == ["trigger requeue"]
+    assert cli("audit", dead).err == (
+        f"craftcore: more was done to its executions. See: craftcore audit {here.world.died}\n"
+    )
+    assert cli("audit", here.world.died).err == ""
+
+
 def test_an_action_that_another_version_wrote_can_be_looked_for(cli, here, core_audit):
     core_audit("record forget", "r-1")
 
