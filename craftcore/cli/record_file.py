@@ -39,8 +39,10 @@ def record_in(path: str) -> ExecutionRecord:
 
 
 def envelope_in(path: str) -> dict[str, Any]:
-    """The envelope in a file. Raises InvalidInput for what is no JSON object."""
+    """The envelope in a file, by itself or in an exported record. Raises InvalidInput for what is no JSON object."""
     envelope = _read(path, f"the envelope in {path}")
+    if isinstance(envelope, dict) and {"header", "envelope"} <= envelope.keys():  # an envelope has neither
+        envelope = envelope["envelope"]
     if not isinstance(envelope, dict):
         raise InvalidInput(f"the envelope in {path} must be a JSON object, not {type(envelope).__name__}")
     return envelope

@@ -138,6 +138,8 @@ def test_an_envelope_is_verified(cli, core):
     other = write("other", record.envelope | {"payload": {"n": 2, "m": 2}})
 
     assert cli("replay", "exec-t", "--verify-envelope", same).code == 0
+    assert cli("export", "exec-t", "-o", "whole.json").code == 0
+    assert cli("replay", "exec-t", "--verify-envelope", "whole.json").code == 0
     one_line(cli("replay", "exec-t", "--verify-envelope", other), 11, "another envelope", record.envelope_hash)
     one_line(cli("replay", "exec-t", "--force", "--verify-envelope", other), 11, "another envelope")
     refused = cli("--json", "replay", "exec-t", "--verify-envelope", other).json["error"]
