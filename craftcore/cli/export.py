@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import click
 
-from craftcore.cli.given import the_record
+from craftcore.cli.given import refuse_database, the_record
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
-from craftcore.errors import InvalidInput
 from craftcore.executions.document import document_of
 from craftcore.storage.whole_file import write_whole
 
@@ -27,7 +25,7 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     """
     core = session.core()
     if output is not None:
-        _refuse_database(core.database.path, output)
+        refuse_database(core.database.path, output)
     with core.reading() as reader:
         record = the_record(reader, execution_id)
     document = document_of(record)
@@ -42,11 +40,3 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     session.out.line(f"{record.id} is in {output}: {len(record.events)} events, {len(body):,} bytes")
     if (reason := document["header"]["replayableReason"]) is not None:
         session.out.line(f"it cannot be replayed: {reason}", style="warn")
-
-
-def _refuse_database(database: Path, output: str) -> None:
-    """Raise InvalidInput for a name that a database has, or one of the files beside it."""
-    real, target = os.path.realpath(database), os.path.realpath(output)
-    beside = (f"{real}-wal", f"{real}-shm", f"{real}-journal", f"{real}.lock")
-    if not output or target == real or target in beside:
-        raise InvalidInput(f"{output!r:.200} is no file to export to: give another name")

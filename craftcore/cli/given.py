@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
@@ -129,6 +131,14 @@ def refuse_bad_note(note: str) -> None:
     """Raise InvalidInput for what nobody could read, or store."""
     if not note.strip() or len(note) > NOTE_MAX or any("\ud800" <= char <= "\udfff" for char in note):
         raise InvalidInput(f"the note must be 1 to {NOTE_MAX:,} characters of text")
+
+
+def refuse_database(database: Path, output: str) -> None:
+    """Raise InvalidInput for a file to write to whose name a database has, or one of the files beside it."""
+    real, target = os.path.realpath(database), os.path.realpath(output)
+    beside = (f"{real}-wal", f"{real}-shm", f"{real}-journal", f"{real}.lock")
+    if not output or target == real or target in beside:
+        raise InvalidInput(f"{output!r:.200} is no file to write to: give another name")
 
 
 def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:

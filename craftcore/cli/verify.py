@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from craftcore.cli.given import the_execution
+from craftcore.cli.given import refuse_database, the_execution
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
@@ -46,6 +46,8 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
         return _one(session, execution_id)
     before = None if against is None else _head_in(against)
     core = session.core()
+    if write_head is not None:
+        refuse_database(core.database.path, write_head)
     with core.reading() as reader:
         verification = Verification(reader, core.clock.now(), before)
         found = verification.faults()

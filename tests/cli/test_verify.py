@@ -226,6 +226,17 @@ def test_a_head_that_cannot_be_written_is_an_error_and_not_a_bug(cli, clock, tmp
     assert cli("verify", "--write-head", str(tmp_path / "nowhere" / "head")).code == 73
 
 
+@pytest.mark.parametrize("name", ["agent.db", "agent.db-wal", "agent.db-shm", "agent.db-journal", "agent.db.lock"])
+def test_a_head_never_takes_the_place_of_the_database(cli, clock, database, name):
+    before = database.read_bytes()
+
+    refused = cli("verify", "--write-head", str(database.with_name(name)))
+
+    assert refused.code == 64
+    assert database.read_bytes() == before
+    assert cli("verify").code == 0
+
+
 def test_hostile_text_in_a_record_is_shown_and_not_obeyed(cli, clock, database):
     change(database, "UPDATE executions SET id = 'exec-\x1b[31m' || char(10) || 'FAIL' WHERE id = 'exec-closed-0.1'")
 
