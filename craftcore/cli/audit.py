@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.caller import named
-from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, the_one
+from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Command
@@ -75,7 +75,7 @@ def _subject(reader: Reader, given: str) -> str:
     """The whole id of what is meant, among those of which there are rows. An activity's key may lack its beginning, and
     a trigger stands for its execution."""
     typed = given.removesuffix("…")
-    _require_text("ID", typed)
+    require_text("ID", typed)
     like = AuditListing().subjects_like
     nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
     for prefix in (typed, KEY_BEGINS + typed, RECORD_BEGINS + typed):
@@ -86,7 +86,7 @@ def _subject(reader: Reader, given: str) -> str:
 
 def _action(reader: Reader, given: str, commands: list[str]) -> str:
     """A command, or a noun, of this program or of the log."""
-    _require_text("action", given)
+    require_text("action", given)
     if any(given == name or name.startswith(f"{given} ") for name in commands):
         return given
     if AuditListing().newest(reader, 1, AuditFilter(action=given)):
@@ -95,17 +95,12 @@ def _action(reader: Reader, given: str, commands: list[str]) -> str:
 
 
 def _user(given: str) -> tuple[int | None, str | None]:
-    _require_text("by", given)
+    require_text("by", given)
     if not (given.isascii() and given.isdigit()):
         return None, given
     if len(given) > 10 or int(given) > UID_MAX:
         raise FilterInvalid(f"by {given:.80} is no user id: they end at {UID_MAX}")
     return int(given), None
-
-
-def _require_text(field: str, given: str) -> None:
-    if not given.strip() or any("\ud800" <= char <= "\udfff" for char in given):
-        raise FilterInvalid(f"{field} {given!r:.80} is no text to look for")
 
 
 def _by_hand(command: click.Command | None, name: str = "") -> Iterator[str]:

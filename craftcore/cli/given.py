@@ -121,6 +121,12 @@ def bound(field: str, given: str | None) -> float | None:
         raise FilterInvalid(error.message) from None
 
 
+def require_text(field: str, given: str) -> None:
+    """Raise FilterInvalid for what nothing can be found by."""
+    if not given.strip() or any("\ud800" <= char <= "\udfff" for char in given):
+        raise FilterInvalid(f"{field} {given!r:.80} is no text to look for")
+
+
 def refuse_bad_reason(reason: str) -> None:
     """Raise InvalidInput for what nobody could read, or store."""
     if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.given import bound, the_record
+from craftcore.cli.given import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
     LIST_COLUMNS,
@@ -135,6 +135,9 @@ def _assessed(reader: Reader, core: Core, record: ExecutionRecord, *, daemon_run
 
 def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
     """The filters as they are stored. Raises FilterInvalid, naming those there are."""
+    for field in ("workflow", "envelope_hash"):
+        if given[field] is not None:
+            require_text(field.replace("_", " "), given[field])
     return Sought(
         status=_status(given["status"]),
         error_code=_error_code(reader, given["error_code"]),

@@ -99,7 +99,7 @@ def json_or_text(text: str | None) -> Any:
     """What a column of JSON says; a row that was damaged is shown as it is."""
     try:
         return None if text is None else json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

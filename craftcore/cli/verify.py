@@ -23,6 +23,8 @@ from craftcore.executions.verifying import Area, Fault
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 
+HEAD_MAX_BYTES = 64 << 10
+
 SHOWN = 20
 TOLD = 1_000
 """Problems that are told one by one, to people and to programs; the others are counted."""
@@ -111,7 +113,11 @@ def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, 
 
 def _head_in(file: str) -> Head:
     try:
-        return head_from(Path(file).read_text("utf-8"))
+        with Path(file).open("rb") as there:
+            body = there.read(HEAD_MAX_BYTES + 1)
+        if len(body) > HEAD_MAX_BYTES:
+            raise InvalidInput("not a head of ours: it is too large")
+        return head_from(body.decode())
     except OSError as error:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

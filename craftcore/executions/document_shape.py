@@ -14,6 +14,8 @@ from craftcore.executions.model import Status
 DEPTH_MAX = 100
 """Levels of a document: a result has at most 64."""
 
+HALF = "it has half of a character"
+
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:@+-]{1,300}\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=10_000)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -106,6 +108,8 @@ def shape_of(value: Any) -> Document:
         document = msgspec.convert(value, Document)
     except msgspec.ValidationError as error:
         raise not_one(*_placed(str(error))) from None
+    except UnicodeEncodeError:
+        raise not_one("", HALF) from None
     _refuse_halves(document)
     return document
 
@@ -143,7 +147,7 @@ def _each_text(value: Any, path: str) -> None:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise not_one(path, "it has half of a character") from None
+                raise not_one(path, HALF) from None
         case dict():
             for key, part in value.items():
                 _each_text(key, path)

@@ -46,7 +46,7 @@ def head_from(text: str) -> Head:
         kinds = {name: str if name in ("hash", "audit_hash") else int for name in found} | {"at": float}
         if wrong := [name for name, kind in kinds.items() if type(getattr(head, name)) is not kind]:
             raise ValueError(f"{wrong[0]} is {getattr(head, wrong[0])!r:.80}")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"not a head of ours, as craftcore verify --write-head writes it: {error!s:.200}") from error
     return head
 

@@ -158,6 +158,8 @@ def test_equal_envelopes_are_found_by_their_hash(cli, core):
         (["--since", "nan"], 12, "since"),
         (["--envelope-hash", "b01a0cdc"], 12, "envelope hash 'b01a0cdc' is none; give sha256: and its 64 digits"),
         (["--envelope-hash", "sha256:" + "A" * 64], 12, "as inspect ID shows it"),
+        (["--workflow", "\udcff"], 12, "workflow '\\\\udcff' is no text to look for"),
+        (["--envelope-hash", "\udcff"], 12, "envelope hash '\\\\udcff' is no text to look for"),
         (["--limit", "0"], 64, "--limit"),
         (["--limit", "100001"], 64, "--limit"),
         (["--limit", "many"], 64, "--limit"),
@@ -534,6 +536,19 @@ def test_a_damaged_record_is_shown_as_it_is(cli, core):
     assert (told["last_event"]["seq"], told["last_event"]["payload"]) == (5, "{oops")
     assert [event["payload"] for event in told["events"]][::3] == [[1], "{oops"]
     assert cli("inspect", "--list").code == cli("inspect", "--stats").code == 0
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_shown_as_it_is(cli, core):
+    id_ = an_end(core)
+    deep = "replace(hex(zeroblob(50000)), '00', '[')"
+    spoil(
+        core, f"UPDATE events SET payload_json = {deep} WHERE seq = 1", f"UPDATE executions SET envelope_json = {deep}"
+    )
+
+    told = inspect(cli, id_, "--events", "--envelope")
+
+    assert told["replayable_reason"] == "record_corrupted"
+    assert told["envelope"] == told["events"][0]["payload"] == "[" * 50_000
 
 
 def test_a_record_without_any_event_is_shown(cli, core):

@@ -203,7 +203,15 @@ def test_no_head_is_written_of_what_is_not_well(cli, clock, database, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [(b"{}", "it is not one"), (b"\xff", "it is no text"), (None, "cannot be read")]
+    ("text", "told"),
+    [
+        (b"{}", "it is not one"),
+        (b"\xff", "it is no text"),
+        (b"[" * 10_000, "recursion"),
+        (b"{}" + b" " * (64 << 10), "it is too large"),
+        (None, "cannot be read"),
+    ],
+    ids=["empty", "bytes", "deep", "large", "absent"],
 )
 def test_a_file_that_is_no_head_is_refused(cli, clock, tmp_path, text, told):
     head = tmp_path / "head.json"

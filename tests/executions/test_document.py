@@ -339,7 +339,9 @@ def test_what_is_no_document_is_refused_with_its_path(document, path, value, wor
     assert len(refused.value.message) < 300
 
 
-@pytest.mark.parametrize("value", [None, 5, "x", [], {}, [{}], {"header": None}, {"craftcore": {}}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, 5, "x", [], {}, [{}], {"header": None}, {"craftcore": {}}, "\ud800", {"\ud800": 1}], ids=ascii
+)
 def test_other_json_is_no_document(value):
     with pytest.raises(InvalidInput, match="it is no document of a record"):
         record_of(value)
