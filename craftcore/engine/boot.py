@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from craftcore.executions.recorder import Recorder
+from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Many, Transaction
@@ -60,7 +61,8 @@ def boot(
     """Take the next epoch, reclaim what earlier ones held, let their tasks go on, declare the workflows. One commit.
 
     `last_seen` is (database id, epoch) as the lock file remembers them: a database that is behind its lock file
-    was restored behind our back, and time went backwards. Nothing of it runs until a person releases it.
+    was restored behind our back, and time went backwards. Nothing of it runs until a person releases it. Raises
+    DatabaseInvalid when no record can be closed.
     """
     database_id = fact(tx, "database_id") or new_database_id
     remember(tx, "database_id", database_id)
@@ -91,6 +93,7 @@ def boot(
         and None not in (last["machine_boot_id"], process.machine_boot_id)
         and last["machine_boot_id"] != process.machine_boot_id
     )
+    ExecutionStore().head(tx)  # what this daemon runs could not be settled without it
     in_doubt = acts.leave_behind(tx)  # before anything ends the tasks, which are asked about then
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)

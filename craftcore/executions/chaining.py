@@ -82,10 +82,9 @@ class Chaining:
                 headers[seq], streams[seq] = known.header, Stream(known.text, known.events)
             elif seq in newest:
                 changed.append(seq)
-        if changed:
-            for header, stream in self._read(tx, changed):
-                headers.update(header)
-                streams.update(stream)
+        for header, stream in self._read(tx, changed) if changed else ():
+            streams |= stream
+            headers |= {seq: one for seq, one in header.items() if _adds_up(one, stream.get(seq), newest[seq])}
         return headers, streams
 
     def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
@@ -95,6 +94,11 @@ class Chaining:
         except UnicodeDecodeError:
             for seq in seqs if len(seqs) > 1 else ():
                 yield from self._read(tx, [seq])
+
+
+def _adds_up(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
+    """Whether what was read goes on where it ends: a bad disk may have changed a number of it."""
+    return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
 
 
 def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:

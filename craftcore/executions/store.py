@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from craftcore.canonical import canonical
+from craftcore.errors import DatabaseInvalid
 from craftcore.executions.sealing import Event, Stream
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
@@ -182,9 +184,13 @@ class ExecutionStore:
         return streams
 
     def head(self, tx: Reader) -> tuple[int, str]:
-        """Place and hash of the record that was closed last; (0, '') when none was."""
-        [head] = tx.tuples("SELECT head_seq, head_hash FROM record_chain")
-        return head[0], head[1]
+        """Place and hash of the record that was closed last; (0, '') when none was. Raises DatabaseInvalid when the
+        file has lost them."""
+        with suppress(UnicodeDecodeError):
+            match list(tx.tuples("SELECT head_seq, head_hash FROM record_chain LIMIT 2")):
+                case [(int() as place, str() as hash_)]:
+                    return place, hash_
+        raise DatabaseInvalid("the end of the chain of records is damaged: no record can be closed. Restore a backup")
 
     def close_all(self, tx: Transaction, closings: Sequence[Closing]) -> None:
         """Close records that are open, in the order of the chain. A body that is large lies beside its row."""

@@ -3,14 +3,23 @@ do the others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import anyio
 import apsw
 import pytest
 
 from craftcore import App, TaskContext
+from craftcore.errors import DatabaseInvalid
+from craftcore.executions.recorder import Attempt, Recorder, Routed
 from craftcore.executions.verification import Verification
+from craftcore.storage.checking import check_file
+from craftcore.tasks.memo_store import MemoStore, NewEvent
+from craftcore.triggers.settlement import Succeeded
 from tests.crash.spoiling import unguarded
 from tests.engine.lab import lab, settings
+from tests.triggers.life import emit, start_one
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
 NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
@@ -61,3 +70,79 @@ async def test_an_open_record_that_cannot_be_read_any_more_stops_nobody_and_is_n
     assert fault.id == f"exec-{held[1]}.1"
     assert "cannot be read" in fault.wrong
     core.close()
+
+
+RENUMBERED = "UPDATE events SET seq = 6 WHERE execution_seq = :seq AND seq = 2"
+"""One bit of a number: where the last event of its record would have to stand."""
+
+NO_MOMENT = "UPDATE executions SET created_at = NULL WHERE seq = :seq"
+
+
+@pytest.mark.parametrize("change", [RENUMBERED, NO_MOMENT])
+def test_a_record_whose_numbers_do_not_add_up_stays_open_and_the_others_are_closed(tmp_path, change):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    recorder, memos = Recorder(), MemoStore()
+    records = []
+    for n in range(3):
+        emit(core, id=f"t-{n}")
+        [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "explicit workflow"))])
+        step = NewEvent(0, "", record.seq, 1, 1, "STEP_COMPLETED", "{}", f"step|{n}")
+        core.do(memos.add_all, [(3, step)])
+        records.append(record)
+    core.close()
+    connection = apsw.Connection(str(core.database.path))
+    with unguarded(connection), nullable(connection):
+        connection.execute(change, {"seq": records[1].seq})
+    connection.close()
+
+    core.do(recorder.close_all, [(record, Succeeded(result_json="1")) for record in records])
+
+    ended = core.rows("SELECT id FROM executions WHERE ended_at IS NOT NULL ORDER BY chain_seq")
+    assert [row["id"] for row in ended] == ["exec-t-0.1", "exec-t-2.1"]
+    with core.database.reading(with_checks=True) as reader:
+        by_verify = {fault.id for fault in Verification(reader, NEW_YEAR).faults()}
+        assert by_verify == {"exec-t-1.1"} or not check_file(reader).is_sound
+
+
+@contextmanager
+def nullable(connection: apsw.Connection) -> Iterator[None]:
+    """In here a record may lack the moment it began."""
+    schema = "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE name = 'executions'"
+    strict, lax = "created_at        REAL NOT NULL", "created_at        REAL"
+    connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute(schema, (strict, lax))
+    assert connection.changes() == 1
+    connection.execute("PRAGMA writable_schema = RESET")
+    yield
+    connection.execute("PRAGMA writable_schema = 1")
+    connection.execute(schema, (lax, strict))
+    connection.execute("PRAGMA writable_schema = RESET")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM record_chain", "UPDATE record_chain SET head_hash = CAST(x'ff' AS TEXT)"]
+)
+async def test_where_the_chain_has_lost_its_end_nothing_is_run(tmp_path, change):
+    """It could not be settled, and would be blamed for the crash."""
+    app, ran = App("test"), []
+
+    @app.workflow("work")
+    async def work() -> None:
+        ran.append("work")
+
+    async with lab(app, tmp_path):
+        pass
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    emit(core, workflow="work")
+    with core.transaction() as tx:
+        tx.run(change)
+    core.close()
+
+    with pytest.raises(DatabaseInvalid, match="the end of the chain of records is damaged"):
+        async with lab(app, tmp_path):
+            pass
+
+    assert ran == []
+    assert [row["attempts"] for row in core.rows("SELECT attempts FROM triggers")] == [0]
