@@ -7,9 +7,10 @@ import anyio.lowlevel
 import structlog
 
 from craftcore.engine.failures import wait_asked
+from craftcore.engine.groups import is_a
 from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, check_route
 from craftcore.engine.run import Run
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown
+from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown, type_of
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
 
@@ -33,7 +34,7 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
             check_route(route)
             return route
     except BaseException as error:
-        if isinstance(error, anyio.get_cancelled_exc_class()):
+        if is_a(error, anyio.get_cancelled_exc_class()):
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
         said = shown(error)
         if claim.source in context.by_source:
@@ -42,6 +43,6 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
             return Route(workflow=context.by_source[claim.source], session_id=session_id)
         message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
         wait = wait_asked(error)
-        details = {"exception_type": type(error).__name__}
+        details = {"exception_type": type_of(error)}
         return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True, retry_after=wait, details=details)
     return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

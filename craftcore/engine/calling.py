@@ -21,7 +21,7 @@ from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
 from craftcore.engine.failures import wait_asked
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn, in_step
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown
+from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown, type_of
 from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
 from craftcore.tasks.outcomes import Done
 from craftcore.typed import as_stored, is_async
@@ -149,23 +149,25 @@ class _Calling:
 def _failed(error: Exception) -> Answer:
     """What an exception of an action says."""
     text, wait = message_of(error), wait_asked(error)
-    match error:
-        case NoEffect():
-            end = CallEnd(
-                ActivityStatus.FAILED,
-                "nothing happened",
-                error_code=bounded(str(error.code), CODE_MAX),
-                error_message=text,
-                may_retry=True,
-            )
-            return Answer(end, error=error, retry_after=wait)
-        case Fail():
-            said = bounded(error.code, CODE_MAX)
-            end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
-            return Answer(end, error=error)
-        case _:
-            end = _unknown("it failed after it was called", f"{type(error).__name__}: {text}")
-            return Answer(end, retry_after=wait)
+    try:
+        match error:
+            case NoEffect():
+                end = CallEnd(
+                    ActivityStatus.FAILED,
+                    "nothing happened",
+                    error_code=bounded(str(error.code), CODE_MAX),
+                    error_message=text,
+                    may_retry=True,
+                )
+                return Answer(end, error=error, retry_after=wait)
+            case Fail():
+                said = bounded(str(error.code), CODE_MAX)
+                end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
+                return Answer(end, error=error)
+    except BaseException:  # one of somebody's own that is broken promises nothing
+        pass
+    end = _unknown("it failed after it was called", f"{type_of(error)}: {text}")
+    return Answer(end, retry_after=wait)
 
 
 def deadline_of(turn: Turn, timeout: float) -> datetime:
@@ -186,7 +188,7 @@ async def reconciled(
             with anyio.fail_after(terms.timeout):
                 return _finding(await (fn() if is_async(fn) else in_thread(turn.run, fn, turn.doors.threads)))
         except Exception as error:
-            said = f"{type(error).__name__}: {message_of(error)}"
+            said = f"{type_of(error)}: {message_of(error)}"
             if not tries_left:
                 return bounded(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
         await anyio.sleep(wait)

@@ -15,7 +15,7 @@ from typing import Any
 from craftcore.canonical import canonical
 from craftcore.clock import YEAR_10000
 from craftcore.engine.groups import decisive, said
-from craftcore.engine.words import bounded, message_of, shown
+from craftcore.engine.words import bounded, message_of, shown, type_of
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
@@ -28,7 +28,7 @@ def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
     """What becomes of the attempt that raised it. Of a group the decisive one counts."""
     try:
         return _outcome(decisive(error), now)
-    except Exception:  # one of somebody's own, derived from ours and broken
+    except BaseException:  # one of somebody's own is broken
         return _unexpected(error)
 
 
@@ -41,7 +41,7 @@ def wait_asked(error: BaseException) -> float | None:
     """The seconds that an error's `retry_after` asks for; None where it has none."""
     try:
         return _seconds(getattr(error, "retry_after", None))
-    except Exception:  # a property of somebody's own
+    except BaseException:  # a property of somebody's own
         return None
 
 
@@ -77,9 +77,9 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
                 details=_plain(error.details),
             )
         case TimeoutError():
-            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), exception_type=type(error).__name__)
+            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), exception_type=type_of(error))
         case ConnectionError():
-            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type(error).__name__)
+            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type_of(error))
         case _:
             return _unexpected(error)
 
@@ -89,7 +89,7 @@ def _again(error: Retry | NoEffect, code: object, after: object) -> Failed:
 
 
 def _unexpected(error: BaseException) -> Failed:
-    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type(error).__name__)
+    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type_of(error))
 
 
 def _text(code: object) -> str:

@@ -1,4 +1,7 @@
-"""What the exception group of a nursery comes to: code that does things beside each other raises nothing else."""
+"""What the exception group of a nursery comes to: code that does things beside each other raises nothing else.
+
+Types are looked at, never what an error of somebody's own says of itself: its properties may be broken, too.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,19 @@ from craftcore.errors import CraftcoreError, Fail
 LEAVES_SAID = 100
 """Of so many errors of a group the words are told: more would not fit into a message."""
 
+_EXCEPTIONS = BaseExceptionGroup.__dict__["exceptions"]
+
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 def is_only(error: BaseException, kinds: Kinds) -> bool:
     """Whether this is a nursery's group of these and nothing else."""
-    return isinstance(error, BaseExceptionGroup) and all(isinstance(leaf, kinds) for leaf in _leaves(error))
+    return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in _leaves(error))
+
+
+def is_a(error: BaseException, kinds: Kinds) -> bool:
+    """`isinstance`, for any error."""
+    return issubclass(type(error), kinds)
 
 
 def decisive(error: BaseException) -> BaseException:
@@ -42,8 +52,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
     leaves, within = list[BaseException](), [error]
     while within:
         one = within.pop()
-        if isinstance(one, BaseExceptionGroup):
-            within.extend(reversed(one.exceptions))
+        if is_a(one, BaseExceptionGroup):
+            within.extend(reversed(_EXCEPTIONS.__get__(one)))
         else:
             leaves.append(one)
     return leaves

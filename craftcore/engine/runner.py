@@ -18,7 +18,7 @@ from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.failures import failed, outcome_of
 from craftcore.engine.flights import flown
-from craftcore.engine.groups import is_only
+from craftcore.engine.groups import is_a, is_only
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
@@ -153,12 +153,12 @@ class Runner:
     def _raised(self, run: Run, error: BaseException) -> Outcome:
         cancelled = anyio.get_cancelled_exc_class()
         if run.turn is not None and run.turn.wait is not None:
-            if isinstance(error, Suspend) or is_only(error, (Suspend, cancelled, Withdrawn)):
+            if is_a(error, Suspend) or is_only(error, (Suspend, cancelled, Withdrawn)):
                 return suspended(run)
             return _swallowed(run.turn)
         if run.turn is not None and run.turn.again is not None:
             return _again(run.turn.again)
-        if isinstance(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
+        if is_a(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
         return outcome_of(error, self._doors.clock.now())
 

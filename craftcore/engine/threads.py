@@ -22,6 +22,7 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
     loop = current_loop()
     returned = loop.waiter()
     begun = withdrawn = False
+    raised: list[BaseException] = []
     gate = Lock()
 
     def call_and_tell() -> Any:
@@ -36,6 +37,9 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
                 result.close()
                 raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
             return result
+        except BaseException as error:  # by hand: a GeneratorExit from a future would close all that waits for it
+            raised.append(error)
+            return None
         finally:
             loop.call_soon(lambda: loop.wake(returned))
 
@@ -43,7 +47,7 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
         loop.wake(returned)
 
     try:
-        return await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=limiter)
+        result = await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=limiter)
     except anyio.get_cancelled_exc_class():
         with gate:
             withdrawn = not begun
@@ -55,3 +59,6 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
             finally:
                 run.on_shutdown.remove(let_go)
         raise
+    if raised:
+        raise raised.pop()
+    return result

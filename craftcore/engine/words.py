@@ -5,14 +5,22 @@ from __future__ import annotations
 MESSAGE_LIMIT = 2_000
 """Characters of an error message that are kept."""
 
+_NAME = type.__dict__["__name__"]
+
 
 def message_of(error: BaseException) -> str:
     """The error's own words, or the name of its type."""
     try:
-        text = str(error)
+        text = bounded(str(error), MESSAGE_LIMIT)
     except BaseException:  # somebody's __str__ is broken, too
         text = ""
-    return bounded(text or type(error).__name__, MESSAGE_LIMIT)
+    return text or type_of(error)
+
+
+def type_of(value: object) -> str:
+    """The name of its type, as Python knows it: a metaclass of somebody's own may say another, or none."""
+    name: str = _NAME.__get__(type(value))
+    return bounded(name, MESSAGE_LIMIT)
 
 
 def bounded(text: str, limit: int) -> str:
@@ -26,4 +34,4 @@ def shown(value: object) -> str:
     try:
         return bounded(repr(value), MESSAGE_LIMIT)
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
-        return f"<{type(value).__name__}>"
+        return f"<{type_of(value)}>"

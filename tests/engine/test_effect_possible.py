@@ -74,6 +74,29 @@ async def test_what_is_known_not_to_have_happened_is_none(tmp_path, answer, code
         assert it.rows("SELECT status, error_code FROM activity_log") == [{"status": "FAILED", "error_code": code}]
 
 
+class Broken(NoEffect):
+    @property
+    def code(self) -> ErrorCode:
+        raise OSError("no code")
+
+    @code.setter
+    def code(self, code: ErrorCode) -> None: ...
+
+
+async def test_an_error_of_an_action_that_cannot_be_read_promises_nothing(tmp_path):
+    app, provider = App(), Provider(Broken("refused"))
+    send = app.action("send", irreversible=True, on_unknown=OnUnknown.ASSUME_DONE)(provider)
+
+    async def turn(ctx: TaskContext) -> None:
+        assert await ctx.act(send) is None
+
+    async with lab(app, tmp_path) as it:
+        await run(it, turn)
+        assert provider.attempts == [1]
+        [row] = it.rows("SELECT decision, error_message FROM activity_log")
+        assert row == {"decision": "happened", "error_message": "Broken: refused"}
+
+
 async def test_what_may_have_happened_beside_what_did_not_is_one(tmp_path):
     app, provider = App(), Provider("sent", NoEffect("refused"))
     send = app.action("send", irreversible=True)(provider)

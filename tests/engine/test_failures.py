@@ -80,6 +80,46 @@ class Raising(CraftcoreError):
         raise ValueError("no wait")
 
 
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise OSError("no name")
+
+
+class OfNoName(Exception, metaclass=Nameless):
+    pass
+
+
+class OfNoClass(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise OSError("no class")
+
+
+class OwnGroup(ExceptionGroup[Exception]):
+    @property
+    def exceptions(self) -> Any:
+        raise OSError("no exceptions")
+
+
+class OwnWords(str):
+    def __getitem__(self, index: Any) -> str:
+        raise OSError("no words")
+
+
+class Wordy(Exception):
+    def __str__(self) -> str:
+        return OwnWords("own words")
+
+
+class ExitsInDetails(Fail):
+    def __init__(self) -> None: ...
+
+    @property
+    def details(self) -> Any:  # type: ignore[override]
+        raise SystemExit
+
+
 def deep_group() -> BaseException:
     group: Exception = ValueError("at the bottom")
     for _ in range(5_000):
@@ -152,6 +192,18 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
     ("Fail without init", NoInit, "AGENT_ERROR", "NoInit", {}),
     ("Retry soon", RetrySoon, "AGENT_ERROR", "RetrySoon", {}),
     ("no moment", NoMoment, "INTERNAL_AGENT_ERROR", "NoMoment", {"exception_type": "NoMoment"}),
+    ("no name", OfNoName, "INTERNAL_AGENT_ERROR", "OfNoName", {"exception_type": "OfNoName"}),
+    ("no class", OfNoClass, "INTERNAL_AGENT_ERROR", "OfNoClass", {"exception_type": "OfNoClass"}),
+    (
+        "own group",
+        lambda: OwnGroup("own", [ValueError("a")]),
+        "INTERNAL_AGENT_ERROR",
+        "a",
+        {"exception_type": "ValueError"},
+    ),
+    ("own words", Wordy, "INTERNAL_AGENT_ERROR", "Wordy", {"exception_type": "Wordy"}),
+    ("closed", GeneratorExit, "INTERNAL_AGENT_ERROR", "GeneratorExit", {"exception_type": "GeneratorExit"}),
+    ("details exit", ExitsInDetails, "INTERNAL_AGENT_ERROR", "ExitsInDetails", {"exception_type": "ExitsInDetails"}),
     ("retry_after raises", lambda: Raising("x"), "INTERNAL_AGENT_ERROR", "x", {"exception_type": "Raising"}),
 ]
 
