@@ -310,6 +310,8 @@ def task_of(row: Row) -> Task:
     if status.is_live:
         _check(row)
         agents = None if text is None else _agents(text)
+        if row["agent"] is not None and row["agent"] not in (agents or ()):
+            raise ValueError(f"agent {row['agent']!r:.80} is none of agents_json {text!r:.80}")
     return Task(**{**row, "status": status, "agents": agents})
 
 
@@ -325,9 +327,14 @@ def _check(row: Row) -> None:
 
 
 def _agents(text: str) -> tuple[str, ...]:
-    agents = json.loads(text)
+    try:
+        agents = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"agents_json {text!r:.80} is nested too deeply") from error
     if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
         raise ValueError(f"agents_json {text!r:.80} is no list of names")
+    if len(set(agents)) < len(agents):
+        raise ValueError(f"agents_json {text!r:.80} says one twice, and each is tried once")
     return tuple(agents)
 
 
