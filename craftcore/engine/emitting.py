@@ -48,6 +48,8 @@ async def commit_emit(
 ) -> Emitted:
     """One commit for the trigger, the record of it, and the child's task."""
     row = turn.doors.accept(spec)
+    if child is not None and row.workflow is not None:
+        child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said
     turn.spend()
 
     def event(emitted: Emitted) -> NewEvent:

@@ -523,3 +523,20 @@ async def test_a_version_is_another_workflow_and_the_first_is_the_bare_name(tmp_
             assert it.response(id)["payload"] == payload
             [record] = it.rows("SELECT envelope_json FROM executions WHERE trigger_id = :id", id=id)
             assert json.loads(record["envelope_json"])["intent"] == {"name": "brief", "version": version}
+
+
+async def test_a_child_of_the_first_version_is_tried_again_like_any_other(tmp_path):
+    app = App()
+
+    @app.workflow("brief", max_attempts=2)
+    async def brief(ctx: TaskContext) -> str:
+        if ctx.attempt == 1:
+            raise Retry("once more")
+        return "first"
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> Any:
+        return await (await ctx.start_child("brief@1.0")).result()
+
+    async with lab(app, tmp_path) as it:
+        assert (await it.ended((await app.emit("parent")).id))["result_json"] == '"first"'
