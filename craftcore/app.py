@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -393,13 +393,14 @@ class App:
             raise ConfigInvalid(f"app {self.name} is running already")
         self._engine = engine
 
-    def check_fallbacks(self) -> None:
-        """Raises ConfigInvalid for workflows that fall back to what nobody declared."""
+    def check_fallbacks(self, others: Collection[str] = ()) -> None:
+        """Raises ConfigInvalid for workflows that fall back to what nobody declared. `others`: what is declared besides
+        when it is run."""
         lacking = [
             f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"
             for workflow in self.workflows.values()
             for name in workflow.fallback
-            if name not in self.workflows
+            if name not in self.workflows and name not in others
         ]
         if lacking:
             raise ConfigInvalid("\n".join(lacking))

@@ -79,10 +79,11 @@ def _app(named: str | None) -> str:
     if named is None:
         return "none given; there is what is ready-made, like command.run"
     from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.ready_made import READY_MADE
 
     app = import_app(named)
     app.check_actions()
-    app.check_fallbacks()
+    app.check_fallbacks(READY_MADE)
     several = "actions" if len(app.actions) > 1 else "action"
     actions = f", and the {several} {', '.join(app.actions)}" if app.actions else ""
     return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"

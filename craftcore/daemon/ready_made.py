@@ -12,6 +12,8 @@ from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.secrets import Secrets
 
+READY_MADE = (COMMAND, EMAIL, HTTP_REQUEST)
+
 
 def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> None:
     """Running programs, sending mail, asking providers over HTTP: as workflows for `emit` and `schedule`, and what is

@@ -341,3 +341,25 @@ def test_check_refuses_actions_that_nothing_says_how_to_reconcile(tmp_path):
     refused = craftcore(tmp_path, "run", "app:app", "--until-idle")
     assert (refused.code, "action wire: on_unknown=RECONCILE" in refused.err) == (78, True)
     assert not (tmp_path / "agent.db").exists(), "nothing was begun"
+
+
+FALLING_BACK = """
+from craftcore import App
+
+app = App()
+
+@app.workflow("tidy", fallback=["command.run", "email.send", "http.request"])
+def tidy(argv: list[str]): ...
+"""
+
+
+def test_check_takes_what_is_ready_made_for_something_to_fall_back_to_as_the_daemon_does(tmp_path):
+    (tmp_path / "app.py").write_text(FALLING_BACK)
+
+    assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
+    assert craftcore(tmp_path, "check", "app:app").code == 0
+
+    (tmp_path / "app.py").write_text(FALLING_BACK.replace("email.send", "email.sent"))
+
+    found = craftcore(tmp_path, "check", "app:app")
+    assert (found.code, "tidy falls back to email.sent" in found.out) == (78, True)
