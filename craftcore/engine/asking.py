@@ -8,7 +8,7 @@ import structlog
 
 from craftcore.engine.failures import wait_asked
 from craftcore.engine.groups import is_a
-from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, check_route
+from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, checked
 from craftcore.engine.run import Run
 from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown, type_of
 from craftcore.errors import ErrorCode
@@ -30,9 +30,7 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
     try:
         with anyio.CancelScope() as scope:
             run.enter(scope)
-            route = await router.route(asked, context)
-            check_route(route)
-            return route
+            return checked(await router.route(asked, context))
     except BaseException as error:
         if is_a(error, anyio.get_cancelled_exc_class()):
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from craftcore.errors import ErrorCode
@@ -15,7 +15,7 @@ from craftcore.executions.recorder import Routed
 from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
-from craftcore.triggers.versions import intent_of
+from craftcore.triggers.versions import bare, intent_of
 from craftcore.workflow import wrong_order
 
 DECLARED_MAX = 100
@@ -88,8 +88,9 @@ class Router(Protocol):
         """Decide. Raising fails the attempt with ROUTING_ERROR, which is retried."""
 
 
-def check_route(route: object) -> None:
-    """Raise TypeError or ValueError for an answer of a router that is none."""
+def checked(route: object) -> Route:
+    """A router's answer, its workflows by the names they are known by. Raises TypeError or ValueError for one that is
+    none."""
     if not isinstance(route, Route):
         raise TypeError(f"the router returned {route!r:.200}, not a Route")
     for field in ("workflow", "session_id", "task_id"):
@@ -100,11 +101,16 @@ def check_route(route: object) -> None:
         raise ValueError("the router chose neither a workflow nor a session nor a task")
     if route.strategy is not None and not isinstance(route.strategy, Strategy):
         raise ValueError(f"the router chose strategy {route.strategy!r:.80}; it must be one of {', '.join(Strategy)}")
+    known_by = replace(route, workflow=None if route.workflow is None else bare(route.workflow))
     if route.fallback is not None:
         if wrong := wrong_order(route.workflow, route.fallback):
             raise ValueError(f"the router chose {wrong}")
+        known_by = replace(known_by, fallback=tuple(map(bare, route.fallback)))
+        if wrong := wrong_order(known_by.workflow, known_by.fallback):
+            raise ValueError(f"the router chose {wrong}")
         if route.strategy is Strategy.DIRECT and route.fallback:
             raise ValueError("the router chose strategy DIRECT and a fallback")
+    return known_by
 
 
 def by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:

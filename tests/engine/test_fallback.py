@@ -437,6 +437,14 @@ async def test_a_router_chooses_what_is_tried_and_in_which_order_for_all_of_the_
         assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
+async def test_a_router_may_name_a_first_version_as_one(tmp_path):
+    app = three(Says(Route(workflow="a@1.0", fallback=("c@1.0",))))
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit(None, source="MESSAGE")).id
+        assert (await it.ended(id))["status"] == "DONE"
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+
+
 async def test_a_router_that_says_DIRECT_has_one_agent_tried_whatever_that_declares(tmp_path):
     app = three(Says(Route(workflow="a", strategy=Strategy.DIRECT)))
     async with lab(app, tmp_path) as it:
@@ -467,6 +475,7 @@ async def test_an_agent_that_nobody_declared_fails_and_the_next_one_is_tried(tmp
     [
         Route(workflow="a", fallback=("b",), strategy=Strategy.DIRECT),
         Route(workflow="a", fallback=("b", "a")),
+        Route(workflow="a", fallback=("b", "a@1.0")),
         Route(workflow="a", fallback=["b"]),  # type: ignore[arg-type]
         Route(workflow="a", fallback=('b"',)),
         Route(session_id="s", fallback=("b",)),
