@@ -34,6 +34,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.attempt_hands import facts_of
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.versions import bare
 
 if TYPE_CHECKING:
     from craftcore.core import Core
@@ -50,7 +51,7 @@ LISTED, COUNTED = 50, 10_000
 @click.option("--stats", "counted", is_flag=True, help="Counts and latencies of the newest records.")
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(Status)}.")
 @click.option("--error-code", metavar="CODE", help="Only what failed with it.")
-@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
 @click.option("--since", metavar="TIME", help="Begun from then on: ISO 8601 with a zone, or epoch seconds.")
 @click.option("--until", metavar="TIME", help="Begun before then.")
 @click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")

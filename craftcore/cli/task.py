@@ -31,6 +31,7 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waiting import MAILBOX_MAX
+from craftcore.triggers.versions import bare
 
 EVENT_COLUMNS = ("time", "turn", "type", "what")
 QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
@@ -53,7 +54,7 @@ for command_ in task_hands.COMMANDS:
 
 @task.command("list")
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
-@click.option("--workflow", metavar="NAME", help="Only of this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
 @click.option("--session", "session_id", metavar="ID", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj

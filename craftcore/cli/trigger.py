@@ -32,6 +32,7 @@ from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.versions import bare
 
 
 @click.group(cls=Noun)
@@ -42,7 +43,7 @@ def trigger() -> None:
 @trigger.command("list")
 @click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
 @click.option("--source", metavar="SOURCE", help="Only of this source.")
-@click.option("--workflow", metavar="NAME", help="Only for this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only for this workflow.")
 @click.option("--session", "session_id", metavar="ID", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj

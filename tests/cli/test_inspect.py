@@ -118,6 +118,8 @@ def test_the_list_for_programs_has_moments_twice(cli, some, clock):
         (["--error-code", "AGENT_ERROR"], []),
         (["--status", "success", "--error-code", "AGENT_TIMEOUT"], []),
         (["--workflow", "nap"], [1]),
+        (["--workflow", "nap@1.0"], [1]),
+        (["--workflow", "nap@2.0"], []),
         (["--workflow", "nobody"], []),
         (["--since", "2026-11-21T12:02:00Z"], [0, 1]),
         (["--until", "2026-11-21T13:02:00+01:00"], [2, 3]),

@@ -88,7 +88,7 @@ def test_filters_narrow(cli, clock, database):
         return [row["id"] for row in cli("--json", "task", "list", *filters).json]
 
     assert listed() == [count, chat]
-    assert listed("--limit", "1") == listed("--status", "done") == listed("--workflow", "count") == [count]
+    assert listed("--limit", "1") == listed("--status", "done") == listed("--workflow", "count@1.0") == [count]
     assert listed("--session", "s") == listed("--status", "WAITING") == [chat]
     assert listed("--workflow", "nobody") == []
 

@@ -45,7 +45,7 @@ def test_the_newest_come_first_and_filters_narrow(cli, core):
     assert listed() == [second, first]
     assert listed("--limit", "1") == [second]
     assert listed("--source", "message") == [second]
-    assert listed("--workflow", "greet") == listed("--session", "s") == [first]
+    assert listed("--workflow", "greet") == listed("--workflow", "greet@1.0") == listed("--session", "s") == [first]
     assert listed("--status", "pending") == [second, first]
     assert listed("--status", "DEAD") == []
 
