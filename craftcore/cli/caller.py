@@ -44,7 +44,8 @@ def _login() -> int | None:
 
 
 def _name(uid: int) -> str:
+    """'' where it has none; a byte in it that is no text is spelled out: `\\udcff`."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name.encode("utf-8", "backslashreplace").decode()
     except KeyError:
         return ""

@@ -7,6 +7,7 @@ import os
 import pwd
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -229,6 +230,15 @@ def test_a_user_without_a_name_is_a_number(cli, here, monkeypatch):
     [row] = here.rows()
     assert (row.uid, row.name) == (os.getuid(), "")
     assert f"  uid {os.getuid()}  task cancel  " in cli("audit").out
+
+
+@pytest.mark.parametrize("name", ["task cancel", "task signal", "inbox answer", "activity resolve", "invalidate"])
+def test_a_name_that_is_no_text_is_spelled_out_and_stops_nobody(cli, here, monkeypatch, name):
+    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="ad\udcff"))
+
+    done = cli(*name.split(), *BY_HAND[name].arguments(here.world))
+
+    assert (done.code, [row.name for row in here.rows()]) == (0, [r"ad\udcff"])
 
 
 def test_what_the_environment_says_of_the_caller_is_not_believed(cli, here, monkeypatch):
