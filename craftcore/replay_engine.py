@@ -67,7 +67,8 @@ class ReplayEngine:
         with self._core.reading() as reader:
             if self._cache is None or force:
                 return replay(_record(reader, execution_id), envelope, force=force)
-            standing, now = STORE.standing(reader, execution_id), self._core.clock.boot_time()
+            standing = STORE.standing(reader, execution_id) if execution_id.isascii() else None
+            now = self._core.clock.boot_time()
             kept = self._cache.get(execution_id, standing, now)
             if kept is not None:
                 if envelope is not None:

@@ -231,12 +231,13 @@ def test_a_cache_that_cannot_be_meant_is_refused(core, options):
 # Which record
 
 
+@pytest.mark.parametrize("cache", [0, 8])
 @pytest.mark.parametrize("execution_id", ["exec-t.2", "exec-t", "t", "", "exec-\ud800", "é", "exec-t.1' OR 1=1 --"])
-def test_an_unknown_id_is_not_found(core, execution_id):
+def test_an_unknown_id_is_not_found(core, execution_id, cache):
     seen(core, id="t")
 
     with pytest.raises(NotFound, match="no execution has the id"):
-        ReplayEngine(core).replay(execution_id)
+        ReplayEngine(core, cache=cache).replay(execution_id)
     with pytest.raises(NotFound):
         ReplayEngine(core).is_replayable(execution_id)
 
