@@ -8,7 +8,7 @@ NoEffect always. What nobody expected is an INTERNAL_AGENT_ERROR, with its `exce
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from craftcore.engine.words import bounded, message_of, shown, type_of
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
+from craftcore.typed import MAX_DEPTH
 
 CODE_LIMIT = 100
 """Characters of an error code that are kept."""
@@ -97,11 +98,26 @@ def _text(code: object) -> str:
 
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
-    """The details as they can be recorded: what is not JSON becomes its repr. A copy, which nobody changes any more."""
+    """The details as they can be recorded: what is not JSON, or too deep to be carried elsewhere, becomes its repr. A
+    copy, which nobody changes any more."""
     plain: dict[str, Any] = {}
     for key, value in details.items():
         try:
-            plain[str(key)] = json.loads(canonical(value))
+            copy = json.loads(canonical(value))
         except Exception:  # besides what canonical raises, whatever a mapping of somebody's own does
-            plain[str(key)] = shown(value)
+            copy = shown(value)
+        plain[str(key)] = shown(value) if _is_deep(copy) else copy
     return plain
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -190,7 +190,7 @@ class Recorder:
             took = milliseconds(record.agent_since, now)
             stream.append((EventType.AGENT_ATTEMPT_END, _agent_ended(record.routed.workflow, error, took, status)))
             stream.append((EventType.ROUTER_DECISION, _decision(record.routed)))
-        has_error = "true" if response.error_code else "false"
+        has_error = "true" if status is Status.ERROR else "false"
         took = milliseconds(record.created_at, now)
         final = f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
         stream.append((EventType.FINAL_RESPONSE, final))

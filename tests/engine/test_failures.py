@@ -13,6 +13,7 @@ from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze
 from craftcore.engine.failures import outcome_of, wait_asked
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.triggers.settlement import Failed, Snoozed
+from craftcore.typed import MAX_DEPTH
 from tests.engine.lab import Lab, lab
 from tests.virtual import NEW_YEAR, VirtualClock
 
@@ -250,6 +251,17 @@ async def test_details_are_recorded_as_they_were_when_it_failed():
 
     assert isinstance(failed, Failed)
     assert failed.details == {"things": [1]}
+
+
+async def test_details_are_no_deeper_than_a_result_so_that_their_record_can_be_carried_elsewhere():
+    deep: list[Any] = ["bottom"]
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+
+    failed = outcome_of(Fail("MINE", "no", deep=deep, deeper=[deep]), NEW_YEAR)
+
+    assert isinstance(failed, Failed)
+    assert failed.details == {"deep": deep, "deeper": repr([deep])}
 
 
 async def test_a_wait_that_is_none_is_not_asked_for():

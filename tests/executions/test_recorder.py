@@ -405,6 +405,14 @@ def test_a_code_of_the_authors_own_stays_as_it_is(attempt):
     assert seen.header["error_code"] == HOSTILE
 
 
+def test_an_error_without_a_code_is_one(attempt):
+    seen = attempt()
+
+    seen.close(Failed(code="", message="no", retryable=False))
+
+    assert (seen.events[-1][1]["status"], seen.events[-1][1]["has_error"]) == ("error", True)
+
+
 def test_the_reason_of_a_release_stays_as_it_is(attempt):
     seen = attempt()
 
