@@ -30,7 +30,7 @@ from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
 from craftcore.typed import from_json, json_text
 
-_NUMBERED = re.compile(r"\d+\.\d+")
+_NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
 
 RECONCILED_CALLS_MAX = 10
 """How often what its provider knows nothing of is called before a person is asked."""
@@ -69,13 +69,15 @@ def _declared(turn: Turn, action: Action | str) -> Action:
 
 
 def _place(turn: Turn, key: str | None) -> str:
-    """What tells one act of a task from another: the key given, for the whole task; else turn and number."""
+    """What tells one act of a task from another: the key given, for the whole task; else turn and number, and which
+    agent it is that counts, when it is not the first."""
     if key is None:
-        return f"{turn.task.turn}.{turn.count('act', None).removeprefix('act#')}"
+        number = f"{turn.task.turn}.{turn.count('act', None).removeprefix('act#')}"
+        return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
     turn.refuse_when_over()
     check_name("act key", key)
     if _NUMBERED.fullmatch(key):
-        raise InvalidInput(f"act key {shown(key)} could be taken for a number of ours: put a letter into it")
+        raise InvalidInput(f"act key {shown(key)} could be taken for a number of ours: begin it with a letter")
     return key
 
 
@@ -95,7 +97,8 @@ async def _act_plainly(
 
     run = run_async if action.is_async else run_plain
     run.__annotations__["return"] = action.result_type
-    return await run_step(turn, action.name, run, (dict(arguments),), key=place, retry=None, on_change="error")
+    key = place.partition("@")[0] if _NUMBERED.fullmatch(place) else place  # a step's agent is told apart anyway
+    return await run_step(turn, action.name, run, (dict(arguments),), key=key, retry=None, on_change="error")
 
 
 class _Act(Ledgered):

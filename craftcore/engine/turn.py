@@ -119,7 +119,9 @@ class Turn:
         self._unwinds = False
         routed = run.routed
         is_first = routed is None or not routed.agents or routed.workflow == routed.agents[0]
-        self._scope = "" if is_first or routed is None else f"|{routed.workflow}"
+        self.later_agent = None if is_first or routed is None else routed.workflow
+        """The agent that runs, when it is not the first; None: it is."""
+        self._scope = "" if self.later_agent is None else f"|{self.later_agent}"
         """What tells that which a later agent of the turn does from what the first one did. No name holds a `|`."""
 
     @property
@@ -162,7 +164,7 @@ class Turn:
                 f"ctx.{kind} inside a step or an action needs key=…: that is not run again at a re-entry, and what "
                 "follows it would be counted differently"
             )
-        if kind == "act":  # of which another agent's has never begun
+        if kind == "act":  # whose it is, its key says
             self._counted[kind] += 1
             return f"{kind}#{self._counted[kind]}"
         self._counted[""] += 1

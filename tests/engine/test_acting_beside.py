@@ -119,7 +119,7 @@ async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before
                 await ctx.act(send, **arguments)
         with pytest.raises(InvalidInput, match="no action is named 'sent'; declared are send"):
             await ctx.act("sent")
-        for key in ("", "two words", "1.1", "12.345", "x" * 201):
+        for key in ("", "two words", "1.1", "12.345", "1.1@b", "x" * 201):
             with pytest.raises(InvalidInput):
                 await ctx.act(send, key=key)
 

@@ -282,7 +282,41 @@ async def test_an_agent_that_acted_after_a_fallback_is_the_one_that_is_tried_aga
         row = await it.ended(id)
         assert (row["status"], row["result_json"]) == ("DONE", '"ref-1"')
         assert tries == ["a", "b", "b", "b"]
-        assert paid == [f"activity:{id}:1.1"]
+        assert paid == [f"activity:{id}:1.1@b"]
+
+
+async def test_what_two_agents_do_without_keys_of_their_own_has_two_keys_for_the_provider(tmp_path):
+    app = App()
+    calls: list[tuple[str, str]] = []
+
+    async def call_with(call: Call, what: str) -> str:
+        calls.append((what, call.key))
+        return what
+
+    look_up = app.action("look_up", irreversible=False)(call_with)
+    pay = app.action("pay", irreversible=True)(call_with)
+
+    @app.workflow("a", fallback=["b"])
+    async def a(ctx: TaskContext) -> None:
+        await ctx.act(look_up, what="looked up by a")
+        raise ValueError("a")
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> Any:
+        paid: str = await ctx.act(pay, what="paid by b")
+        looked: str = await ctx.act(look_up, what="looked up by b")
+        if ctx.attempt == 1:
+            raise Retry("once more")
+        return [paid, looked]
+
+    async with lab(app, tmp_path) as it:
+        id = (await app.emit("a")).id
+        assert (await it.ended(id))["result_json"] == '["paid by b","looked up by b"]'
+        assert calls == [
+            ("looked up by a", f"activity:{id}:1.1"),
+            ("paid by b", f"activity:{id}:1.1@b"),
+            ("looked up by b", f"activity:{id}:1.2@b"),
+        ]
 
 
 # What a turn has completed
