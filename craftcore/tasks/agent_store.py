@@ -27,8 +27,17 @@ class AgentStore:
     def has_acted(self, tx: Reader, task_id: str) -> bool:
         """Whether an irreversible action of this task was ever begun, whatever became of it."""
         found: int = tx.value(
-            "SELECT EXISTS (SELECT 1 FROM activity_log WHERE idem_key >= :low AND idem_key < :high)",
+            """
+            SELECT EXISTS (
+                SELECT 1
+                  FROM activity_log
+                 WHERE idem_key >= :low
+                   AND idem_key < :high
+                   AND task_id = :task_id
+            )
+            """,  # by the index of the keys; a task whose id is longer by a colon and more has keys in there, too
             low=f"activity:{task_id}:",
             high=f"activity:{task_id};",
+            task_id=task_id,
         )
         return bool(found)

@@ -22,6 +22,7 @@ from craftcore import (
     RoutingContext,
     Strategy,
     TaskContext,
+    TriggerSpec,
 )
 from craftcore.errors import ConfigInvalid
 from tests.engine.lab import Lab, lab, look, settings
@@ -252,6 +253,30 @@ async def test_no_other_agent_is_tried_once_an_irreversible_action_has_begun(tmp
         assert {start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")} == {"a"}
         assert set(paid) == {f"activity:{id}:1.1"}
         assert len(paid) == (2 if isinstance(pays, NoEffect) else 1)
+
+
+async def test_what_a_task_of_a_longer_id_has_done_is_none_of_its_business(tmp_path):
+    app = App()
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> str:
+        return "ref-1"
+
+    @app.workflow("refund")
+    async def refund(ctx: TaskContext) -> None:
+        await ctx.act(pay)
+
+    failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=1)
+
+    @app.workflow("b")
+    async def b(ctx: TaskContext) -> str:
+        return "b"
+
+    async with lab(app, tmp_path) as it:
+        await app.emit_many([TriggerSpec(id="order:7:refund", workflow="refund")])
+        await it.ended("order:7:refund")
+        await app.emit_many([TriggerSpec(id="order:7", workflow="a")])
+        assert (await it.ended("order:7"))["status"] == "DONE"
 
 
 async def test_an_agent_that_acted_after_a_fallback_is_the_one_that_is_tried_again(tmp_path):
