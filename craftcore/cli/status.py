@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
+from craftcore.cli.health import LATELY, Health, health_of, verdict
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
+from craftcore.cli.room import room_beside
 from craftcore.cli.root import ByHand, Command
-from craftcore.cli.schedule_status import read_schedules, say_schedules, schedules_alarm
+from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
 from craftcore.daemon.lock import read_note
 from craftcore.engine import boot
 from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
 LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1"
+DIED_BEFORE = """
+SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1
+"""
+DEAD_LATELY = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND settled_at > :since"
+BEHIND = """
+SELECT id, due_at
+  FROM triggers
+ WHERE status = 'PENDING'
+   AND due_at <= :now
+   AND (lane IS NULL OR lane NOT IN (SELECT lane FROM triggers WHERE status = 'CLAIMED' AND lane IS NOT NULL))
+ ORDER BY due_at, seq
+ LIMIT 1
+"""
+"""Whose lane is at work waits for that, however long, and is not late by our fault."""
 
 
 @click.command(cls=Command)
 @click.pass_obj
 def status(session: Session) -> None:
-    """Whether the daemon runs and keeps up."""
+    """Whether it is well: healthy, degraded and why, or down."""
     found = read_status(session)
     if session.json:
         session.out.document(found)
@@ -34,6 +52,8 @@ def status(session: Session) -> None:
     now, counts, daemon = found["now"], found["counts"], found["daemon"]
     out = session.out
     out.line(found["verdict"], style="good" if found["ok"] else "bad")
+    for reason in found["reasons"][1:]:
+        out.line(f"also      {reason['text']}", style="bad")
     if "pid" in daemon:
         out.line(f"daemon    pid {daemon['pid']} on {daemon['host']}, since {clock_time(daemon['started_at'])}")
     if found["epoch"]:
@@ -49,8 +69,6 @@ def status(session: Session) -> None:
     say_tasks(out, found)
     say_in_doubt(out, found)
     say_schedules(out, found)
-    if (alarm := schedules_alarm(found)) is not None and alarm != found["verdict"]:
-        out.line(alarm, style="bad")
     if counts["dead"]:
         out.line(f"dead      {counts['dead']} (see: craftcore dead list)", style="warn")
 
@@ -67,6 +85,9 @@ def read_status(session: Session) -> dict[str, Any]:
         scheduled = read_schedules(reader, now)
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
+        behind = _behind(reader, now, core.config.triggers.overdue_after)
+        dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
+        died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
     note, running = read_note(core.database.path)
     daemon: dict[str, Any] = {"running": running}
     if running and note is not None:
@@ -75,42 +96,50 @@ def read_status(session: Session) -> dict[str, Any]:
         {
             "verdict": "",
             "ok": False,
+            "health": "",
+            "reasons": [],
             "now": now,
             "daemon": daemon,
             "epoch": epoch["epoch"],
             "epoch_started_at": epoch["started_at"],
             "ended_in_order": epoch["ended_at"] is not None,
+            "died_before": died_before,
             "held": held,
             **scheduled,
             **tasks,
             **in_doubt,
             "counts": counts,
+            "dead_lately": dead_lately,
+            "behind": behind,
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
             "database": str(core.database.path),
             "bytes": core.database.path.stat().st_size,
             "wal_bytes": _size(core.database.path.with_name(core.database.path.name + "-wal")),
+            "disk": _disk(core.database.path),
         }
     )
-    found["ok"], found["verdict"] = _verdict(found)
+    health, troubles = health_of(found)
+    found["health"], found["ok"] = health.value, health is Health.HEALTHY
+    found["verdict"] = verdict(health, troubles, found)
+    found["reasons"] = [asdict(trouble) for trouble in troubles]
     return found
 
 
-def _verdict(found: dict[str, Any]) -> tuple[bool, str]:
-    """Whether all is well, and the sentence that says so. What needs a person comes first."""
-    counts = found["counts"]
-    if found["held"] is not None:
-        return False, f"held: {found['held']}. Look at it, then: craftcore release"
-    if found["safe_mode"] is not None:
-        what = f"{found['safe_mode']}; scheduled and resumed work waits"
-        return False, f"safe mode: {what}. Find out why it dies, then: craftcore release"
-    if not found["daemon"]["running"]:
-        waiting = counts["due"] + counts["claimed"] + counts["running"]
-        return False, f"no daemon runs on {found['database']}; {waiting} due. Start one: craftcore run MODULE:APP"
-    if (alarm := schedules_alarm(found)) is not None:
-        return False, alarm
-    dead = f", {counts['dead']} dead letters" if counts["dead"] else ""
-    return True, f"running: {counts['running']} at work, {counts['due'] + counts['claimed']} due{dead}"
+def _behind(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
+    """The trigger that is due for longest with nothing of its own lane before it; `id` None: there is none."""
+    oldest = reader.one(BEHIND, now=now) or {"id": None, "due_at": None}
+    seconds = None if oldest["due_at"] is None else now - oldest["due_at"]
+    return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
+
+
+def _disk(path: Path) -> dict[str, int | None] | None:
+    """None where the system does not say."""
+    try:
+        room = room_beside(path)
+    except OSError:
+        return None
+    return {"free_bytes": room.bytes, "free_inodes": room.inodes}
 
 
 def _size(path: Path) -> int:

@@ -71,8 +71,8 @@ def test_safe_mode_needs_a_person_until_it_is_released(cli, core, daemon):
 
     assert (told["ok"], told["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
     assert cli("status").out.splitlines()[0] == (
-        "safe mode: 6 unclean starts within 10 minutes; scheduled and resumed work waits. Find out why it dies, then: "
-        "craftcore release"
+        "degraded: safe mode: 6 unclean starts within 10 minutes; scheduled and resumed work waits. Find out why it "
+        "dies, then: craftcore release"
     )
     core.do(
         lambda tx: tx.run(
@@ -94,8 +94,8 @@ def test_a_clock_that_is_behind_holds_schedules_and_says_what_to_do(cli, core, d
     assert (told["ok"], told["clock"]["held_until"]) == (False, NOON + 24 * HOUR)
     assert (told["clock"]["last_event"]["kind"], told["clock"]["last_event"]["at"]) == ("held", NOON)
     assert verdict == (
-        "schedules are held: the clock has shown 2026-11-22 12:00:00Z here and now shows 2026-11-21 12:00:00Z. "
-        "Set it, or if it is right: craftcore schedule trust-clock"
+        "degraded: schedules are held: the clock has shown 2026-11-22 12:00:00Z here and now shows "
+        "2026-11-21 12:00:00Z. Set it, or if it is right: craftcore schedule trust-clock"
     )
     assert "clock     2026-11-21 12:00:00Z: was behind by 24 h: schedules were held" in lines
     cli("schedule", "trust-clock")
@@ -121,7 +121,7 @@ def test_schedules_ahead_of_the_clock_are_an_alarm(cli, core, daemon, clock):
 
     assert (told["ok"], told["schedules"]["ahead"]) == (False, list("abcdefg"))
     assert told["verdict"] == (
-        "7 schedules wait, ahead of the clock: a, b, c, d, e, …. If it is right: craftcore schedule reanchor"
+        "degraded: 7 schedules wait, ahead of the clock: a, b, c, d, e, …. If it is right: craftcore schedule reanchor"
     )
     cli("schedule", "reanchor")
     assert cli("--json", "status").json["ok"]
@@ -135,8 +135,8 @@ def test_an_alarm_is_said_also_where_the_verdict_is_another(cli, core, clock):
 
     verdict, *lines = cli("status").out.splitlines()
 
-    assert verdict.startswith("no daemon runs on ")
-    assert "1 schedule waits, ahead of the clock: a. If it is right: craftcore schedule reanchor" in lines
+    assert verdict.startswith("down: no daemon runs on ")
+    assert "also      1 schedule waits, ahead of the clock: a. If it is right: craftcore schedule reanchor" in lines
 
 
 @pytest.mark.parametrize(

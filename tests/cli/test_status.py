@@ -43,14 +43,14 @@ def test_the_verdict_comes_first(cli, core, database):
 
     lines = cli("status").out.splitlines()
 
-    assert lines[0] == f"no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
+    assert lines[0] == f"down: no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
     assert "triggers  due 1, later 0, claimed 0, running 0" in lines
 
 
 def test_a_running_daemon_is_named(cli, core, lock):
     told = cli("--json", "status").json
 
-    assert (told["ok"], told["verdict"]) == (True, "running: 0 at work, 0 due")
+    assert (told["ok"], told["verdict"]) == (True, "healthy: 0 at work, 0 due")
     assert told["daemon"] == {
         "running": True,
         "pid": os.getpid(),
@@ -92,7 +92,9 @@ def test_what_a_death_has_cut_off_is_counted_while_no_daemon_runs(cli, core):
 def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lock):
     hold(core, "it was restored\x1b[2J")
 
-    assert cli("status").out.startswith("held: it was restored\\x1b[2J. Look at it, then: craftcore release\n")
+    assert cli("status").out.startswith(
+        "degraded: held: it was restored\\x1b[2J. Look at it, then: craftcore release\n"
+    )
 
     assert cli("release").out == "released; it was held because it was restored\\x1b[2J\n"
     assert cli("release").out == "nothing was held\n"

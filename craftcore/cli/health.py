@@ -1,0 +1,116 @@
+"""The first line of `craftcore status`: healthy, degraded and why, or down. Pure: judges what status tells.
+
+down       nobody works on it: no daemon runs
+degraded   the daemon runs, and something needs a person or will soon
+healthy    neither
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from craftcore.cli.moments import from_now, span
+from craftcore.cli.room import Room
+from craftcore.cli.schedule_status import schedules_alarm
+
+WAL_LARGE_BYTES = 64 << 20
+"""What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
+
+LATELY = 86_400.0
+"""Seconds for which a new dead letter is news."""
+
+DIED_WORTH_SAYING = 3600.0
+"""Seconds after a start for which it is worth a word that the daemon before it had died."""
+
+
+class Health(StrEnum):
+    """How it is, in a word."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something that is not well. `code` is for programs, `text` for people: what it is, and what to do."""
+
+    code: str
+    text: str
+
+
+def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
+    """How it is, and why; the most telling first, none when it is healthy."""
+    troubles = [*_down(found), *_held(found), *_slow(found), *_open(found), *_tight(found), *_died(found)]
+    if not troubles:
+        return Health.HEALTHY, []
+    return (Health.DEGRADED if found["daemon"]["running"] else Health.DOWN), troubles
+
+
+def verdict(health: Health, troubles: list[Trouble], found: dict[str, Any]) -> str:
+    """The line that says it: `healthy: 2 at work, 0 due`, `degraded: held: …`."""
+    if troubles:
+        return f"{health}: {troubles[0].text}"
+    counts = found["counts"]
+    dead = f", {counts['dead']:,} dead letters" if counts["dead"] else ""
+    return f"{health}: {counts['running']:,} at work, {counts['due'] + counts['claimed']:,} due{dead}"
+
+
+def _down(found: dict[str, Any]) -> Iterator[Trouble]:
+    if found["daemon"]["running"]:
+        return
+    counts = found["counts"]
+    waiting = counts["due"] + counts["claimed"] + counts["running"]
+    died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
+    text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: craftcore run MODULE:APP"
+    yield Trouble(code="no daemon", text=text)
+
+
+def _held(found: dict[str, Any]) -> Iterator[Trouble]:
+    if found["held"] is not None:
+        yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: craftcore release")
+    if found["safe_mode"] is not None:
+        what = f"{found['safe_mode']}; scheduled and resumed work waits"
+        yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: craftcore release")
+    if (alarm := schedules_alarm(found)) is not None:
+        yield Trouble(code="clock", text=alarm)
+
+
+def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
+    oldest = found["behind"]
+    if not found["daemon"]["running"] or found["held"] is not None or oldest["id"] is None:
+        return
+    if oldest["seconds"] > oldest["allowed_seconds"]:
+        text = f"behind: a trigger is due since {span(oldest['seconds'])}. See: craftcore trigger why {oldest['id']}"
+        yield Trouble(code="behind", text=text)
+
+
+def _open(found: dict[str, Any]) -> Iterator[Trouble]:
+    """What a person has to decide."""
+    if count := found["in_doubt"]["count"]:
+        several = "actions" if count > 1 else "action"
+        text = f"in doubt: {count:,} irreversible {several}, undecided. See: craftcore inbox list"
+        yield Trouble(code="in doubt", text=text)
+    if count := found["dead_lately"]:
+        several = "letters" if count > 1 else "letter"
+        text = f"{count:,} new dead {several} within {span(LATELY)}. See: craftcore dead list"
+        yield Trouble(code="dead letters", text=text)
+
+
+def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
+    disk = found["disk"]
+    if disk is not None and (room := Room(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
+        yield Trouble(code="disk", text=f"the disk is nearly full: {room}. Make room on it")
+    if (size := found["wal_bytes"]) > WAL_LARGE_BYTES:
+        text = f"the WAL has {size // 1_000_000:,} MB: something reads for very long. See: craftcore doctor"
+        yield Trouble(code="wal", text=text)
+
+
+def _died(found: dict[str, Any]) -> Iterator[Trouble]:
+    since, now = found["epoch_started_at"], found["now"]
+    if found["daemon"]["running"] and found["died_before"] and since is not None and now - since < DIED_WORTH_SAYING:
+        text = f"the daemon before this one died; this one started {from_now(since, now)}. Its log says why"
+        yield Trouble(code="died", text=text)

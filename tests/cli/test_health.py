@@ -1,0 +1,214 @@
+"""The verdict of `craftcore status`: healthy, degraded and why, or down."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from craftcore.cli.health import Health, health_of, verdict
+from craftcore.cli.room import Room, room_beside
+from craftcore.daemon.lock import DaemonLock
+from tests.cli.bank import LOST, NOTHING, Bank
+from tests.cli.conftest import NOON
+from tests.triggers.life import claim_one, emit, start
+from tests.virtual import VirtualCore
+
+HOUR = 3600.0
+
+WELL: dict[str, Any] = {
+    "now": NOON,
+    "daemon": {"running": True},
+    "database": "agent.db",
+    "epoch": 4,
+    "epoch_started_at": NOON - 60,
+    "ended_in_order": False,
+    "died_before": False,
+    "held": None,
+    "safe_mode": None,
+    "clock": {"held_until": None},
+    "schedules": {"ahead": []},
+    "counts": {"due": 1, "later": 0, "claimed": 2, "running": 3, "dead": 4},
+    "in_doubt": {"count": 0},
+    "dead_lately": 0,
+    "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
+    "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
+    "wal_bytes": 64 << 20,
+}
+
+
+def test_what_is_well_is_healthy():
+    assert health_of(WELL) == (Health.HEALTHY, [])
+    assert verdict(Health.HEALTHY, [], WELL) == "healthy: 3 at work, 3 due, 4 dead letters"
+
+
+@pytest.mark.parametrize(
+    ("change", "health", "code", "line"),
+    [
+        (
+            {"daemon": {"running": False}},
+            "down",
+            "no daemon",
+            "down: no daemon runs on agent.db; the last one died; 6 due. Start one: craftcore run MODULE:APP",
+        ),
+        (
+            {"daemon": {"running": False}, "ended_in_order": True},
+            "down",
+            "no daemon",
+            "down: no daemon runs on agent.db; 6 due. Start one: craftcore run MODULE:APP",
+        ),
+        ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
+        (
+            {"safe_mode": "why"},
+            "degraded",
+            "safe mode",
+            "degraded: safe mode: why; scheduled and resumed work waits. Find out why it dies, then: craftcore release",
+        ),
+        ({"clock": {"held_until": NOON + HOUR}}, "degraded", "clock", "degraded: schedules are held: the clock has"),
+        ({"schedules": {"ahead": ["a"]}}, "degraded", "clock", "degraded: 1 schedule waits, ahead of the clock: a"),
+        (
+            {"behind": {"id": "t1", "seconds": 121.0, "allowed_seconds": 120.0}},
+            "degraded",
+            "behind",
+            "degraded: behind: a trigger is due since 2 min. See: craftcore trigger why t1",
+        ),
+        ({"in_doubt": {"count": 2}}, "degraded", "in doubt", "degraded: in doubt: 2 irreversible actions, undecided"),
+        ({"dead_lately": 1}, "degraded", "dead letters", "degraded: 1 new dead letter within 24 h"),
+        (
+            {"disk": {"free_bytes": (512 << 20) - 1, "free_inodes": None}},
+            "degraded",
+            "disk",
+            "degraded: the disk is nearly full: 536 MB free",
+        ),
+        (
+            {"disk": {"free_bytes": 10 << 30, "free_inodes": 999}},
+            "degraded",
+            "disk",
+            "degraded: the disk is nearly full: 10,737 MB free, room for 999 files",
+        ),
+        ({"wal_bytes": (64 << 20) + 1}, "degraded", "wal", "degraded: the WAL has 67 MB"),
+        (
+            {"died_before": True},
+            "degraded",
+            "died",
+            "degraded: the daemon before this one died; this one started 60 s ago",
+        ),
+    ],
+    ids=lambda value: None,
+)
+def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
+    found = {**WELL, **change}
+
+    judged, troubles = health_of(found)
+
+    assert (judged.value, [trouble.code for trouble in troubles]) == (health, [code])
+    assert verdict(judged, troubles, found).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"behind": {"id": "t1", "seconds": 120.0, "allowed_seconds": 120.0}},
+        {"disk": None},
+        {"disk": {"free_bytes": 512 << 20, "free_inodes": 1000}},
+        {"died_before": True, "epoch_started_at": NOON - HOUR},
+        {"ended_in_order": True},
+    ],
+    ids=str,
+)
+def test_what_is_near_the_line_is_still_healthy(change):
+    assert health_of({**WELL, **change})[0] is Health.HEALTHY
+
+
+def test_several_troubles_are_all_told_the_worst_first():
+    found = {**WELL, "daemon": {"running": False}, "held": "why", "wal_bytes": 1 << 40}
+
+    judged, troubles = health_of(found)
+
+    assert judged is Health.DOWN
+    assert [trouble.code for trouble in troubles] == ["no daemon", "held", "wal"]
+
+
+def test_a_held_engine_is_not_called_slow():
+    found = {**WELL, "held": "why", "behind": {"id": "t1", "seconds": 9e9, "allowed_seconds": 120.0}}
+
+    assert [trouble.code for trouble in health_of(found)[1]] == ["held"]
+
+
+# what status finds
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def daemon(database):
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        yield lock
+
+
+def reasons(cli):
+    told = cli("--json", "status").json
+    assert told["ok"] == (told["health"] == "healthy")
+    return [reason["code"] for reason in told["reasons"]]
+
+
+def test_a_trigger_that_nobody_takes_makes_it_late_and_one_whose_lane_is_at_work_does_not(cli, core, clock, daemon):
+    emit(core, session_id="a")
+    start(core, claim_one(core))
+    emit(core, session_id="a")
+    clock.advance(hours=1)
+    assert reasons(cli) == []
+
+    late = emit(core, session_id="b").id
+    clock.advance(minutes=3)
+
+    assert reasons(cli) == ["behind"]
+    assert f"craftcore trigger why {late}" in cli("status").out.splitlines()[0]
+
+
+def test_new_dead_letters_are_news_for_a_day(cli, clock, database):
+    Bank(database, clock).pay(NOTHING)
+    assert reasons(cli) == ["no daemon", "dead letters"]
+
+    clock.advance(hours=25)
+
+    assert cli("--json", "status").json["counts"]["dead"] == 1
+    assert reasons(cli) == ["no daemon"]
+
+
+def test_what_is_in_doubt_and_no_daemon_are_both_told(cli, clock, database):
+    Bank(database, clock).pay(LOST)
+
+    verdict, *lines = cli("status").out.splitlines()
+
+    assert verdict.startswith("down: no daemon runs on ")
+    assert lines[0] == "also      in doubt: 1 irreversible action, undecided. See: craftcore inbox list"
+
+
+def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
+    insert = (
+        "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
+    )
+    core.do(lambda tx: [tx.run(insert, epoch=epoch, at=NOON) for epoch in (1, 2)])
+    assert reasons(cli) == ["died"]
+
+    clock.advance(hours=2)
+
+    assert reasons(cli) == []
+
+
+def test_the_room_that_is_told_is_the_disks(tmp_path):
+    found = os.statvfs(tmp_path)
+
+    room = room_beside(tmp_path / "agent.db")
+
+    assert abs(room.bytes - found.f_bavail * found.f_frsize) < 1 << 30
+    assert not Room(bytes=64 << 20, inodes=1).is_gone
+    assert Room(bytes=(64 << 20) - 1, inodes=None).is_gone
+    assert Room(bytes=10 << 30, inodes=0).is_gone
