@@ -2,8 +2,8 @@
 
 first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
 a second one               cancel it now; its attempts are given back
-SIGHUP                     read the configuration again: its schedules and log level count at once, what cannot change
-                           while running from the next start on
+SIGHUP                     read the configuration again: its schedules, log level and retry defaults count at once, what
+                           cannot change while running from the next start on
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,6 +25,7 @@ from craftcore.core import Core
 from craftcore.daemon import logging
 from craftcore.daemon.declarations import declarations, say_declared
 from craftcore.daemon.ready_made import declare_ready_made
+from craftcore.daemon.reloading import AT_ONCE, answer, changed_keys, default_retry, taken_over
 from craftcore.daemon.running import only, running
 from craftcore.daemon.signals import watch_signals
 from craftcore.daemon.status_text import Condition, status_text
@@ -45,7 +46,6 @@ FIRST_LOOK_SECONDS = 20.0
 
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
-RELOADABLE = ("log.level", "schedule")
 
 
 def run(
@@ -205,34 +205,39 @@ class Daemon:
             await self._reload_asked.wait()
             self._reload_asked = anyio.Event()
             logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
+            applied: list[str] = []
+            at_next_start: list[str] = []
+            refused: list[str] = []
             try:
-                await self._take_over(engine, self._load_config())
+                applied, at_next_start = await self._take_over(engine, self._load_config())
             except ConfigInvalid as error:
                 log.error("config.refused", reason=error.message, kept="the settings as they were")
+                refused = error.message.splitlines()
             except StorageFull as error:
                 log.error("reload.failed", reason=error.message, kept="the settings as they were")
+                refused = [error.message]
             finally:
                 logging.set_level(self._config.log.level)
+            said = partial(answer, applied=applied, at_next_start=at_next_start, refused=refused)
+            try:
+                await engine.writer.commit(said, engine.epoch)
+            except StorageFull as error:
+                log.error("reload.unanswered", reason=error.message)
             self._notifier.ready("reloaded")
 
-    async def _take_over(self, engine: Engine, fresh: Config) -> None:
+    async def _take_over(self, engine: Engine, fresh: Config) -> tuple[list[str], list[str]]:
+        """What of it counts now, and what at the next start. Raises ConfigInvalid, and nothing is changed then."""
         changed = changed_keys(self._config, fresh)
         if not changed:
             log.info("config.unchanged")
-            return
+            return [], []
         if "schedule" in changed:
             specs = declarations(self._app, fresh, self._core.schedules)[Origin.FILE]
             say_declared(await engine.writer.commit(self._core.schedules.declare, Origin.FILE, specs))
             engine.scheduler.ring()
-        applied = [key for key in changed if key in RELOADABLE]
-        log.info("config.changed", applied=applied, at_next_start=[key for key in changed if key not in applied])
-        level = replace(self._config.log, level=fresh.log.level)
-        self._config = replace(self._config, log=level, schedule=fresh.schedule)
-
-
-def changed_keys(old: Config, new: Config) -> list[str]:
-    """The settings that differ, as `table.key`, and `schedule` when any of those does."""
-    before, after = asdict(old), asdict(new)
-    changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
-    tables = [(table, key) for table in before for key in before[table]]
-    return changed + [f"{table}.{key}" for table, key in tables if before[table][key] != after[table][key]]
+        applied = [key for key in changed if key in AT_ONCE]
+        at_next_start = [key for key in changed if key not in AT_ONCE]
+        log.info("config.changed", applied=applied, at_next_start=at_next_start)
+        self._config = taken_over(self._config, fresh)
+        self._app.default_retry = default_retry(self._config)
+        return applied, at_next_start

@@ -23,6 +23,7 @@ from craftcore.daemon.declarations import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.reloading import default_retry
 from craftcore.engine import boot as booting
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.engine import Engine
@@ -35,7 +36,6 @@ from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.storage import migrate
 from craftcore.storage.writer import Writer
-from craftcore.triggers.backoff import RetryPolicy
 
 log = structlog.get_logger(__name__)
 
@@ -51,9 +51,7 @@ async def running(
     """
     _be_quiet()
     core = Core(path, config, clock)
-    app.default_retry = RetryPolicy(
-        max_attempts=config.retry.max_attempts, base=config.retry.base_seconds, cap=config.retry.cap_seconds
-    )
+    app.default_retry = default_retry(config)
     recorder = Recorder(
         response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
     )

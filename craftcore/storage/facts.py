@@ -6,6 +6,7 @@ restored_at       when it was found the last time that this file is older than w
                   may have been done already
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
+reload            what became of the last time that a daemon was told to read its settings again, as JSON
 restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`
 clock_seen_at     the latest wall time that was seen here, epoch seconds
 clock_held        the wall time at which schedules go on by themselves, while they wait for a clock that is behind it

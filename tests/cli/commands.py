@@ -25,6 +25,7 @@ class Call:
 READS: dict[str, Call] = {
     "check": Call(),
     "status": Call(),
+    "doctor": Call(),
     "audit": Call(),
     "trigger list": Call(),
     "trigger show": Call(lambda world: [world.waiting]),
@@ -42,6 +43,7 @@ READS: dict[str, Call] = {
     "export": Call(lambda world: [world.ended]),
     "schedule list": Call(),
     "schedule show": Call(lambda world: ["nightly"]),
+    "schedule why": Call(lambda world: ["nightly"]),
     "schedule preview": Call(lambda world: ["nightly"]),
     "schedule history": Call(lambda world: ["nightly"]),
     "verify": Call(),
@@ -84,6 +86,7 @@ WORKS: dict[str, Call] = {
     "emit": Call(lambda world: ["nap"]),
     "init": Call(lambda world: ["new"]),
     "demo": Call(),
+    "reload": Call(),
 }
 """What they write is work, or in no database of the user's: no row of the log, and refused where only reading is
 allowed."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from craftcore.config import Config, LogSettings, RetrySettings
-from craftcore.daemon.main import changed_keys
+from craftcore.daemon.reloading import changed_keys
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.producer import Producer
 from tests.processes import APP, PATIENCE, a_daemon, craftcore, traced, until

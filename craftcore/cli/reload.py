@@ -1,0 +1,68 @@
+"""`craftcore reload`: the daemon reads its settings again, and what came of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import asdict
+
+import click
+
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.root import Changing
+from craftcore.cli.session import Session
+from craftcore.config import Config
+from craftcore.daemon.holder import the_daemon
+from craftcore.daemon.reloading import Reloaded, last_reload
+from craftcore.errors import ConfigInvalid, StillWaiting
+
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.02
+
+
+@click.command(cls=Changing)
+@click.pass_obj
+def reload(session: Session) -> int:
+    """Let the daemon read its settings again.
+
+    Its own file, the one it was started with. Schedules of the file, the log level and the retry defaults count at
+    once; whatever else has changed waits for the next start, and is named. With a mistake in them nothing changes: the
+    line is told, exit 78. Exit 1 where no daemon runs, 75 when it does not answer.
+    """
+    from craftcore.core import Core
+
+    core = Core(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
+    with core.reading() as reader:
+        before = last_reload(reader)
+    with the_daemon(core.database.path) as daemon:
+        signal.pidfd_send_signal(daemon, signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            with core.reading() as reader:
+                told = last_reload(reader)
+            if told is not None and told != before:
+                break
+            if time.monotonic() > deadline:
+                raise StillWaiting(
+                    f"the daemon was told, and has not answered in {PATIENCE_SECONDS:.0f} s; see its log"
+                )
+            time.sleep(POLL_SECONDS)
+    if session.json:
+        session.out.document({"ok": not told.refused, **with_iso(asdict(told))})
+    else:
+        _say(session.out, told)
+    return ConfigInvalid.exit_code if told.refused else 0
+
+
+def _say(out: Output, told: Reloaded) -> None:
+    for mistake in told.refused:
+        out.line(f"FAIL  {mistake}", style="bad")
+    if told.refused:
+        out.line("nothing was changed: the daemon goes on with the settings as they were")
+        return
+    if told.applied:
+        out.line(f"changed, and counts now: {', '.join(told.applied)}", style="good")
+    if told.at_next_start:
+        out.line(f"changed, and waits for the next start: {', '.join(told.at_next_start)}", style="warn")
+    if not told.applied and not told.at_next_start:
+        out.line("read again: nothing has changed")

@@ -1,0 +1,77 @@
+"""Who holds the daemon lock: not who the note says, but the process that has the lock file open, and how to signal it.
+
+A note may be of the daemon before, and its pid somebody else's by now: to whoever does not catch it, SIGHUP is the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from craftcore.daemon.lock import lock_path, read_note
+from craftcore.errors import PermissionRefused, StateRefused
+
+START_ONE = "Start one: craftcore run"
+
+
+@contextmanager
+def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
+    """The daemon of this database as a pidfd, which stays of that process whatever becomes of its pid.
+
+    Raises StateRefused when none runs here, or what runs does not catch SIGHUP; PermissionRefused for another user's.
+    """
+    note, held = read_note(db_path)
+    if not held:
+        raise StateRefused(f"no daemon runs on {os.fspath(db_path)}, so there is nobody to tell. {START_ONE}")
+    gone = StateRefused(f"the daemon of {os.fspath(db_path)} is just starting or ending. Try again")
+    if note is None:
+        raise gone
+    try:
+        process = os.pidfd_open(note.pid)
+    except OSError:
+        raise StateRefused(
+            f"the daemon runs as pid {note.pid} on {note.host}, which cannot be seen from here"
+        ) from None
+    try:
+        owner = os.stat(f"/proc/{note.pid}").st_uid
+        if os.geteuid() not in (0, owner):
+            raise PermissionRefused(f"the daemon, pid {note.pid}, belongs to user id {owner}: ask as that user")
+        if not _has_open(note.pid, lock_path(db_path)):
+            raise gone
+        if not _catches(note.pid, signal.SIGHUP):
+            text = (
+                f"pid {note.pid} runs the engine in a program of its own, which SIGHUP would end. Restart that program"
+            )
+            raise StateRefused(text)
+        yield process
+    except PermissionError:
+        raise PermissionRefused(f"pid {note.pid} may not be looked at by this user") from None
+    except FileNotFoundError:
+        raise gone from None
+    finally:
+        os.close(process)
+
+
+def _has_open(pid: int, path: str) -> bool:
+    """Whether that process has this very file open."""
+    wanted = os.stat(path)
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found = descriptor.stat()
+        except OSError:
+            continue  # closed meanwhile
+        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            return True
+    return False
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler of its own for that signal."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "SigCgt":
+            return bool(int(value, 16) >> (number - 1) & 1)
+    return False

@@ -1,0 +1,75 @@
+"""Reading the settings again while the daemon runs: what differs, what of it counts at once, and the answer to whoever
+asked.
+
+The answer is a fact of the database, `reload`: the settings are the daemon's, read as its user sees them, so only it
+can say what became of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+
+from craftcore.config import Config
+from craftcore.storage.facts import fact, remember
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.triggers.backoff import RetryPolicy
+
+AT_ONCE = ("log.level", "schedule", "retry.max_attempts", "retry.base_seconds", "retry.cap_seconds")
+"""What is asked for anew whenever it is needed. Everything else was given to what runs, when that was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """What a reload came to. `refused`: a line for each mistake, and then nothing was changed; `applied` counts now,
+    `at_next_start` does not before. `number`: the how many-th of its epoch."""
+
+    epoch: int
+    number: int
+    at: float
+    applied: list[str]
+    at_next_start: list[str]
+    refused: list[str]
+
+
+def changed_keys(old: Config, new: Config) -> list[str]:
+    """The settings that differ, as `table.key`, and `schedule` when any of those does."""
+    before, after = asdict(old), asdict(new)
+    changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
+    tables = [(table, key) for table in before for key in before[table]]
+    return changed + [f"{table}.{key}" for table, key in tables if before[table][key] != after[table][key]]
+
+
+def taken_over(old: Config, new: Config) -> Config:
+    """The old settings with what of the new ones counts at once."""
+    level = replace(old.log, level=new.log.level)
+    return replace(old, log=level, retry=new.retry, schedule=new.schedule)
+
+
+def default_retry(config: Config) -> RetryPolicy:
+    """The policy of a workflow that declares none."""
+    retry = config.retry
+    return RetryPolicy(max_attempts=retry.max_attempts, base=retry.base_seconds, cap=retry.cap_seconds)
+
+
+def answer(
+    tx: Transaction, epoch: int, *, applied: list[str], at_next_start: list[str], refused: list[str]
+) -> Reloaded:
+    """Leave word of what a reload came to."""
+    before = last_reload(tx)
+    number = before.number + 1 if before is not None and before.epoch == epoch else 1
+    told = Reloaded(
+        epoch=epoch, number=number, at=tx.now, applied=applied, at_next_start=at_next_start, refused=refused
+    )
+    remember(tx, "reload", json.dumps(asdict(told)))
+    return told
+
+
+def last_reload(tx: Reader) -> Reloaded | None:
+    """The last answer that was left; None when there is none that can be read."""
+    text = fact(tx, "reload")
+    try:
+        found = json.loads(text) if text is not None else None
+        return Reloaded(**{field.name: found[field.name] for field in fields(Reloaded)}) if found else None
+    except (ValueError, TypeError, KeyError):
+        return None

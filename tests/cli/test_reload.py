@@ -1,0 +1,181 @@
+"""`craftcore reload`, with a real daemon: what counts now, what waits, what is wrong; and who is never signalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from craftcore.daemon.holder import the_daemon
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.lock_note import LockNote, note_line
+from craftcore.errors import PermissionRefused
+from tests.cli.conftest import NOON
+from tests.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.virtual import VirtualCore
+
+NOBODY = 65_534
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "craftcore.toml").write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def daemon(folder):
+    with a_daemon(folder, "app:app", "--config", "craftcore.toml") as daemon:
+        yield daemon.ready()
+
+
+@pytest.fixture
+def settings(folder):
+    return (folder / "craftcore.toml").write_text
+
+
+def test_what_changed_is_told_by_when_it_counts(folder, daemon, settings):
+    settings('[log]\nlevel = "error"\n[daemon]\nconcurrency = 3\n[retry]\nmax_attempts = 1\n')
+
+    told = craftcore(folder, "reload")
+
+    assert (told.code, told.err) == (0, "")
+    assert told.out.splitlines() == [
+        "changed, and counts now: retry.max_attempts, log.level",
+        "changed, and waits for the next start: daemon.concurrency",
+    ]
+    assert craftcore(folder, "emit", "later", "--wait", str(PATIENCE)).code == 4, "one attempt is all it has now"
+    again = craftcore(folder, "--json", "reload").json
+    assert (again["ok"], again["applied"], again["at_next_start"]) == (True, [], ["daemon.concurrency"])
+    assert (again["epoch"], again["number"], again["at_iso"][-1]) == (1, 2, "Z")
+    settings('[log]\nlevel = "error"\n[retry]\nmax_attempts = 1\n')
+    assert craftcore(folder, "reload").out == "read again: nothing has changed\n"
+
+
+def test_a_schedule_of_the_file_counts_at_once(folder, daemon, settings):
+    settings('[[schedule]]\nid = "often"\nworkflow = "greet"\nwhen = "every 1h"\n')
+
+    assert craftcore(folder, "reload").out == "changed, and counts now: schedule\n"
+
+    assert craftcore(folder, "--json", "schedule", "show", "often").json["status"] == "ACTIVE"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[log]\nlevel = "error"\nlevle = 1\n', "did you mean 'level'"),
+        ('[log]\nlevel = "error"\n[[schedule]]\nid = "a"\nworkflow = "greet"\nwhen = "now and then"\n', "schedule a: "),
+        ("[log\n", "is not TOML"),
+    ],
+)
+def test_with_a_mistake_in_it_nothing_changes_and_the_mistake_is_told(folder, daemon, settings, text, line):
+    settings(text)
+
+    told, document = craftcore(folder, "reload"), craftcore(folder, "--json", "reload")
+
+    first, last = told.out.splitlines()
+    assert (told.code, document.code, document.json["ok"]) == (78, 78, False)
+    assert first.startswith("FAIL  ")
+    assert line in first
+    assert last == "nothing was changed: the daemon goes on with the settings as they were"
+    assert document.json["refused"] == [first.removeprefix("FAIL  ")]
+    settings("")
+    assert craftcore(folder, "reload").out == "read again: nothing has changed\n"
+
+
+def test_it_asks_for_the_daemons_settings_whatever_this_shell_has(folder, daemon):
+    (folder / "mine.toml").write_text("nonsense = 1\n")
+
+    assert craftcore(folder, "--config", "mine.toml", "reload").out == "read again: nothing has changed\n"
+
+
+def test_a_daemon_that_does_not_answer_is_told_of(folder, daemon, cli, monkeypatch):
+    monkeypatch.setattr("craftcore.cli.reload.PATIENCE_SECONDS", 0.1)
+    daemon.signal(signal.SIGSTOP)
+
+    refused = cli("--db", str(folder / "agent.db"), "reload")
+
+    assert (refused.code, refused.out) == (75, "")
+    assert "has not answered" in refused.err
+    daemon.signal(signal.SIGCONT)
+    daemon.hear("READY=1")
+
+
+# who is never signalled
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def lock(database):
+    """An engine inside a program of somebody's own: this one, which SIGHUP would end."""
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        yield lock
+
+
+def test_without_a_daemon_there_is_nobody_to_tell(cli, core, database):
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON):
+        pass
+
+    refused = cli("reload")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "no daemon runs on" in refused.err
+
+
+def test_a_program_that_does_not_catch_the_signal_is_left_alone(cli, core, lock):
+    refused = cli("reload")
+
+    assert (refused.code, refused.out) == (1, "")
+    assert "runs the engine in a program of its own" in refused.err
+
+
+def test_a_note_that_is_of_somebody_else_by_now_signals_nobody(cli, core, lock):
+    """The lock is held, and its holder has not yet written its own name over that of the one before."""
+    with subprocess.Popen(["sleep", str(PATIENCE)]) as bystander:
+        Path(lock.path).write_bytes(note_line(LockNote(pid=bystander.pid, host="here", started_at=NOON)))
+
+        refused = cli("reload")
+
+        assert (refused.code, "just starting or ending" in refused.err) == (1, True)
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_a_note_that_names_nobody_signals_nobody(cli, core, lock):
+    Path(lock.path).write_bytes(b"")
+    assert "just starting or ending" in cli("reload").err
+
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    Path(lock.path).write_bytes(note_line(LockNote(pid=ended.pid, host="there", started_at=NOON)))
+
+    assert f"pid {ended.pid} on there, which cannot be seen from here" in cli("reload").err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_users_daemon_is_not_signalled():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "app.py").write_text(APP)
+        with a_daemon(folder, "app:app") as daemon:
+            daemon.ready()
+            folder.chmod(0o755)
+            (folder / "agent.db.lock").chmod(0o644)
+            os.seteuid(NOBODY)
+            try:
+                with pytest.raises(PermissionRefused, match="belongs to user id 0"), the_daemon(folder / "agent.db"):
+                    pass
+            finally:
+                os.seteuid(0)
+            assert daemon.process.poll() is None
