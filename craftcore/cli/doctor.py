@@ -1,0 +1,166 @@
+"""`craftcore doctor`: everything that can be looked at, one line each, and what to do about what is not well.
+
+What is found is gathered once; each rule about it is pure, in `doctor_place`, `doctor_file`, `doctor_daemon`,
+`doctor_work` and `doctor_unit`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.doctor_daemon import Running, daemon_findings, running_on
+from craftcore.cli.doctor_file import (
+    chain,
+    ends_of,
+    identity,
+    identity_of,
+    integrity_findings,
+    integrity_of,
+    schema_findings,
+    schema_of,
+)
+from craftcore.cli.doctor_place import place_findings, place_of
+from craftcore.cli.doctor_unit import unit_findings, unit_of
+from craftcore.cli.doctor_work import work_findings, work_of
+from craftcore.cli.finding import Finding, Level, fail, looked, ok, warn
+from craftcore.cli.output import Output, pasted
+from craftcore.cli.progress import Progress
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.errors import ConfigInvalid
+
+STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
+
+
+@click.command(cls=Command)
+@click.option("--full", is_flag=True, help="Compare every page with its indexes and keys, which takes its time.")
+@click.pass_obj
+def doctor(session: Session, /, full: bool) -> int:
+    """Look at everything, and say what to do.
+
+    The directory and its files, the disk, the database, the daemon, its work, schedules and clock, and the systemd
+    unit. Each line is ok, warn (a person should look) or FAIL (it does not work, or will not hold), with a command to
+    paste where one helps. Only reads. Exit 1 with a FAIL.
+    """
+    found = list(Doctor(session, full=full).findings())
+    failed = sum(finding.level is Level.FAIL for finding in found)
+    warned = sum(finding.level is Level.WARN for finding in found)
+    if session.json:
+        told = [_told(finding, session.path) for finding in found]
+        document = {"ok": not failed, "database": str(session.path.absolute()), "failed": failed, "warned": warned}
+        session.out.document({**document, "checks": told})
+    else:
+        _say(session.out, found, session.path)
+        counted = f"{failed:,} FAIL, {warned:,} warn" if failed or warned else "all is well"
+        session.out.line(counted, style="bad" if failed else "warn" if warned else "good")
+    return 1 if failed else 0
+
+
+class Doctor:
+    """One look at one database."""
+
+    def __init__(self, session: Session, *, full: bool) -> None:
+        self._session = session
+        self._full = full
+        self._config = Config()
+        self._running: Running | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Each look for itself: what one cannot see, the others still do."""
+        path = self._session.path.absolute()
+        yield from looked("settings", self._settings)
+        try:
+            place = place_of(path, self._session.config_path)
+        except (FileNotFoundError, NotADirectoryError):
+            yield fail("database", f"there is none at {path}. The daemon makes it", "craftcore", "run")
+            return
+        except OSError as error:
+            yield fail("database", f"{error.filename}: {error.strerror}. Ask as the user it belongs to")
+            return
+        yield from place_findings(place)
+        self._core = Core(path, self._config, read_only=self._session.is_read_only)
+        yield from looked("lock file", self._look_at_the_lock)
+        schema = looked("database", self._schema)
+        yield from schema
+        if any(finding.level is Level.FAIL and finding.check in ("database", "schema") for finding in schema):
+            yield warn("work", "is not looked at: the database cannot be read as this program's")
+        else:
+            yield from looked("integrity", self._integrity)
+            yield from looked("records", self._records)
+            yield from looked("daemon", self._daemon)
+            yield from looked("work", self._work)
+        holder = None if self._running is None else self._running.pid
+        yield from looked("unit", lambda: unit_findings(unit_of(os.environ), str(path), holder))
+
+    def _settings(self) -> Iterator[Finding]:
+        try:
+            self._config = self._session.load_config()
+        except ConfigInvalid as error:
+            for mistake in error.message.splitlines():
+                yield fail("settings", mistake)
+            return
+        if self._config.storage.synchronous != "full":
+            text = "storage.synchronous is normal: what was accepted last is lost with the power. Set it to full"
+            yield warn("durability", text)
+        else:
+            yield ok("durability", "every commit is flushed")
+
+    def _look_at_the_lock(self) -> Iterable[Finding]:
+        self._running = running_on(self._core.database.path)
+        return ()
+
+    def _schema(self) -> list[Finding]:
+        with self._core.database.reading() as reader:
+            return list(schema_findings(schema_of(reader, self._core.database.path)))
+
+    def _integrity(self) -> list[Finding]:
+        progress = Progress("reading the file", quiet=self._session.json)
+        try:
+            with self._core.database.reading(with_checks=self._full) as reader:
+                return list(integrity_findings(integrity_of(reader, progress, full=self._full), full=self._full))
+        finally:
+            progress.over()
+
+    def _records(self) -> list[Finding]:
+        with self._core.database.reading() as reader:
+            known = identity_of(reader, None if self._running is None else self._running.note)
+            return [chain(ends_of(reader)), identity(known)]
+
+    def _daemon(self) -> list[Finding]:
+        if self._running is None:
+            return []
+        with self._core.database.reading() as reader:
+            booted_at = reader.value("SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+        return list(daemon_findings(self._running, booted_at))
+
+    def _work(self) -> list[Finding]:
+        runs = self._running is not None and self._running.held
+        lease = self._config.triggers.lease_seconds
+        with self._core.database.reading() as reader:
+            return list(work_findings(work_of(reader, self._core.clock.now(), daemon_runs=runs, lease_seconds=lease)))
+
+
+def _say(out: Output, found: list[Finding], path: Path) -> None:
+    width = max(len(finding.check) for finding in found)
+    for finding in found:
+        out.line(f"{finding.level:<4}  {finding.check:<{width}}  {finding.text}", style=STYLES[finding.level])
+        if finding.do:
+            out.line(f"      {_pasted(finding, path)}")
+
+
+def _told(finding: Finding, path: Path) -> dict[str, Any]:
+    return {**asdict(finding), "do": _pasted(finding, path) if finding.do else None}
+
+
+def _pasted(finding: Finding, path: Path) -> str:
+    """The command as it is pasted, on this very database."""
+    program, *words = finding.do
+    return pasted(program, *(("--db", str(path.absolute())) if program == "craftcore" else ()), *words)

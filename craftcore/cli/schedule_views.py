@@ -1,8 +1,9 @@
-"""`craftcore schedule list`, `show`, `history`: what there is, what came of it, and why not."""
+"""`craftcore schedule list`, `show`, `why`, `history`: what there is, what came of it, and why not."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -23,6 +24,8 @@ from craftcore.cli.schedule_text import (
     what_comes,
 )
 from craftcore.cli.session import Session
+from craftcore.cli.why_schedule import schedule_reasons
+from craftcore.daemon.lock import read_note
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
@@ -128,6 +131,26 @@ def show(session: Session, /, schedule_id: str) -> None:
         _print_account(out, account, zone)
 
 
+@click.command("why", cls=Command)
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def why(session: Session, /, schedule_id: str) -> None:
+    """Why it does not fire, or when it will, and the query that proves it."""
+    core = session.core()
+    _, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        schedule = the_schedule(reader, schedule_id, removed=True)
+        found = schedule_reasons(reader, schedule, core.clock.now(), daemon_runs=daemon_runs)
+    if session.json:
+        told = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
+        session.out.document({**with_iso(told), "reasons": [asdict(one) for one in found]})
+        return
+    session.out.line(f"{schedule.id} is {schedule.status.value}: {schedule.expression}", style="bold")
+    for one in found:
+        session.out.line(f"  {one.text}")
+        session.out.line(f"    {one.query};", style="dim")
+
+
 @click.command("history", cls=Command)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines.")
@@ -192,4 +215,4 @@ def _readable(name: str, told: dict[str, Any]) -> object:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-COMMANDS: tuple[click.Command, ...] = (list_, show, history)
+COMMANDS: tuple[click.Command, ...] = (list_, show, why, history)

@@ -5,13 +5,16 @@ Rows come by name (`one`, `all`: for people and full models) or as tuples (`tupl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import apsw
 
 Row = dict[str, Any]
+
+STEPS_A_BEAT = 100_000
 
 
 class Many:
@@ -61,6 +64,20 @@ class Reader:
         """The first column of the first row, None when there is no row."""
         row = self._connection.execute(sql, params).fetchone()
         return None if row is None else row[0]
+
+    @contextmanager
+    def beating(self, beat: Callable[[], object]) -> Iterator[None]:
+        """Call `beat` now and then while a statement in the block runs: for who waits for a long one."""
+
+        def go_on() -> bool:
+            beat()
+            return False
+
+        self._connection.set_progress_handler(go_on, STEPS_A_BEAT)
+        try:
+            yield
+        finally:
+            self._connection.set_progress_handler(None)
 
 
 class Transaction(Reader):

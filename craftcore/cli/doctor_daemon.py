@@ -1,0 +1,59 @@
+"""What `craftcore doctor` finds of the daemon: that one runs, has booted, and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.moments import clock_time
+from craftcore.daemon.heard import is_heard
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.lock_note import LockNote
+from craftcore.storage.ring import bell_path
+
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """`note` and `held`: what the lock file says, and whether somebody holds it; `has_bell`: a doorbell hangs there;
+    `is_heard`: a ring of it was answered."""
+
+    note: LockNote | None
+    held: bool
+    has_bell: bool
+    is_heard: bool
+
+    @property
+    def pid(self) -> int | None:
+        """Of who holds the lock; None when nobody does."""
+        return self.note.pid if self.held and self.note is not None else None
+
+
+def running_on(path: Path) -> Running:
+    """Look, and ring. Raises PermissionRefused, StorageError."""
+    note, held = read_note(path)
+    has_bell = Path(bell_path(path)).is_socket()
+    return Running(note=note, held=held, has_bell=has_bell, is_heard=held and is_heard(path, ANSWER_SECONDS))
+
+
+def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Finding]:
+    """`booted_at`: when the last epoch began; None: there was none."""
+    if not running.held:
+        yield warn("daemon", "none runs on this database", "craftcore", "run")
+        if running.has_bell:
+            yield ok("doorbell", "is left of a daemon that died; the next one takes its place")
+        return
+    note = running.note
+    who = "somebody" if note is None else f"pid {note.pid} on {note.host}, since {clock_time(note.started_at)}"
+    if running.is_heard:
+        yield ok("daemon", f"{who}, answers")
+        yield ok("doorbell", "is heard")
+    elif running.has_bell:
+        yield fail("daemon", f"{who}: it holds the lock and does not answer, so its event loop is stuck. Restart it")
+    elif note is not None and (booted_at is None or booted_at < note.started_at):
+        yield warn("daemon", f"{who}: it is starting, and has not come to its work")
+    else:
+        yield fail("doorbell", f"{who}: its doorbell is gone, so it is told late of what is new. Restart it")

@@ -1,0 +1,157 @@
+"""What `craftcore doctor` finds in the file: its schema, its pages, the end of its chain, and whether it is the one that
+its lock file knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.daemon.lock_note import LockNote
+from craftcore.errors import DatabaseInvalid
+from craftcore.storage import migrate
+from craftcore.storage.checking import FileCheck, check_file, quick_check, schema_faults
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+
+CHAIN_ENDS = "SELECT head_seq, head_hash FROM record_chain"
+NEAR_THE_HEAD = """
+SELECT chain_seq, record_hash
+  FROM (SELECT chain_seq, record_hash FROM executions ORDER BY seq DESC LIMIT 10000)
+ WHERE chain_seq >= :place
+ ORDER BY chain_seq DESC
+ LIMIT 2
+"""
+"""Records are mostly closed in the order in which they were opened: only for an old one all have to be looked at."""
+AT_THE_HEAD = "SELECT chain_seq, record_hash FROM executions WHERE chain_seq >= :place ORDER BY chain_seq DESC LIMIT 2"
+
+Beat = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """`missing`: migrations it lacks; `refused`: why its history is not this program's, None: it is. `sqlite`: the
+    library that reads it."""
+
+    missing: list[str]
+    refused: str | None
+    faults: list[str]
+    sqlite: str
+    apsw: str
+    journal: str
+
+    @property
+    def is_current(self) -> bool:
+        return not self.missing and self.refused is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The row of `record_chain`, None when there is not exactly one; and the newest records at or beyond it."""
+
+    head: tuple[int, str] | None
+    newest: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which database it is, by its own word and by that of its lock file."""
+
+    database_id: str | None
+    epoch: int | None
+    note: LockNote | None
+
+
+def schema_of(reader: Reader, path: Path) -> Schema:
+    """Gathered from the file."""
+    refused: str | None = None
+    missing: list[str] = []
+    try:
+        missing = [one.name for one in migrate.pending(reader, migrate.shipped(), path)]
+    except DatabaseInvalid as error:
+        refused = error.message
+    return Schema(
+        missing=missing,
+        refused=refused,
+        faults=[] if missing or refused else schema_faults(reader),
+        sqlite=str(reader.value("SELECT sqlite_version()")),
+        apsw=version("apsw"),
+        journal=str(reader.value("PRAGMA journal_mode")),
+    )
+
+
+def ends_of(reader: Reader) -> Ends:
+    """The head of the chain, and what is there of it."""
+    rows = list(reader.tuples(CHAIN_ENDS))
+    head = (rows[0][0], rows[0][1]) if len(rows) == 1 else None
+    place = 0 if head is None else head[0]
+    found = reader.all(NEAR_THE_HEAD, place=place) or (reader.all(AT_THE_HEAD, place=place) if place else [])
+    return Ends(head=head, newest=[(row["chain_seq"], row["record_hash"]) for row in found])
+
+
+def identity_of(reader: Reader, note: LockNote | None) -> Identity:
+    """Gathered from both."""
+    epoch = reader.value("SELECT max(epoch) FROM epochs")
+    return Identity(database_id=fact(reader, "database_id"), epoch=epoch, note=note)
+
+
+def integrity_of(reader: Reader, beat: Beat, *, full: bool) -> FileCheck:
+    """Read the file: its pages one by one, or in full also what its indexes and keys say."""
+    with reader.beating(beat):
+        return check_file(reader) if full else FileCheck(pages=quick_check(reader), keys=[], schema=[])
+
+
+def schema_findings(schema: Schema) -> Iterator[Finding]:
+    """It is exactly what the migrations made, by a SQLite that does not lose data."""
+    yield ok("SQLite", f"{schema.sqlite} by apsw {schema.apsw}")
+    if schema.journal != "wal":
+        yield warn("journal", f"its journal is {schema.journal}, not the WAL; the next that writes changes it back")
+    if schema.refused is not None:
+        yield fail("schema", schema.refused)
+    elif schema.missing:
+        names = ", ".join(schema.missing)
+        yield fail("schema", f"lacks {names}: stop the daemon of the older program, then", "craftcore", "db", "migrate")
+    for fault in schema.faults:
+        yield fail("schema", fault)
+    if schema.is_current and not schema.faults:
+        yield ok("schema", "current, and as the migrations made it")
+
+
+def integrity_findings(found: FileCheck, *, full: bool) -> Iterator[Finding]:
+    """Its pages are whole."""
+    for text in (*found.pages, *found.keys):
+        yield fail("integrity", f"{text}. Stop the daemon, keep the file as it is, and restore a backup")
+    if not found.is_damaged:
+        how = "every page, index and foreign key" if full else "every page; what indexes say is compared with --full"
+        yield ok("integrity", how)
+
+
+def chain(ends: Ends) -> Finding:
+    """The head is the record that was closed last."""
+    if ends.head is None:
+        return fail("records", "the chain has no one head any more. See what is left of it", "craftcore", "verify")
+    place, digest = ends.head
+    if place == 0 and not ends.newest:
+        return ok("records", "none is closed yet")
+    if not ends.newest or ends.newest[0] != (place, digest) or len(ends.newest) > 1:
+        text = f"the chain ends at place {place}, and the record that was closed last is another"
+        return fail("records", f"{text}: one was cut off or changed", "craftcore", "verify")
+    return ok(
+        "records", f"the chain ends at place {place}, with the record that was closed last (all: craftcore verify)"
+    )
+
+
+def identity(known: Identity) -> Finding:
+    """It is the file that the last daemon ran on, and not an older copy of it."""
+    note = known.note
+    if note is None or note.database_id is None or note.epoch is None:
+        return ok("lock file", "knows of no daemon yet" if known.epoch is None else "remembers no database")
+    if note.database_id != known.database_id:
+        return warn("lock file", "it remembers another database: this one was put in its place")
+    if note.epoch > (known.epoch or 0):
+        text = f"it remembers epoch {note.epoch}, and this file knows {known.epoch}: it is an older copy"
+        return warn("lock file", f"{text}. The next start holds everything until: craftcore release")
+    return ok("lock file", f"remembers this database, at epoch {note.epoch}")

@@ -1,0 +1,154 @@
+"""What `craftcore doctor` finds where the database lies: who may read and write there, and how much room there is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.health import WAL_LARGE_BYTES
+from craftcore.cli.room import Room, room_beside
+from craftcore.daemon.lock import lock_path
+from craftcore.storage.ring import bell_path
+
+OTHERS, OTHERS_WRITE = 0o077, 0o022
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A file as it lies there."""
+
+    path: str
+    mode: int
+    uid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """`beside`: the database and what lies beside it, of it what is there; `me`: who looks."""
+
+    me: int
+    folder: Seen
+    database: Seen
+    beside: list[Seen]
+    config: Seen | None
+    room: Room
+    bytes: int
+    wal_bytes: int
+
+
+def place_of(path: Path, config: Path | None) -> Place:
+    """Look. Raises OSError, of which FileNotFoundError means that there is no database."""
+    real = os.path.realpath(path)
+    size = os.stat(real).st_size
+    names = [real, f"{real}-wal", f"{real}-shm", lock_path(path), bell_path(path)]
+    there = [seen for name in names if (seen := _seen(name)) is not None]
+    wal = Path(f"{real}-wal")
+    folder = _seen(os.path.dirname(real))
+    assert folder is not None, real
+    return Place(
+        me=os.geteuid(),
+        folder=folder,
+        database=there[0],
+        beside=there,
+        config=None if config is None else _seen(os.path.realpath(config)),
+        room=room_beside(path),
+        bytes=size,
+        wal_bytes=wal.stat().st_size if wal.exists() else 0,
+    )
+
+
+def place_findings(place: Place) -> Iterator[Finding]:
+    """Every rule about it."""
+    yield from directory(place)
+    yield from permissions(place)
+    yield from owners(place)
+    yield from configuration(place)
+    yield disk(place)
+    yield wal(place)
+
+
+def directory(place: Place) -> Iterator[Finding]:
+    """Nobody else writes in it, where files could be put in the place of ours; nor looks into it."""
+    folder = place.folder
+    shown = f"{folder.path} has mode {folder.mode:o}"
+    if folder.mode & OTHERS_WRITE and not folder.mode & stat.S_ISVTX:
+        yield fail("directory", f"others may write in it: {shown}", "chmod", "700", folder.path)
+    elif folder.mode & OTHERS:
+        yield warn("directory", f"others may look into it: {shown}", "chmod", "700", folder.path)
+    else:
+        yield ok("directory", shown)
+
+
+def permissions(place: Place) -> Iterator[Finding]:
+    """The database and what lies beside it are for one user."""
+    open_ones = [seen for seen in place.beside if seen.mode & OTHERS]
+    if open_ones:
+        shown = ", ".join(f"{os.path.basename(seen.path)} (mode {seen.mode:o})" for seen in open_ones)
+        yield fail("permissions", f"others may use {shown}", "chmod", "600", *(seen.path for seen in open_ones))
+    else:
+        names = ", ".join(os.path.basename(seen.path) for seen in place.beside)
+        yield ok("permissions", f"for one user only: {names}")
+
+
+def owners(place: Place) -> Iterator[Finding]:
+    """All of it belongs to the database's owner: the daemon cannot use what a command of root's made."""
+    owner = place.database.uid
+    foreign = [seen for seen in (place.folder, *place.beside) if seen.uid != owner]
+    for seen in foreign:
+        text = f"{seen.path} belongs to user id {seen.uid}, the database to {owner}: its daemon cannot use it"
+        folder = warn if seen is place.folder else fail
+        yield folder("owner", text, "chown", f"--reference={place.database.path}", seen.path)
+    if foreign:
+        return
+    if place.me not in (0, owner):
+        yield warn("owner", f"all of it belongs to user id {owner}, and you are {place.me}: ask as that user")
+    else:
+        yield ok("owner", f"all of it belongs to user id {owner}")
+
+
+def configuration(place: Place) -> Iterator[Finding]:
+    """Who writes the settings decides which commands run."""
+    if (config := place.config) is None:
+        return
+    shown = f"{config.path} has mode {config.mode:o}"
+    if config.mode & OTHERS_WRITE:
+        yield fail("settings", f"others may write them: {shown}", "chmod", "go-w", config.path)
+    elif config.uid not in (0, place.me, place.database.uid):
+        yield fail("settings", f"{config.path} belongs to user id {config.uid}, who decides what runs here")
+    else:
+        yield ok("settings", shown)
+
+
+def disk(place: Place) -> Finding:
+    """There is room for a burst of work, and for a backup."""
+    room = place.room
+    if room.is_gone:
+        return fail("disk", f"full: {room}. Make room on it; the daemon claims nothing on a full disk")
+    if room.is_low:
+        return warn("disk", f"nearly full: {room}. Make room on it")
+    if room.bytes < place.bytes:
+        return warn(
+            "disk", f"{room}, less than the database has ({place.bytes // 1_000_000:,} MB): no room for a backup"
+        )
+    return ok("disk", str(room))
+
+
+def wal(place: Place) -> Finding:
+    """What was written has come back into the file."""
+    size = f"{place.wal_bytes:,} bytes"
+    if place.wal_bytes > WAL_LARGE_BYTES:
+        text = f"{size}: something reads for very long and keeps it from being written back. End that reader"
+        return warn("WAL", f"{text}; who has the file open is told by", "fuser", "-v", place.database.path)
+    return ok("WAL", size)
+
+
+def _seen(path: str) -> Seen | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return Seen(path=path, mode=stat.S_IMODE(found.st_mode), uid=found.st_uid)

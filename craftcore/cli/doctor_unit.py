@@ -1,0 +1,147 @@
+"""What `craftcore doctor` finds of the systemd unit: that it is ours, for this database, and enabled.
+
+Read from the files; systemd itself is only asked how the unit does, where it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.cli.finding import Finding, fail, ok, warn
+
+UNIT = "craftcore.service"
+SYSTEM_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+)
+ASK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """The installed unit. `database` None: it does not say which; `state` and `pid`: as systemd tells, None where it
+    does not."""
+
+    path: str
+    of_user: bool
+    is_ours: bool
+    database: str | None
+    is_enabled: bool
+    state: str | None
+    pid: int | None
+
+
+def unit_of(environ: Mapping[str, str]) -> Unit | None:
+    """The user's unit, else the system's; None when neither is installed."""
+    config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    for of_user, folders, home in (
+        (True, [config / "systemd/user", Path("/etc/systemd/user"), Path("/usr/lib/systemd/user")], state),
+        (False, [Path(folder) for folder in SYSTEM_FOLDERS], Path("/var/lib")),
+    ):
+        for folder in folders:
+            if (path := folder / UNIT).is_file():
+                return _read(path, folders, home, of_user=of_user)
+    return None
+
+
+def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit:
+    dropped = [more for folder in folders for more in sorted((folder / f"{UNIT}.d").glob("*.conf"))]
+    lines = [line for file in (path, *dropped) for line in file.read_text(errors="replace").splitlines()]
+    told = _asked(of_user=of_user)
+    return Unit(
+        path=str(path),
+        of_user=of_user,
+        is_ours=any("craftcore" in value and " run" in value for value in values(lines, "ExecStart")),
+        database=database_in(lines, home),
+        is_enabled=any(True for folder in folders for _ in folder.glob(f"*.wants/{UNIT}")),
+        state=told.get("ActiveState"),
+        pid=int(told["MainPID"]) if told.get("MainPID", "0").isdigit() and told.get("MainPID", "0") != "0" else None,
+    )
+
+
+def values(lines: Iterable[str], key: str) -> list[str]:
+    """What stands behind `key=`, each time."""
+    return [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == key]
+
+
+def database_in(lines: list[str], home: Path) -> str | None:
+    """The database that a unit of these lines runs on; None when it does not say."""
+    for command in values(lines, "ExecStart"):
+        words = _words(command)
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word == "--db" or word.startswith("--db="):
+                return _expanded(following if word == "--db" else word.removeprefix("--db="), home)
+    variables = [word for value in values(lines, "Environment") for word in _words(value)]
+    for file in values(lines, "EnvironmentFile"):
+        try:
+            variables += [line.strip() for line in Path(file.removeprefix("-")).read_text().splitlines()]
+        except (OSError, ValueError):
+            continue
+    for variable in reversed(variables):
+        name, _, value = variable.partition("=")
+        if name == "CRAFTCORE_DB" and value:
+            return _expanded(value.strip("\"'"), home)
+    state = [word for value in values(lines, "StateDirectory") for word in value.split()]
+    return str(home / state[0] / "craftcore.db") if state else None
+
+
+def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Iterator[Finding]:
+    """`holder`: the pid of the daemon that runs on the database; None: none does."""
+    if unit is None:
+        yield ok("unit", "none is installed: nobody starts the daemon but you")
+        return
+    scope = ("systemctl", "--user") if unit.of_user else ("systemctl",)
+    if not unit.is_ours:
+        yield warn("unit", f"{unit.path} does not run craftcore: it is none of ours")
+        return
+    if unit.database is None or os.path.realpath(unit.database) != os.path.realpath(database):
+        yield warn("unit", f"{unit.path} runs on {unit.database or 'a database it does not name'}, not on this one")
+        return
+    if unit.state == "failed":
+        journal = ("journalctl", "--user") if unit.of_user else ("journalctl",)
+        yield fail("unit", f"{unit.path}: systemd gave up on it. Its log", *journal, "-eu", "craftcore")
+    elif unit.state == "active" and holder is not None and unit.pid not in (None, holder):
+        text = f"{unit.path} is active as pid {unit.pid}, and pid {holder} runs this database: end that one"
+        yield fail("unit", text)
+    elif not unit.is_enabled:
+        yield warn(
+            "unit", f"{unit.path} is not enabled: nobody starts it at boot", *scope, "enable", "--now", "craftcore"
+        )
+    else:
+        yield ok("unit", f"{unit.path} is ours, for this database, and enabled")
+
+
+def _asked(*, of_user: bool) -> dict[str, str]:
+    """What systemd says of the unit; nothing where it does not run."""
+    systemctl = shutil.which("systemctl")
+    if systemctl is None:
+        return {}
+    scope = ["--user"] if of_user else []
+    command = [systemctl, *scope, "show", "--property=ActiveState,MainPID", UNIT]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    if said.returncode != 0:
+        return {}
+    return dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
+
+
+def _expanded(path: str, home: Path) -> str:
+    return path.replace("%S", str(home))
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -1,0 +1,209 @@
+"""What `craftcore doctor` finds in the work: what is held, left behind, in doubt, given up, or cannot be scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.zones import zone_named
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+
+CLAIMS = """
+SELECT count(*)                                         AS claimed,
+       count(*) FILTER (WHERE claimed_epoch <> :epoch)  AS of_earlier,
+       min(lease_until)                                 AS lease_until
+  FROM triggers
+ WHERE status = 'CLAIMED'
+"""
+DEAD = "SELECT count(*) AS count, max(settled_at) AS newest FROM triggers WHERE status = 'DEAD'"
+POISON = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND reason = 'poison'"
+STOPPED = (
+    "SELECT id, reason FROM schedules WHERE status = 'DISABLED' AND reason LIKE 'cannot go on%' ORDER BY id LIMIT 6"
+)
+AHEAD = """
+SELECT id
+  FROM schedules
+ WHERE status = 'ACTIVE'
+   AND kind NOT IN ('once', 'startup')
+   AND high_water_at > :now
+   AND (start_at IS NULL OR high_water_at >= start_at)
+ ORDER BY id
+ LIMIT 6
+"""
+LIVE = "SELECT count(*) FROM schedules WHERE status IN ('ACTIVE', 'PAUSED')"
+ZONES = "SELECT DISTINCT timezone FROM schedules WHERE status IN ('ACTIVE', 'PAUSED') ORDER BY timezone"
+SET_BACK = "SELECT at, seconds FROM clock_events WHERE kind IN ('backward', 'held') ORDER BY seq DESC LIMIT 1"
+
+LEASES_MISSED = 10
+"""Times the length of a lease: so long nobody extended it, by no suspend and no busy machine any more."""
+
+CLOCK_STEP_MIN = 5.0
+"""Seconds that the clock may be behind what was stored without a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How the work stands. `lease_until`: the earliest end of a lease; `last_seen`: the latest wall time that was
+    stored here; `set_back`: when a clock was last seen to go back, and by how many seconds. None: there is none."""
+
+    now: float
+    daemon_runs: bool
+    lease_seconds: float
+    held: str | None
+    safe_mode: str | None
+    claimed: int
+    of_earlier: int
+    lease_until: float | None
+    in_doubt: int
+    oldest_in_doubt: str | None
+    dead: int
+    poison: int
+    newest_dead_at: float | None
+    schedules: int
+    stopped: list[tuple[str, str]]
+    ahead: list[str]
+    unknown_zones: list[str]
+    zones: int
+    clock_held_until: float | None
+    last_seen: float | None
+    set_back: tuple[float, float] | None
+
+
+def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: float) -> Work:
+    """Gathered from one snapshot."""
+    epoch = reader.value("SELECT coalesce(max(epoch), 0) FROM epochs")
+    claims, dead = reader.one(CLAIMS, epoch=epoch) or {}, reader.one(DEAD) or {}
+    count, oldest = ActivityListing().in_doubt(reader)
+    zones = [zone for (zone,) in reader.tuples(ZONES)]
+    back = reader.one(SET_BACK)
+    held_until, seen = fact(reader, "clock_held"), fact(reader, "clock_seen_at")
+    return Work(
+        now=now,
+        daemon_runs=daemon_runs,
+        lease_seconds=lease_seconds,
+        held=fact(reader, "held"),
+        safe_mode=fact(reader, "safe_mode"),
+        claimed=claims["claimed"],
+        of_earlier=claims["of_earlier"],
+        lease_until=claims["lease_until"],
+        in_doubt=count,
+        oldest_in_doubt=None if oldest is None else oldest.key,
+        dead=dead["count"],
+        poison=reader.value(POISON),
+        newest_dead_at=dead["newest"],
+        schedules=reader.value(LIVE),
+        stopped=[(row["id"], row["reason"]) for row in reader.all(STOPPED)],
+        ahead=[row["id"] for row in reader.all(AHEAD, now=now)],
+        unknown_zones=[zone for zone in zones if not _is_known(zone)],
+        zones=len(zones),
+        clock_held_until=None if held_until is None else float(held_until),
+        last_seen=None if seen is None else float(seen),
+        set_back=None if back is None else (back["at"], back["seconds"]),
+    )
+
+
+def work_findings(work: Work) -> Iterator[Finding]:
+    """Every rule about it."""
+    yield from held(work)
+    yield claims(work)
+    yield in_doubt(work)
+    yield dead_letters(work)
+    yield from schedules(work)
+    yield zones(work)
+    yield clock(work)
+
+
+def held(work: Work) -> Iterator[Finding]:
+    """Nothing waits for a release."""
+    if work.held is not None:
+        yield warn("held", f"everything is held: {work.held}. Look at it, then", "craftcore", "release")
+    if work.safe_mode is not None:
+        text = f"safe mode, scheduled and resumed work waits: {work.safe_mode}. Find out why it dies, then"
+        yield warn("held", text, "craftcore", "release")
+    if work.held is None and work.safe_mode is None:
+        yield ok("held", "nothing is")
+
+
+def claims(work: Work) -> Finding:
+    """What is claimed is held by a daemon that lives."""
+    if not work.claimed:
+        return ok("claims", "none")
+    if not work.daemon_runs:
+        text = f"{work.claimed:,} are left of a daemon that died; the next start takes them back"
+        return warn("claims", text, "craftcore", "run")
+    if work.of_earlier:
+        text = (
+            f"{work.of_earlier:,} are of a daemon that died, and the one that runs did not take them back. Restart it"
+        )
+        return fail("claims", text)
+    if work.lease_until is not None and work.now - work.lease_until > LEASES_MISSED * work.lease_seconds:
+        late = span(work.now - work.lease_until)
+        return fail("claims", f"a lease ended {late} ago, and the daemon did not extend it: it is stuck. Restart it")
+    return ok("claims", f"{work.claimed:,}, all of the daemon that runs")
+
+
+def in_doubt(work: Work) -> Finding:
+    """Of every irreversible action it is known whether it happened."""
+    if work.oldest_in_doubt is None:
+        return ok("in doubt", "no irreversible action is")
+    text = f"{work.in_doubt:,} irreversible, undecided; the one for longest"
+    return warn("in doubt", text, "craftcore", "activity", "show", work.oldest_in_doubt)
+
+
+def dead_letters(work: Work) -> Finding:
+    """Nothing was given up."""
+    if work.newest_dead_at is None:
+        return ok("dead letters", "none")
+    poison = f", {work.poison:,} of them because the daemon died of it" if work.poison else ""
+    text = f"{work.dead:,}{poison}, the newest {from_now(work.newest_dead_at, work.now)}"
+    return warn("dead letters", text, "craftcore", "dead", "list")
+
+
+def schedules(work: Work) -> Iterator[Finding]:
+    """Each of them can come."""
+    for schedule_id, reason in work.stopped:
+        text = f"{schedule_id} was disabled, it {reason}. Put it right, and resume it"
+        yield fail("schedules", text, "craftcore", "schedule", "why", schedule_id)
+    if work.ahead:
+        text = f"ahead of the clock, so they wait: {', '.join(work.ahead)}. If the clock is right"
+        yield warn("schedules", text, "craftcore", "schedule", "reanchor")
+    if not work.stopped and not work.ahead:
+        yield ok("schedules", f"{work.schedules:,}, all of which can come")
+
+
+def zones(work: Work) -> Finding:
+    """This machine knows the zones by which schedules come."""
+    if work.unknown_zones:
+        return fail(
+            "time zones", f"this machine does not know {', '.join(work.unknown_zones)}; install or update tzdata"
+        )
+    return ok("time zones", f"{work.zones:,} in use, all known here")
+
+
+def clock(work: Work) -> Finding:
+    """The wall clock is where it was and beyond."""
+    until = work.clock_held_until
+    if until is not None and until > work.now:
+        text = f"it has shown {clock_time(until)} here and now shows {clock_time(work.now)}: schedules are held"
+        return warn("clock", f"{text}. Set it, or if it is right", "craftcore", "schedule", "trust-clock")
+    if work.last_seen is not None and work.last_seen - work.now > CLOCK_STEP_MIN:
+        text = f"it is {span(work.last_seen - work.now)} behind the latest time that was seen here"
+        return warn("clock", f"{text}: schedules wait. Set it; timedatectl says whether it is synchronized")
+    if work.set_back is not None and work.now - work.set_back[0] < EVENT_WORTH_SAYING:
+        at, seconds = work.set_back
+        return warn("clock", f"it went back by {span(seconds)} {from_now(at, work.now)}: see that it is synchronized")
+    return ok("clock", f"{clock_time(work.now)}")
+
+
+def _is_known(zone: str) -> bool:
+    try:
+        zone_named(zone)
+    except ScheduleInvalid:
+        return False
+    return True

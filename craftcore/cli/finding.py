@@ -1,0 +1,56 @@
+"""What `craftcore doctor` finds: one line each, how bad it is, and the command that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from craftcore.errors import CraftcoreError
+
+
+class Level(StrEnum):
+    """How bad it is. FAIL: it does not work, or will not hold. warn: a person should look."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`do`: a command that helps, word by word; one of ours without its --db. Empty: the text says what to do."""
+
+    check: str
+    level: Level
+    text: str
+    do: tuple[str, ...] = ()
+
+
+def ok(check: str, text: str) -> Finding:
+    """All is well with it."""
+    return Finding(check=check, level=Level.OK, text=text)
+
+
+def warn(check: str, text: str, *do: str) -> Finding:
+    """A person should look."""
+    return Finding(check=check, level=Level.WARN, text=text, do=do)
+
+
+def fail(check: str, text: str, *do: str) -> Finding:
+    """It does not work, or will not hold."""
+    return Finding(check=check, level=Level.FAIL, text=text, do=do)
+
+
+def looked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """What a look finds; that it cannot even be looked at is a finding, too."""
+    try:
+        return list(look())
+    except CraftcoreError as error:
+        return [fail(check, error.message)]
+    except OSError as error:
+        return [fail(check, f"cannot be looked at: {error.filename or ''} {error.strerror}".replace("  ", " "))]
+    except (ValueError, TypeError, OverflowError) as error:  # text that is not UTF-8 is a ValueError, too
+        return [
+            fail(check, f"a damaged row cannot be read ({error!s:.200}). See: craftcore db check, craftcore verify")
+        ]

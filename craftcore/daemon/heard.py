@@ -1,0 +1,37 @@
+"""Whether a daemon answers: it takes a ring of its doorbell, which only its event loop does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import termios
+import time
+
+from craftcore.storage.ring import TRIGGERS, address, bell_path
+
+POLL_SECONDS = 0.005
+
+
+def is_heard(db_path: str | os.PathLike[str], patience: float) -> bool:
+    """Ring, and wait at most so many seconds until the ring is taken off the queue. False: nobody listens, or whoever
+    does is stuck."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(bell_path(db_path)) as bell:
+            sender.settimeout(patience)
+            sender.sendto(TRIGGERS, bell)
+            deadline = time.monotonic() + patience
+            while _unread(sender):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(POLL_SECONDS)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _unread(sender: socket.socket) -> int:
+    """Bytes that were sent and lie in the receiver's queue: the kernel counts them for the sender."""
+    [waiting] = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, struct.pack("i", 0)))
+    return int(waiting)

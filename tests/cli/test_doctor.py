@@ -1,0 +1,653 @@
+"""`craftcore doctor`: each check where it is well, and where it complains of what really is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import apsw
+import pytest
+
+from craftcore.cli.doctor_daemon import Running, daemon_findings
+from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
+from craftcore.cli.doctor_work import Work, claims, clock, in_doubt, zones
+from craftcore.cli.finding import Level
+from craftcore.cli.room import Room
+from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.heard import is_heard
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.lock_note import LockNote
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.database import Database
+from craftcore.storage.facts import remember
+from craftcore.storage.migrate import migrate, shipped
+from tests.cli.bank import LOST, NOTHING, Bank
+from tests.cli.conftest import NOON
+from tests.processes import APP, a_daemon, craftcore
+from tests.triggers.life import claim_one, emit, run_one
+from tests.virtual import VirtualCore
+
+HOUR = 3600.0
+EVERYTHING = {
+    *("durability", "directory", "permissions", "owner", "disk", "WAL", "SQLite", "schema", "integrity", "records"),
+    *("lock file", "daemon", "held", "claims", "in doubt", "dead letters", "schedules", "time zones", "clock", "unit"),
+}
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_unit_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("craftcore.cli.doctor_unit.SYSTEM_FOLDERS", ())
+
+
+@pytest.fixture
+def found(cli, database):
+    """check -> (level, text, command), of several the worst; the exit code agrees with it."""
+
+    def found(*options):
+        done = cli("--json", "doctor", *options)
+        told = done.json
+        failed = [one for one in told["checks"] if one["level"] == "FAIL"]
+        assert (done.code, told["ok"], told["failed"]) == (1 if failed else 0, not failed, len(failed)), done
+        worst_last = sorted(told["checks"], key=lambda one: ["ok", "warn", "FAIL"].index(one["level"]))
+        return {one["check"]: (one["level"], one["text"], one["do"]) for one in worst_last}
+
+    return found
+
+
+def levels(found):
+    return {check: level for check, (level, _, _) in found.items() if level != "ok"}
+
+
+# as a whole
+
+
+def test_what_is_well_is_said_of_every_check(cli, core, found, database):
+    told = found()
+
+    assert set(told) == EVERYTHING
+    assert levels(told) == {"daemon": "warn"}
+    assert told["daemon"][1:] == ("none runs on this database", f"craftcore --db {database} run")
+    lines = cli("doctor").out.splitlines()
+    assert "warn  daemon        none runs on this database" in lines
+    assert f"      craftcore --db {database} run" in lines
+    assert lines[-1] == "0 FAIL, 1 warn"
+
+
+def test_a_daemon_that_runs_is_well_and_all_of_it(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    folder = tmp_path / "state"
+    folder.mkdir(0o700)
+    shutil.copy(tmp_path / "app.py", folder)
+    nowhere = {"XDG_CONFIG_HOME": str(tmp_path)}
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+
+        told = craftcore(folder, "doctor", "--full", **nowhere)
+        running = craftcore(folder, "--json", "doctor", **nowhere).json["checks"]
+
+        assert told.code == 0, told
+        assert {one["check"]: one["text"] for one in running}["doorbell"] == "is heard"
+        assert f"ok    daemon        pid {daemon.pid} on " in told.out
+        assert "every page, index and foreign key" in told.out
+        daemon.signal(signal.SIGSTOP)
+        assert not is_heard(folder / "agent.db", 0.2)
+        daemon.signal(signal.SIGCONT)
+        assert is_heard(folder / "agent.db", 60)
+
+
+def test_only_reading_is_enough_and_no_file_is_made(cli, core, database):
+    core.close()
+    before = database.read_bytes()
+
+    for options in ((), ("--full",)):
+        assert cli("--read-only", "doctor", *options).code == 0
+
+    assert database.read_bytes() == before
+    assert {path.name for path in database.parent.iterdir()} <= {"agent.db", "agent.db-wal", "agent.db-shm"}
+
+
+def test_without_a_database_there_is_one_thing_to_say_and_none_is_made(cli, database, found):
+    told = found()
+
+    assert (told["database"][0], told["database"][2]) == ("FAIL", f"craftcore --db {database} run")
+    assert list(database.parent.iterdir()) == []
+
+
+def test_a_look_that_cannot_be_taken_does_not_end_the_others(cli, core, found):
+    """A text that is none any more, in a row that only one of the looks reads."""
+    core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', CAST(x'ff' AS TEXT))"))
+
+    told = found()
+
+    assert levels(told) == {"daemon": "warn", "work": "FAIL"}
+    assert "a damaged row cannot be read" in told["work"][1]
+    assert told["integrity"][0] == "ok"
+
+
+# settings and place
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "level", "words"),
+    [
+        ("", "durability", "ok", "every commit is flushed"),
+        ('[storage]\nsynchronous = "normal"\n', "durability", "warn", "lost with the power"),
+        ("[log]\nlevle = 1\n", "settings", "FAIL", "did you mean 'level'"),
+    ],
+)
+def test_the_settings_are_read(core, found, tmp_path, monkeypatch, text, check, level, words):
+    (tmp_path / "c.toml").write_text(text)
+    monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
+
+    told = found()[check]
+
+    assert (told[0], words in told[1]) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "check", "level"),
+    [
+        ("", 0o755, "directory", "warn"),
+        ("", 0o770, "directory", "FAIL"),
+        ("", 0o1777, "directory", "warn"),
+        ("agent.db", 0o640, "permissions", "FAIL"),
+        ("agent.db.lock", 0o604, "permissions", "FAIL"),
+        ("agent.db.bell", 0o660, "permissions", "FAIL"),
+        ("c.toml", 0o644, "settings", "ok"),
+        ("c.toml", 0o664, "settings", "FAIL"),
+    ],
+)
+def test_what_others_may_do_is_told_with_the_command_that_ends_it(
+    core, found, tmp_path, monkeypatch, name, mode, check, level
+):
+    (tmp_path / "c.toml").write_text("")
+    (tmp_path / "c.toml").chmod(0o600)
+    monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
+    with daemon_lock(tmp_path / "agent.db"), contextlib.closing(Doorbell.open(tmp_path / "agent.db")):
+        path = tmp_path / name
+        path.chmod(mode)
+
+        told = found()
+
+        assert told[check][0] == level
+        if level != "ok":
+            assert told[check][2].startswith("chmod ")
+            subprocess.run(found()[check][2].split(), check=True)
+            assert found()[check][0] == "ok"
+
+
+@contextlib.contextmanager
+def daemon_lock(path):
+    with DaemonLock.acquire(path, pid=os.getpid(), host="here", now=NOON):
+        yield
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_that_roots_command_made_is_given_back(core, found, database):
+    core.close()
+    for path in (database.parent, database):
+        os.chown(path, 65_534, 65_534)
+    with daemon_lock(database):
+        pass
+
+    told = found()
+
+    assert told["owner"][0] == "FAIL"
+    assert f"{database}.lock belongs to user id 0, the database to 65534" in told["owner"][1]
+    assert told["owner"][2] == f"chown --reference={database} {database}.lock"
+    os.chown(f"{database}.lock", 65_534, 65_534)
+    assert found()["owner"] == ("ok", "all of it belongs to user id 65534", None)
+
+
+DATABASE = Seen(path="/x/agent.db", mode=0o600, uid=7)
+PLACE = Place(
+    me=7,
+    folder=Seen(path="/x", mode=0o700, uid=7),
+    database=DATABASE,
+    beside=[DATABASE],
+    config=None,
+    room=Room(bytes=10 << 30, inodes=None),
+    bytes=1 << 20,
+    wal_bytes=64 << 20,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "level"),
+    [
+        (disk, {}, "ok"),
+        (disk, {"room": Room(bytes=(64 << 20) - 1, inodes=None)}, "FAIL"),
+        (disk, {"room": Room(bytes=10 << 30, inodes=0)}, "FAIL"),
+        (disk, {"room": Room(bytes=(512 << 20) - 1, inodes=None)}, "warn"),
+        (disk, {"room": Room(bytes=10 << 30, inodes=999)}, "warn"),
+        (disk, {"bytes": (10 << 30) + 1}, "warn"),
+        (wal, {}, "ok"),
+        (wal, {"wal_bytes": (64 << 20) + 1}, "warn"),
+        (owners, {}, "ok"),
+        (owners, {"me": 8}, "warn"),
+        (owners, {"me": 0}, "ok"),
+        (owners, {"folder": Seen(path="/x", mode=0o700, uid=0)}, "warn"),
+        (configuration, {"config": Seen(path="/c", mode=0o644, uid=0)}, "ok"),
+        (configuration, {"config": Seen(path="/c", mode=0o600, uid=8)}, "FAIL"),
+    ],
+)
+def test_what_a_test_cannot_bring_about_on_this_disk(rule, change, level):
+    told = rule(replace(PLACE, **change))
+
+    assert [one.level.value for one in (told if not hasattr(told, "level") else [told])] == [level]
+
+
+# the file
+
+
+def test_a_wal_that_a_reader_pins_is_told(core, found, database, monkeypatch):
+    monkeypatch.setattr("craftcore.cli.doctor_place.WAL_LARGE_BYTES", 1 << 20)
+    with core.reading() as reader:
+        reader.value("SELECT count(*) FROM facts")
+        for number in range(40):
+            core.do(lambda tx, n=number: remember(tx, f"large {n}", "x" * 50_000))
+        assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")
+    core.close()
+    assert found()["WAL"][0] == "ok"
+
+
+def test_a_file_that_is_no_database_is_told_and_the_rest_is_not_guessed(cli, found, database):
+    database.write_text("This is not a database. " * 100)
+    database.chmod(0o600)
+
+    told = found()
+
+    assert levels(told) == {"database": "FAIL", "work": "warn"}
+    assert "not an SQLite database" in told["database"][1]
+
+
+@pytest.mark.parametrize("options", [(), ("--full",)])
+def test_a_damaged_page_is_found(core, found, database, options):
+    for _ in range(200):
+        emit(core)
+    root = core.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'triggers_id'")[0]["rootpage"]
+    core.close()
+    with database.open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"\xff" * 200)
+
+    told = found(*options)
+
+    assert told["integrity"][0] == "FAIL"
+    assert levels(told)["integrity"] == "FAIL"
+
+
+def test_what_an_index_does_not_say_is_found_in_full_only(core, found, database):
+    """A row that was written while the index was out of sight: the pages are whole."""
+    core.close()
+    connection = apsw.Connection(str(database))
+    connection.pragma("writable_schema", True)
+    [index] = connection.execute("SELECT * FROM sqlite_schema WHERE name = 'triggers_session'")
+    connection.execute("DELETE FROM sqlite_schema WHERE name = 'triggers_session'")
+    connection.close()
+    connection = apsw.Connection(str(database))
+    connection.execute(
+        "INSERT INTO triggers (id, source, session_id, fire_at, due_at, priority, payload_json, created_at, updated_at)"
+        " VALUES ('t', 'IMMEDIATE', 's', 1, 1, 1, '{}', 1, 1)"
+    )
+    connection.pragma("writable_schema", True)
+    connection.execute("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", index)
+    connection.close()
+
+    assert found()["integrity"][0] == "ok"
+    told = found("--full")
+
+    assert told["integrity"][0] == "FAIL"
+    assert "missing from index triggers_session" in told["integrity"][1]
+
+
+def test_an_index_that_is_gone_is_told(core, found):
+    core.do(lambda tx: tx.run("DROP INDEX triggers_session"))
+
+    assert found()["schema"][0] == "FAIL"
+    assert "the index triggers_session is missing" in found()["schema"][1]
+
+
+def test_an_older_schema_is_migrated_and_a_newer_one_is_refused(cli, found, database, clock):
+    migrate(Database(database, clock), clock, shipped()[:-1])
+    told = found()
+    assert told["schema"] == ("FAIL", told["schema"][1], f"craftcore --db {database} db migrate")
+    assert shipped()[-1].name in told["schema"][1]
+
+    assert cli("db", "migrate").code == 0
+    assert found()["schema"][0] == "ok"
+
+    connection = apsw.Connection(str(database))
+    connection.execute("INSERT INTO schema_migrations VALUES ('9999_later', 'x', 1)")
+    connection.close()
+    assert "written by a newer craftcore" in found()["schema"][1]
+
+
+def test_a_journal_that_is_not_the_wal_is_told(core, found, database):
+    core.close()
+    connection = apsw.Connection(str(database))
+    connection.pragma("journal_mode", "delete")
+    connection.close()
+
+    assert found()["journal"][0] == "warn"
+
+
+def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, database, clock):
+    bank = Bank(database, clock)
+    bank.pay()
+    bank.pay()
+    assert found()["records"][:2] == (
+        "ok",
+        "the chain ends at place 2, with the record that was closed last (all: craftcore verify)",
+    )
+
+    connection = apsw.Connection(str(database))
+    connection.execute("UPDATE record_chain SET head_seq = 1")
+    connection.close()
+
+    told = found()["records"]
+    assert (told[0], told[2]) == ("FAIL", f"craftcore --db {database} verify")
+    connection = apsw.Connection(str(database))
+    connection.execute("DELETE FROM record_chain")
+    connection.close()
+    assert "no one head" in found()["records"][1]
+
+
+def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, database):
+    core.do(remember, "database_id", "d1")
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        lock.write(database_id="d1", epoch=0)
+    assert found()["lock file"] == ("ok", "remembers this database, at epoch 0", None)
+
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        lock.write(database_id="d1", epoch=3)
+    assert "it is an older copy" in found()["lock file"][1]
+
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        lock.write(database_id="d2", epoch=3)
+    assert found()["lock file"][0] == "warn"
+    assert "another database" in found()["lock file"][1]
+
+
+# the daemon
+
+NOTE = LockNote(pid=5, host="here", started_at=NOON)
+
+
+@pytest.mark.parametrize(
+    ("running", "booted_at", "told"),
+    [
+        (Running(note=NOTE, held=True, has_bell=True, is_heard=True), NOON, {"daemon": "ok", "doorbell": "ok"}),
+        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), NOON, {"daemon": "FAIL"}),
+        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON, {"doorbell": "FAIL"}),
+        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON - 1, {"daemon": "warn"}),
+        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
+        (Running(note=None, held=True, has_bell=True, is_heard=True), None, {"daemon": "ok", "doorbell": "ok"}),
+        (Running(note=NOTE, held=False, has_bell=True, is_heard=False), NOON, {"daemon": "warn", "doorbell": "ok"}),
+        (Running(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
+    ],
+)
+def test_how_the_daemon_does(running, booted_at, told):
+    assert {one.check: one.level.value for one in daemon_findings(running, booted_at)} == told
+
+
+def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, database, monkeypatch):
+    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    with daemon_lock(database), contextlib.closing(Doorbell.open(database)):
+        told = found()["daemon"]
+
+    assert told[0] == "FAIL"
+    assert "does not answer, so its event loop is stuck" in told[1]
+
+
+# its work
+
+
+def test_what_is_held_is_told_until_it_is_released(cli, core, found, database):
+    core.do(remember, "safe_mode", "6 unclean starts")
+    core.do(remember, "held", "it was restored")
+    assert found()["held"][0] == "warn"
+    assert found()["held"][2] == f"craftcore --db {database} release"
+    assert "everything is held: it was restored" in cli("doctor").out
+
+    core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'held'"))
+    assert "6 unclean starts" in found()["held"][1]
+
+    core.do(lambda tx: tx.run("DELETE FROM facts"))
+    assert found()["held"] == ("ok", "nothing is", None)
+
+
+def test_claims_of_the_dead_are_told(core, found, database, clock):
+    begun = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', 1)"
+    emit(core)
+    claim_one(core)
+    [claimed] = core.rows("SELECT claimed_epoch FROM triggers")
+    core.do(lambda tx: tx.run(begun, epoch=claimed["claimed_epoch"]))
+    assert found()["claims"][0] == "warn", "no daemon runs"
+
+    with daemon_lock(database):
+        assert found()["claims"][0] == "ok"
+        clock.advance(hours=1)
+        assert "did not extend it" in found()["claims"][1]
+        core.do(lambda tx: tx.run(begun, epoch=9))
+        assert found()["claims"][0] == "FAIL"
+        assert "did not take them back" in found()["claims"][1]
+
+
+def test_what_is_in_doubt_and_what_is_dead_is_told_with_where_to_look(found, database, clock):
+    bank = Bank(database, clock)
+    bank.pay()
+    assert {"in doubt", "dead letters"}.isdisjoint(levels(found()))
+    unknown = bank.pay(LOST)
+    bank.pay(NOTHING)
+
+    told = found()
+
+    assert told["in doubt"][::2] == ("warn", f"craftcore --db {database} activity show activity:{unknown}:1.1")
+    assert told["dead letters"][0] == "warn"
+    assert told["dead letters"][1].startswith("1, the newest 0.0 s ago")
+
+
+def test_a_schedule_that_cannot_go_on_is_told(cli, core, found, database, clock):
+    spec = ScheduleSpec(id="odd", when="@daily", workflow="greet", timezone="Europe/Berlin")
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+    assert {"schedules", "time zones"}.isdisjoint(levels(found()))
+    core.do(lambda tx: tx.run("UPDATE schedules SET timezone = 'Mars/Olympus', next_at = :now", now=NOON))
+
+    assert "does not know Mars/Olympus" in found()["time zones"][1]
+
+    core.do(core.ticks.tick)
+    told = found()
+    assert told["schedules"][::2] == ("FAIL", f"craftcore --db {database} schedule why odd")
+    assert told["time zones"][0] == "ok", "what is disabled needs none"
+
+
+def test_schedules_ahead_and_a_clock_that_is_behind_are_told(cli, core, found, clock):
+    core.do(core.schedules.put, ScheduleSpec(id="s", when="every 1h", workflow="greet"), Origin.OPERATOR)
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    core.do(remember, "clock_seen_at", repr(clock.now()))
+    clock.set_back(2 * HOUR)
+
+    told = found()
+    assert "ahead of the clock, so they wait: s" in told["schedules"][1]
+    assert "it is 2 h behind the latest time" in told["clock"][1]
+
+    core.do(remember, "clock_held", repr(NOON + HOUR))
+    assert "trust-clock" in found()["clock"][2]
+    assert cli("schedule", "trust-clock").code == 0
+    assert cli("schedule", "reanchor").code == 0
+    assert {"schedules", "clock"}.isdisjoint(levels(found()))
+
+
+WORK = Work(
+    now=NOON,
+    daemon_runs=True,
+    lease_seconds=60.0,
+    held=None,
+    safe_mode=None,
+    claimed=0,
+    of_earlier=0,
+    lease_until=None,
+    in_doubt=0,
+    oldest_in_doubt=None,
+    dead=0,
+    poison=0,
+    newest_dead_at=None,
+    schedules=0,
+    stopped=[],
+    ahead=[],
+    unknown_zones=[],
+    zones=0,
+    clock_held_until=None,
+    last_seen=None,
+    set_back=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "level"),
+    [
+        (claims, {}, "ok"),
+        (claims, {"claimed": 1, "lease_until": NOON - 600}, "ok"),
+        (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
+        (in_doubt, {}, "ok"),
+        (zones, {}, "ok"),
+        (clock, {}, "ok"),
+        (clock, {"last_seen": NOON + 5}, "ok"),
+        (clock, {"last_seen": NOON + 6}, "warn"),
+        (clock, {"set_back": (NOON - HOUR, 60.0)}, "warn"),
+        (clock, {"set_back": (NOON - 8 * 24 * HOUR, 60.0)}, "ok"),
+        (clock, {"clock_held_until": NOON}, "ok"),
+        (clock, {"clock_held_until": NOON + 1}, "warn"),
+    ],
+)
+def test_where_the_line_is_drawn(rule, change, level):
+    assert rule(replace(WORK, **change)).level is Level(level)
+
+
+def test_a_trigger_that_ran_is_nothing_to_complain_of(core, found):
+    emit(core)
+    run_one(core)
+
+    assert levels(found()) == {"daemon": "warn"}
+
+
+# the unit
+
+
+def install(tmp_path, text, *, enabled=True):
+    folder = tmp_path / "config" / "systemd" / "user"
+    (folder / "default.target.wants").mkdir(parents=True, exist_ok=True)
+    (folder / "craftcore.service").write_text(text)
+    link = folder / "default.target.wants" / "craftcore.service"
+    link.unlink(missing_ok=True)
+    if enabled:
+        link.symlink_to(folder / "craftcore.service")
+    return folder / "craftcore.service"
+
+
+OURS = """
+[Service]
+Environment=CRAFTCORE_APP= "CRAFTCORE_DB={database}"
+ExecStart=/usr/bin/env craftcore run $CRAFTCORE_APP
+"""
+
+
+def test_a_unit_of_ours_for_this_database_that_is_enabled_is_well(core, found, database, tmp_path):
+    path = install(tmp_path, OURS.format(database=database))
+
+    assert found()["unit"] == ("ok", f"{path} is ours, for this database, and enabled", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Service]\nExecStart=craftcore --db {database} run app:app\n",
+        "[Service]\nExecStart=craftcore run --db={database}\n",
+        "[Service]\nEnvironmentFile=-{folder}/environment\nExecStart=craftcore run\nStateDirectory=elsewhere\n",
+        "[Service]\nExecStart=craftcore run\nStateDirectory=state\n",
+    ],
+)
+def test_a_unit_may_name_its_database_in_many_ways(core, cli, found, database, tmp_path, monkeypatch, text):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "state").mkdir(0o700)
+    core.close()
+    there = tmp_path / "state" / "craftcore.db"
+    shutil.copy(database, there)
+    (tmp_path / "environment").write_text(f"# ours\nCRAFTCORE_DB={there}\n")
+    install(tmp_path, text.format(database=there, folder=tmp_path))
+
+    told = cli("--db", str(there), "--json", "doctor").json["checks"]
+
+    assert [one["level"] for one in told if one["check"] == "unit"] == ["ok"], told[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "enabled", "words"),
+    [
+        ("[Service]\nExecStart=/bin/true\n", True, "does not run craftcore"),
+        (OURS.format(database="/elsewhere.db"), True, "runs on /elsewhere.db, not on this one"),
+        ("[Service]\nExecStart=craftcore run\n", True, "runs on a database it does not name"),
+        (OURS, False, "is not enabled"),
+    ],
+)
+def test_a_unit_that_would_not_start_this_is_told(core, found, database, tmp_path, text, enabled, words):
+    install(tmp_path, text.format(database=database), enabled=enabled)
+
+    told = found()["unit"]
+
+    assert (told[0], words in told[1]) == ("warn", True), told
+    assert (told[2] == "systemctl --user enable --now craftcore") == (not enabled)
+
+
+@pytest.mark.parametrize(
+    ("state", "pid", "level", "words"),
+    [
+        ("active", 1, "FAIL", "runs this database: end that one"),
+        ("active", os.getpid(), "ok", "is ours"),
+        ("failed", 0, "FAIL", "systemd gave up on it"),
+    ],
+)
+def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, monkeypatch, state, pid, level, words):
+    """A systemctl that says what systemd's would: this machine may have none that answers."""
+    install(tmp_path, OURS.format(database=database))
+    (tmp_path / "bin").mkdir()
+    said = tmp_path / "bin" / "systemctl"
+    said.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
+    said.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+
+    with daemon_lock(database):
+        told = found()["unit"]
+
+    assert (told[0], words in told[1]) == (level, True), told
+
+
+# who waits
+
+
+def test_who_waits_at_a_terminal_is_told_that_it_goes_on(cli, core, monkeypatch, capsys):
+    monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
+    for _ in range(500):
+        emit(core)
+    assert "\r" not in cli("doctor", "--full").err
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    assert cli("doctor", "--full").err.startswith("\rreading the file, 0 s")
+    assert cli("--json", "doctor", "--full").err == ""

@@ -1,0 +1,249 @@
+"""`craftcore schedule why`: each reason why it does not fire, or when it will, with a query that can be run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.facts import remember
+from craftcore.triggers.settlement import Succeeded
+from tests.cli.conftest import NOON
+from tests.triggers.life import ack, claim_all, start
+from tests.virtual import VirtualCore
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def core(database, clock):
+    core = VirtualCore(database, clock)
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def daemon(database):
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+        yield lock
+
+
+@pytest.fixture
+def why(cli, core):
+    """code -> text of each reason; every query that is printed can be run, and every reason is printed for people."""
+
+    def why(schedule_id="s"):
+        done = cli("--json", "schedule", "why", schedule_id)
+        assert done.code == 0, done
+        people = cli("schedule", "why", schedule_id).out
+        for reason in done.json["reasons"]:
+            assert core.rows(reason["query"]), reason
+            assert f"  {reason['text']}\n    {reason['query']};\n" in people
+        return {reason["code"]: reason["text"] for reason in done.json["reasons"]}
+
+    return why
+
+
+def declare(core, when="every 1h", **changes):
+    spec = ScheduleSpec(**{"id": "s", "when": when, "workflow": "greet", **changes})
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+
+
+def test_what_is_well_says_when_it_fires(cli, core, daemon, why):
+    declare(core, "every day at 3am", timezone="Europe/Berlin", jitter=90)
+
+    assert why() == {
+        "not due": "fires at 2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h), and up to 90 s later"
+    }
+    told = cli("--json", "schedule", "why", "s").json
+    assert (told["id"], told["status"], told["next_at_iso"]) == ("s", "ACTIVE", "2026-11-22T02:00:00.000Z")
+    assert cli("schedule", "why", "s").out.startswith("s is ACTIVE: every day at 3am\n")
+
+
+def test_without_a_daemon_nothing_fires_and_what_was_missed_is_told(core, clock, why):
+    declare(core, catch_up="all", catch_up_max=7)
+    assert list(why()) == ["not due", "no daemon"]
+
+    clock.advance(hours=3)
+
+    assert why()["due"] == (
+        "due since 2026-11-21 13:00:00Z: the next tick fires the latest 7 of what was missed, not older than 24 h; "
+        "then comes 2026-11-21 16:00:00Z, in 60 min"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"catch_up": "latest"}, "the next tick fires the latest of what was missed, not older than 24 h; then comes"),
+        ({"catch_up": "none"}, "the next tick skips what was missed (catch-up none); then comes"),
+        ({"when": "in 1h"}, "it fires at the next tick"),
+    ],
+)
+def test_what_becomes_of_what_is_late_depends_on_its_catch_up(core, clock, daemon, why, changes, words):
+    declare(core, **changes)
+    clock.advance(hours=2)
+
+    assert words in why()["due"]
+
+
+def test_what_has_just_come_waits_for_the_next_look(core, clock, daemon, why):
+    declare(core)
+    clock.advance(hours=1)
+
+    assert why() == {"due": "due; it fires at the next look of the scheduler, within 30 s"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "text"),
+    [
+        ("pause", "paused", "paused. To let it go on: craftcore schedule resume s"),
+        ("remove", "removed", "removed; its history stays"),
+    ],
+)
+def test_what_a_person_stopped_says_how_it_goes_on(core, daemon, why, verb, code, text):
+    declare(core)
+    core.do(getattr(core.schedules, verb), "s")
+
+    assert why() == {code: text}
+
+
+def test_a_reason_that_was_given_is_told(core, daemon, why):
+    declare(core)
+    core.do(core.schedules.pause, "s", "too loud")
+
+    assert why()["paused"] == "paused: too loud. To let it go on: craftcore schedule resume s"
+
+
+def test_what_has_fired_for_the_last_time_is_finished(core, clock, daemon, why):
+    declare(core, "in 1h")
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    [fired] = core.rows("SELECT id FROM triggers")
+
+    assert why() == {
+        "finished": "finished: fired; nothing comes of it any more. Once more: craftcore schedule run-now s",
+        "before": f"before: the last occurrence, 2026-11-21 13:00:00Z, 0.0 s ago, fired as trigger {fired['id']}",
+    }
+
+
+def test_a_zone_that_is_gone_is_told_before_and_after_the_tick_that_disables_it(core, clock, daemon, why):
+    declare(core, "every day at 3am", timezone="Europe/Berlin")
+    core.do(lambda tx: tx.run("UPDATE schedules SET timezone = 'Mars/Olympus'"))
+    assert "'Mars/Olympus' is not known on this machine" in why()["zone"]
+
+    clock.advance(hours=24)
+    core.do(core.ticks.tick)
+
+    assert why()["disabled"].startswith("disabled: cannot go on: time zone 'Mars/Olympus'")
+    assert why()["disabled"].endswith("Put it right, then: craftcore schedule resume s")
+
+
+@pytest.mark.parametrize("name", ["held", "safe_mode"])
+def test_what_holds_them_all_comes_first(core, daemon, why, name):
+    declare(core)
+    core.do(remember, name, "it was restored")
+
+    code, text = next(iter(why().items()))
+
+    assert code == name.replace("_", " ")
+    assert "it was restored" in text
+    assert text.endswith("craftcore release")
+
+
+def test_a_clock_that_is_behind_holds_it_until_it_is_right(core, clock, daemon, why):
+    declare(core)
+    core.do(ClockTrust().hold_if_behind, 1, NOON + 24 * HOUR)
+    assert why()["clock held"].endswith("Set it, or if it is right: craftcore schedule trust-clock")
+
+    clock.advance(hours=25)
+
+    assert "clock held" not in why()
+
+
+def test_what_a_wrong_clock_accounted_for_is_ahead(core, clock, daemon, why):
+    declare(core, overlap="allow")
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    clock.set_back(2 * HOUR)
+
+    assert why()["ahead"] == (
+        "ahead of the clock: accounted for up to 2026-11-21 14:00:00Z, in 2 h. "
+        "To let it go on from now: craftcore schedule reanchor s"
+    )
+    core.do(core.schedules.reanchor, ["s"])
+    assert "ahead" not in why()
+
+
+def test_an_earlier_one_that_is_not_over_is_in_the_way(core, clock, daemon, why):
+    declare(core)
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    [first] = core.rows("SELECT id FROM triggers")
+    assert why()["at work"] == (
+        f"trigger {first['id']} is not settled: what comes before it is over waits for it (overlap buffer_one). "
+        f"See: craftcore trigger why {first['id']}"
+    )
+
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+
+    assert why()["buffered"] == (
+        f"its occurrence of 2026-11-21 14:00:00Z, 0.0 s ago, waits: trigger {first['id']} is not settled. "
+        f"See: craftcore trigger why {first['id']}"
+    )
+    for claim in claim_all(core):
+        ack(core, start(core, claim), Succeeded())
+    assert {"at work", "buffered"}.isdisjoint(why())
+
+
+def test_with_overlap_skip_the_next_is_skipped(core, clock, daemon, why):
+    declare(core, overlap="skip")
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+
+    assert "is skipped (overlap skip)" in why()["at work"]
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    assert "skipped: overlap: trigger" in why()["before"]
+
+
+def test_what_was_asked_to_be_skipped_is_told_with_what_comes_then(core, daemon, why):
+    declare(core)
+    core.do(core.schedules.skip_next, "s")
+
+    assert why()["skipped"] == (
+        "what comes up to 2026-11-21 13:00:00Z is skipped, as was asked (skip-next); then 2026-11-21 14:00:00Z, in 2 h"
+    )
+
+
+def test_nothing_is_left_when_the_last_one_is_skipped(core, daemon, why):
+    declare(core, until=NOON + HOUR)
+    core.do(core.schedules.skip_next, "s")
+
+    assert why() == {"nothing left": "nothing comes any more: what was left is skipped"}
+
+
+def test_one_of_startup_comes_with_a_daemon(core, daemon, why):
+    declare(core, "on startup")
+
+    assert why() == {"startup": "fires when a daemon starts, and at no other time"}
+
+
+def test_a_workflow_that_nobody_declares_is_told(core, daemon, why):
+    declare(core)
+    core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('other', 1)"))
+    assert why()["unknown workflow"] == ("the last daemon declared no workflow greet: what it fires now would fail")
+
+    core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('greet', 1)"))
+
+    assert "unknown workflow" not in why()
+
+
+def test_an_id_that_is_none_is_refused(cli, core):
+    core.do(remember, "x", "y")
+
+    assert cli("schedule", "why", "nobody").code == 10
