@@ -1,5 +1,4 @@
-"""What `craftcore doctor` finds in the file: its schema, its pages, the end of its chain, and whether it is the one that
-its lock file knows."""
+"""What `craftcore doctor` finds in the file: schema, pages, the end of the chain, and whether its lock file knows it."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from craftcore.storage.checking import FileCheck, check_file, quick_check, schem
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 
-CHAIN_ENDS = "SELECT head_seq, head_hash FROM record_chain"
+CHAIN_ENDS = "SELECT head_seq, head_hash, anchor_seq FROM record_chain"
 NEAR_THE_HEAD = """
 SELECT chain_seq, record_hash
   FROM (SELECT chain_seq, record_hash FROM executions ORDER BY seq DESC LIMIT 10000)
@@ -50,9 +49,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The row of `record_chain`, None when there is not exactly one; and the newest records at or beyond it."""
+    """The head of the chain, None when there is not exactly one; up to which place retention removed; and the newest
+    records at or beyond the head."""
 
     head: tuple[int, str] | None
+    removed_to: int
     newest: list[tuple[Any, ...]]
 
 
@@ -89,7 +90,8 @@ def ends_of(reader: Reader) -> Ends:
     head = (rows[0][0], rows[0][1]) if len(rows) == 1 else None
     place = 0 if head is None else head[0]
     found = reader.all(NEAR_THE_HEAD, place=place) or (reader.all(AT_THE_HEAD, place=place) if place else [])
-    return Ends(head=head, newest=[(row["chain_seq"], row["record_hash"]) for row in found])
+    removed_to = 0 if head is None else rows[0][2]
+    return Ends(head=head, removed_to=removed_to, newest=[(row["chain_seq"], row["record_hash"]) for row in found])
 
 
 def identity_of(reader: Reader, note: LockNote | None) -> Identity:
@@ -136,6 +138,8 @@ def chain(ends: Ends) -> Finding:
     place, digest = ends.head
     if place == 0 and not ends.newest:
         return ok("records", "none is closed yet")
+    if not ends.newest and ends.removed_to == place:
+        return ok("records", f"retention removed them all, up to place {place}")
     if not ends.newest or ends.newest[0] != (place, digest) or len(ends.newest) > 1:
         text = f"the chain ends at place {place}, and the record that was closed last is another"
         return fail("records", f"{text}: one was cut off or changed", "craftcore", "verify")

@@ -32,11 +32,14 @@ DEAD_LATELY = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND settled_a
 BEHIND = """
 SELECT id, due_at
   FROM triggers
- WHERE status = 'PENDING'
-   AND due_at <= :now
-   AND (lane IS NULL OR lane NOT IN (SELECT lane FROM triggers WHERE status = 'CLAIMED' AND lane IS NOT NULL))
- ORDER BY due_at, seq
- LIMIT 1
+ WHERE seq = (SELECT seq
+                FROM triggers
+               WHERE status = 'PENDING'
+                 AND due_at <= :now
+                 AND (lane IS NULL
+                      OR lane NOT IN (SELECT lane FROM triggers WHERE status = 'CLAIMED' AND lane IS NOT NULL))
+               ORDER BY due_at, seq
+               LIMIT 1)
 """
 """Whose lane is at work waits for that, however long, and is not late by our fault."""
 

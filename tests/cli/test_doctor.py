@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from craftcore.cli.doctor_daemon import Running, daemon_findings
+from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
 from craftcore.cli.doctor_work import Work, claims, clock, in_doubt, zones
 from craftcore.cli.finding import Level
@@ -380,6 +381,14 @@ def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, databa
         lock.write(database_id="d2", epoch=3)
     assert found()["lock file"][0] == "warn"
     assert "another database" in found()["lock file"][1]
+
+
+def test_records_that_retention_took_are_not_missed():
+    ends = Ends(head=(7, "h"), removed_to=7, newest=[])
+
+    assert chain(ends).level is Level.OK
+    assert chain(replace(ends, removed_to=6)).level is Level.FAIL, "the last one was cut off"
+    assert chain(replace(ends, newest=[(7, "other")])).level is Level.FAIL
 
 
 # the daemon

@@ -9,6 +9,7 @@ import pytest
 
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.room import Room, room_beside
+from craftcore.cli.status import BEHIND, DEAD_LATELY
 from craftcore.daemon.lock import DaemonLock
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
@@ -212,3 +213,17 @@ def test_the_room_that_is_told_is_the_disks(tmp_path):
     assert not Room(bytes=64 << 20, inodes=1).is_gone
     assert Room(bytes=(64 << 20) - 1, inodes=None).is_gone
     assert Room(bytes=10 << 30, inodes=0).is_gone
+
+
+def test_who_is_behind_is_found_by_the_index_alone(core):
+    emit(core)
+    plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", now=NOON)]
+
+    assert any("COVERING INDEX triggers_pending" in step for step in plan), plan
+    assert not any(step == "SCAN triggers" for step in plan), plan
+
+
+def test_new_dead_letters_are_counted_by_their_index(core):
+    [step] = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {DEAD_LATELY}", since=NOON)]
+
+    assert "triggers_dead" in step
