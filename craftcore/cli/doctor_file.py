@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds in the file: schema, pages, the end of the chain, and whether its lock file knows it."""
+"""What `craftcore doctor` finds in the file: schema, pages, the end of the chain, and if its lock file knows it."""
 
 from __future__ import annotations
 

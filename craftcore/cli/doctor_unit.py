@@ -48,7 +48,7 @@ def unit_of(environ: Mapping[str, str]) -> Unit | None:
         (False, [Path(folder) for folder in SYSTEM_FOLDERS], Path("/var/lib")),
     ):
         for folder in folders:
-            if (path := folder / UNIT).is_file():
+            if os.path.isfile(path := folder / UNIT):  # what may not be looked at is none of this user's
                 return _read(path, folders, home, of_user=of_user)
     return None
 
