@@ -28,7 +28,7 @@ from craftcore.cli.doctor_file import (
 from craftcore.cli.doctor_place import place_findings, place_of
 from craftcore.cli.doctor_unit import unit_findings, unit_of
 from craftcore.cli.doctor_work import work_findings, work_of
-from craftcore.cli.finding import Finding, Level, fail, looked, ok, warn
+from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.progress import Progress
 from craftcore.cli.root import Command
@@ -80,7 +80,7 @@ class Doctor:
         try:
             place = place_of(path, self._session.config_path)
         except (FileNotFoundError, NotADirectoryError):
-            yield fail("database", f"there is none at {path}. The daemon makes it", "craftcore", "run")
+            yield fail("database", f"there is none at {path}. The daemon makes it", *RUN)
             return
         except OSError as error:
             yield fail("database", f"{error.filename}: {error.strerror}. Ask as the user it belongs to")

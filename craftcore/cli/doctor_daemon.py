@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.moments import clock_time
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import read_note
@@ -42,7 +42,7 @@ def running_on(path: Path) -> Running:
 def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Finding]:
     """`booted_at`: when the last epoch began; None: there was none."""
     if not running.held:
-        yield warn("daemon", "none runs on this database", "craftcore", "run")
+        yield warn("daemon", "none runs on this database", *RUN)
         if running.has_bell:
             yield ok("doorbell", "is left of a daemon that died; the next one takes its place")
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from craftcore.activities.listing_store import ActivityListing
-from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
 from craftcore.errors import ScheduleInvalid
@@ -136,7 +136,7 @@ def claims(work: Work) -> Finding:
         return ok("claims", "none")
     if not work.daemon_runs:
         text = f"{work.claimed:,} are left of a daemon that died; the next start takes them back"
-        return warn("claims", text, "craftcore", "run")
+        return warn("claims", text, *RUN)
     if work.of_earlier:
         text = (
             f"{work.of_earlier:,} are of a daemon that died, and the one that runs did not take them back. Restart it"

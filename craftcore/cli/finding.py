@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from craftcore.errors import CraftcoreError
 
+RUN = ("craftcore", "run", "MODULE:APP")
+"""A daemon that does not know the app would end its work as CAPABILITY_NOT_FOUND: pasted as it is, this starts none."""
+
 
 class Level(StrEnum):
     """How bad it is. FAIL: it does not work, or will not hold. warn: a person should look."""

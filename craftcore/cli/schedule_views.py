@@ -135,7 +135,10 @@ def show(session: Session, /, schedule_id: str) -> None:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, schedule_id: str) -> None:
-    """Why it does not fire, or when it will, and the query that proves it."""
+    """Why it does not fire, or when it will.
+
+    Each reason with the query that proves it.
+    """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:

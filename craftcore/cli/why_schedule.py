@@ -160,7 +160,7 @@ def _next_after(schedule: Schedule, now: float) -> str:
 
 
 def _no_daemon() -> Reason:
-    text = "no daemon runs on this database, and nothing else fires. Start one: craftcore run"
+    text = "no daemon runs on this database, and nothing else fires. Start one: craftcore run MODULE:APP"
     return Reason(code="no daemon", text=text, query=shown(EPOCH))
 
 

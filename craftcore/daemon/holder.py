@@ -14,7 +14,7 @@ from pathlib import Path
 from craftcore.daemon.lock import lock_path, read_note
 from craftcore.errors import PermissionRefused, StateRefused
 
-START_ONE = "Start one: craftcore run"
+START_ONE = "Start one: craftcore run MODULE:APP"
 
 
 @contextmanager

@@ -80,10 +80,10 @@ def test_what_is_well_is_said_of_every_check(cli, core, found, database):
 
     assert set(told) == EVERYTHING
     assert levels(told) == {"daemon": "warn"}
-    assert told["daemon"][1:] == ("none runs on this database", f"craftcore --db {database} run")
+    assert told["daemon"][1:] == ("none runs on this database", f"craftcore --db {database} run MODULE:APP")
     lines = cli("doctor").out.splitlines()
     assert "warn  daemon        none runs on this database" in lines
-    assert f"      craftcore --db {database} run" in lines
+    assert f"      craftcore --db {database} run MODULE:APP" in lines
     assert lines[-1] == "0 FAIL, 1 warn"
 
 
@@ -123,7 +123,7 @@ def test_only_reading_is_enough_and_no_file_is_made(cli, core, database):
 def test_without_a_database_there_is_one_thing_to_say_and_none_is_made(cli, database, found):
     told = found()
 
-    assert (told["database"][0], told["database"][2]) == ("FAIL", f"craftcore --db {database} run")
+    assert (told["database"][0], told["database"][2]) == ("FAIL", f"craftcore --db {database} run MODULE:APP")
     assert list(database.parent.iterdir()) == []
 
 
