@@ -6,7 +6,6 @@ import fcntl
 import os
 import socket
 import struct
-import termios
 import time
 
 from craftcore.storage.ring import TRIGGERS, address, bell_path
@@ -33,5 +32,7 @@ def is_heard(db_path: str | os.PathLike[str], patience: float) -> bool:
 
 def _unread(sender: socket.socket) -> int:
     """Bytes that were sent and lie in the receiver's queue: the kernel counts them for the sender."""
+    import termios  # when it is needed: other commands are imported with this one, and must not pay for it
+
     [waiting] = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, struct.pack("i", 0)))
     return int(waiting)
