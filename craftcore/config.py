@@ -23,7 +23,9 @@ from craftcore.errors import ConfigInvalid
 from craftcore.http_targets import HttpTarget, http_targets, window_mistakes
 from craftcore.spelling import (
     ADDRESS_SAID,
+    ENDPOINT_SAID,
     REFERENCE_SAID,
+    endpoint,
     is_host,
     is_loopback,
     is_one_line,
@@ -61,6 +63,7 @@ Address = Annotated[str, Spelt(mailbox, ADDRESS_SAID)]
 Words = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
 Reference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
 """Where a secret is, never the secret."""
+Listen = Annotated[str, Spelt(endpoint, ENDPOINT_SAID)]
 Targets = Mapping[str, HttpTarget]
 """Tables of a table, by name."""
 
@@ -174,6 +177,13 @@ class LogSettings:
     format: Literal["auto", "json", "text"] = "auto"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Where numbers about the engine can be read. Empty text: nowhere."""
+
+    listen: Listen = ""
+
+
 SCHEDULE_KEYS = (
     *("id", "when", "workflow", "payload", "command", "timezone", "catch_up", "catch_up_window", "catch_up_max"),
     *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
@@ -196,6 +206,7 @@ class Config:
     email: EmailSettings = field(default_factory=EmailSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     schedule: tuple[dict[str, Any], ...] = ()
 
     @classmethod

@@ -87,9 +87,9 @@ class Core:
         return self.database.transaction()
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
-        """One read-only snapshot of a database whose schema is this program's."""
-        with self.database.reading() as reader:
+    def reading(self, *, within: float | None = None) -> Iterator[Reader]:
+        """One read-only snapshot of a database whose schema is this program's; `within` as for `Database.reading`."""
+        with self.database.reading(within=within) as reader:
             migrate.require_current(reader, self.database.path)
             yield reader
 

@@ -15,6 +15,7 @@ _LOCAL_PART = re.compile(rf"(?=.{{1,64}}\Z){_ATOM}(?:\.{_ATOM})*")
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 _NAMED = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^"<>@,;:\\]*?)) *<([^<>]*)>')
+_PORT_OF = re.compile(r"(?:\[([^\]]*:[^\]]*)\]|([^:\[\]]+)):([0-9]{1,5})")
 _OF_SEVERAL_LINES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 REFERENCE_SAID = (
@@ -22,6 +23,7 @@ REFERENCE_SAID = (
     "never the secret itself"
 )
 ADDRESS_SAID = "an address like ada@example.org or Ada Lovelace <ada@example.org>"
+ENDPOINT_SAID = '"unix:PATH", or a port of this machine: "127.0.0.1:PORT", "[::1]:PORT"; nothing others can reach'
 ADDRESS_MAX = 254
 NAME_MAX = 200
 
@@ -70,6 +72,27 @@ def mailbox(text: object) -> Mailbox | None:
     return (
         Mailbox(name, local_part, domain) if _LOCAL_PART.fullmatch(local_part) and _DOMAIN.fullmatch(domain) else None
     )
+
+
+class Endpoint(NamedTuple):
+    """Where something listens on this very machine: at a socket file, or when `path` is empty on a port."""
+
+    path: str
+    host: str
+    port: int
+
+
+def endpoint(text: object) -> Endpoint | None:
+    """`unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`. None for what other machines could reach."""
+    if not isinstance(text, str) or not is_one_line(text):
+        return None
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        return None if path.rpartition("/")[2] in ("", ".", "..") else Endpoint(path, "", 0)
+    found = _PORT_OF.fullmatch(text)
+    if found is None or not 0 < int(found[3]) < 65_536 or not is_loopback(host := found[1] or found[2]):
+        return None
+    return Endpoint("", "127.0.0.1" if host.lower() == "localhost" else host, int(found[3]))
 
 
 def is_one_line(text: str) -> bool:

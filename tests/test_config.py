@@ -14,6 +14,7 @@ import pytest
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid
 from craftcore.http_targets import HttpTarget, SecretHeader
+from craftcore.spelling import ENDPOINT_SAID
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "config" / "craftcore.toml"
@@ -197,6 +198,8 @@ def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
         ),
         ("http", "allow_private = 1", "true or false"),
         ("log", "level = ['info']", '"debug" or "info" or "warning" or "error"'),
+        ("metrics", "listen = '0.0.0.0:9464'", ENDPOINT_SAID),
+        ("metrics", "listen = 9464", ENDPOINT_SAID),
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused_with_what_is(mistakes, table, line, allowed):

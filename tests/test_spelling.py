@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from craftcore.spelling import is_host, is_loopback, is_one_line, mailbox
+from craftcore.spelling import endpoint, is_host, is_loopback, is_one_line, mailbox
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,44 @@ def test_another_machine_is_not_taken_for_this_one(host):
 def test_several_lines_are_told_from_one(text):
     assert not is_one_line(text)
     assert is_one_line("Grüße 👩‍💻 – ok")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9464", ("", "127.0.0.1", 9464)),
+        ("127.8.8.8:1", ("", "127.8.8.8", 1)),
+        ("[::1]:65535", ("", "::1", 65535)),
+        ("LocalHost:9464", ("", "127.0.0.1", 9464)),
+        ("unix:metrics.sock", ("metrics.sock", "", 0)),
+        ("unix:/run/craft core/m.sock", ("/run/craft core/m.sock", "", 0)),
+        ("", None),
+        ("9464", None),
+        (":9464", None),
+        ("0.0.0.0:9464", None),
+        ("[::]:9464", None),
+        ("[::ffff:10.0.0.1]:9464", None),
+        ("192.168.0.7:9464", None),
+        ("example.org:9464", None),
+        ("localhost.example.org:9464", None),
+        ("127.0.0.1", None),
+        ("127.0.0.1:", None),
+        ("127.0.0.1:0", None),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:+80", None),
+        ("127.0.0.1: 80", None),
+        ("127.0.0.1:٨٠", None),
+        ("::1:9464", None),
+        ("[127.0.0.1]:9464", None),
+        ("[::1:9464", None),
+        ("unix:", None),
+        ("unix:/run/", None),
+        ("unix:..", None),
+        ("unix:a\0b", None),
+        ("unix:a\nb", None),
+        (9464, None),
+        (None, None),
+    ],
+)
+def test_an_endpoint_is_one_of_this_machine_only(text, expected):
+    assert endpoint(text) == expected

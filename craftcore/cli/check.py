@@ -71,7 +71,10 @@ def _tried(run: Check) -> tuple[str, CraftcoreError | None]:
 
 
 def _config(session: Session) -> str:
-    session.load_config()
+    if session.load_config().metrics.listen:
+        from craftcore.daemon.exposition import require_client
+
+        require_client()
     return f"{session.config_path or 'the defaults'}"
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import zlib
 from contextlib import suppress
 
 import anyio
 
+from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
-from craftcore.storage.ring import TRIGGERS, address, bell_path
+from craftcore.storage.ring import TRIGGERS, bell_path
 
 DRAIN_MAX = 1024
 """Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""
@@ -39,7 +39,7 @@ class Doorbell:
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             bell.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            _bind(bell, path)
+            bind(bell, path)
         except OSError as error:
             bell.close()
             raise CannotCreate(f"cannot make the doorbell {path}: {error.strerror or error}", path=path) from error
@@ -76,18 +76,6 @@ class Doorbell:
 def may_ring(uid: int | None, *, owner: int) -> bool:
     """The daemon's own user and root may; nobody else, nor a sender the kernel did not name."""
     return uid in (owner, 0)
-
-
-def _bind(bell: socket.socket, path: str) -> None:
-    """Bind under a short name and move it into place: the name may be too long to bind, and a stale bell goes."""
-    folder, name = os.path.split(path)
-    short = f".{zlib.crc32(os.fsencode(name)):08x}.bell"
-    with suppress(FileNotFoundError):
-        os.unlink(os.path.join(folder, short))
-    os.fchmod(bell.fileno(), 0o600)  # before bind it is the mode the file is made with; umask belongs to all threads
-    with address(folder, short) as where:
-        bell.bind(where)
-    os.replace(os.path.join(folder, short), path)
 
 
 def _sender_uid(ancillary: list[tuple[int, int, bytes]]) -> int | None:

@@ -24,9 +24,10 @@ from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.daemon import logging
 from craftcore.daemon.declarations import declarations, say_declared
+from craftcore.daemon.groups import only
 from craftcore.daemon.ready_made import declare_ready_made
 from craftcore.daemon.reloading import AT_ONCE, answer, changed_keys, default_retry, taken_over
-from craftcore.daemon.running import only, running
+from craftcore.daemon.running import running
 from craftcore.daemon.signals import watch_signals
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.daemon.systemd import Notifier

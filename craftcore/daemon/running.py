@@ -21,8 +21,10 @@ from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.daemon.declarations import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.groups import only
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.metrics import observing
 from craftcore.daemon.reloading import default_retry
 from craftcore.engine import boot as booting
 from craftcore.engine.corruption import Corruption
@@ -46,8 +48,8 @@ async def running(
 ) -> AsyncIterator[Engine]:
     """Boot and run the engine; drain it when the block is left.
 
-    Lock -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning when another process
-    runs this database, another StorageError when it cannot be opened, or the one that ended the engine.
+    Lock -> listen for scrapes -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning
+    when another process runs this database, another StorageError when it cannot be opened, or the one that ended it.
     """
     _be_quiet()
     core = Core(path, config, clock)
@@ -71,10 +73,13 @@ async def running(
         core.database.create()
         lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
         life.callback(lock.release)
+        observer = await life.enter_async_context(observing(app, core, config.metrics))
         boot = _boot(core, app, process, lock, declared)
         bell = Doorbell.open(core.database.path)
         life.callback(bell.close)
-        writer = await life.enter_async_context(Writer(core.database, on_fatal=lambda error: engine.fail(error)))
+        writer = await life.enter_async_context(
+            Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
+        )
         engine = Engine(
             app,
             core.triggers,
@@ -90,6 +95,7 @@ async def running(
             core.clock,
             config,
             epoch=boot.epoch,
+            observer=observer,
         )
         if engine.limits.rates:
             with core.reading() as reader:
@@ -222,11 +228,3 @@ def _machine_boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-
-
-def only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception in a group of one, however deep; else the group itself."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

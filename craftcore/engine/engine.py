@@ -21,6 +21,7 @@ from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.limits import Limits
+from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.run import Run
@@ -74,11 +75,13 @@ class Engine:
         config: Config,
         *,
         epoch: int,
+        observer: Observer | None = None,
     ) -> None:
         self.app = app
         self.epoch = epoch
         self.counts: Counter[str] = Counter()
         """How many attempts were settled since the start, by status; those given back are RELEASED."""
+        self._observer = observer or Unobserved()
         self._triggers = triggers
         self._tasks = tasks
         self.writer = writer
@@ -123,7 +126,14 @@ class Engine:
             on_cancel_requests=self._cancel_running,
         )
         self.scheduler = Scheduler(
-            ticks, ClockTrust(), writer, clock, epoch=epoch, set_aside=set_aside, on_fired=self.feeder.due
+            ticks,
+            ClockTrust(),
+            writer,
+            clock,
+            epoch=epoch,
+            set_aside=set_aside,
+            on_fired=self.feeder.due,
+            on_ticked=self._observer.ticked,
         )
         self.consumer = Consumer(
             app,
@@ -367,6 +377,7 @@ class Engine:
         self._settled_one.set()
 
     def _settled(self, run: Run, answer: Settled | Exception) -> None:
+        self._observer.settled(run, answer)
         if isinstance(answer, Settled):
             move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1

@@ -37,7 +37,7 @@ class Seen(NamedTuple):
 
 
 class Scheduler:
-    """Ticks for one engine. `on_fired` is told when the first of new triggers is due."""
+    """Ticks for one engine. `on_fired` is told when the first of new triggers is due, `on_ticked` all that was done."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Scheduler:
         epoch: int,
         set_aside: SetAside,
         on_fired: Callable[[float], None],
+        on_ticked: Callable[[Ticked], None] = lambda _: None,
     ) -> None:
         self._ticks = ticks
         self._trust = trust
@@ -57,6 +58,7 @@ class Scheduler:
         self._epoch = epoch
         self._set_aside = set_aside
         self._on_fired = on_fired
+        self._on_ticked = on_ticked
         self._rung = anyio.Event()
         self._before = self._read()
         self._latest = self._before.wall
@@ -126,6 +128,7 @@ class Scheduler:
             log.warning("schedules.held" if self.held else "schedules.going_on")
         if ticked is not None:
             say_ticked(ticked)
+            self._on_ticked(ticked)
 
     def _read(self) -> Reading:
         return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())

@@ -23,7 +23,8 @@ from craftcore.triggers.sources import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """What became of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why."""
+    """What became of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why.
+    `cause` is told of those that fired."""
 
     schedule_id: str
     nominal_at: float
@@ -31,6 +32,7 @@ class Placed:
     reason: str | None = None
     trigger_id: str | None = None
     due_at: float | None = None
+    cause: Cause = Cause.TIME
     again: bool = False
     """It is skipped for the same reason as the one before it."""
 
@@ -67,7 +69,7 @@ class Firing:
         blocker = None if schedule.overlap is Overlap.ALLOW else self._store.at_work(tx, schedule.id)
         if blocker is None:
             emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
-            return self._account(tx, schedule, cause, _placed(schedule, nominal_at, emitted))
+            return self._account(tx, schedule, cause, _placed(schedule, nominal_at, cause, emitted))
         queues = queues or schedule.is_one_time  # it always fires
         if schedule.overlap is Overlap.SKIP and not schedule.is_one_time:
             outcome, reason = Outcome.SKIPPED, f"overlap: {blocker.is_not_over}"
@@ -80,7 +82,8 @@ class Firing:
 
     def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> Placed:
         """Fire what waited; it is skipped when it had fired before."""
-        placed = _placed(schedule, line.nominal_at, self._emit(tx, schedule, line.nominal_at, line.cause, None))
+        emitted = self._emit(tx, schedule, line.nominal_at, line.cause, None)
+        placed = _placed(schedule, line.nominal_at, line.cause, emitted)
         self._store.unbuffer(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
         return placed
 
@@ -193,7 +196,7 @@ def _twice(schedule: Schedule, nominal_at: float, trigger_id: str | None) -> Pla
     return Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
 
 
-def _placed(schedule: Schedule, nominal_at: float, emitted: Emitted) -> Placed:
+def _placed(schedule: Schedule, nominal_at: float, cause: Cause, emitted: Emitted) -> Placed:
     if not emitted.created:
         return _twice(schedule, nominal_at, emitted.id)
     return Placed(
@@ -202,4 +205,5 @@ def _placed(schedule: Schedule, nominal_at: float, emitted: Emitted) -> Placed:
         outcome=Outcome.FIRED,
         trigger_id=emitted.id,
         due_at=emitted.due_at,
+        cause=cause,
     )

@@ -35,6 +35,9 @@ APPLICATION_ID = 0x43524654
 STATEMENT_CACHE = 200
 """Prepared statements a connection keeps: all that the engine has."""
 
+STEPS_BETWEEN_LOOKS = 10_000
+"""Steps of SQLite's machine after which a reader looks at the time: less than a millisecond's worth."""
+
 
 class Database:
     """One database file, opened as often as needed.
@@ -127,12 +130,14 @@ class Database:
                 _log().exception("after_commit.failed")
 
     @contextmanager
-    def reading(self, *, with_checks: bool = False) -> Iterator[Reader]:
+    def reading(self, *, with_checks: bool = False, within: float | None = None) -> Iterator[Reader]:
         """One read-only snapshot on a connection of its own, which never waits for a writer.
 
         `with_checks`: SQLite leaves the CHECKs out of a schema that it may not write. Then it may, and is told not to.
+        `within`: a statement that still runs so many seconds after the beginning is interrupted, with a StorageError.
         Raises NotFound when the file is missing: reading never creates it.
         """
+        began = time.monotonic()
         _refuse_old_sqlite()
         try:
             if stat.S_ISDIR(self.path.stat().st_mode):
@@ -142,10 +147,12 @@ class Database:
         except OSError as error:
             raise translate_os(error, self.path) from error
         try:
-            connection = self._connect_to_read(with_checks)
+            connection = self._connect_to_read(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
             raise translate(error, self.path) from error
         try:
+            if within is not None:
+                connection.set_progress_handler(lambda: time.monotonic() - began > within, STEPS_BETWEEN_LOOKS)
             connection.execute("BEGIN")
             yield Reader(connection)
         except apsw.Error as error:
@@ -153,14 +160,14 @@ class Database:
         finally:
             connection.close()
 
-    def _connect_to_read(self, with_checks: bool) -> apsw.Connection:
+    def _connect_to_read(self, with_checks: bool, patience: float) -> apsw.Connection:
         try:
-            return _open_to_read(self.path, self._busy_timeout, with_checks)
+            return _open_to_read(self.path, patience, with_checks)
         except apsw.ReadOnlyError as error:
             if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
                 raise
         self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
-        return _open_to_read(self.path, self._busy_timeout, with_checks)
+        return _open_to_read(self.path, patience, with_checks)
 
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""

@@ -51,12 +51,20 @@ class Writer:
     """The thread that owns the daemon's write connection. Open it with `async with`.
 
     `on_fatal(error)` is called on the loop's thread when the file can no longer be trusted or written;
-    from then on every commit is refused with that error.
+    from then on every commit is refused with that error. `on_flushed(pieces, seconds)` is called there, too, after each
+    commit: of how many pieces it was, and how long the flush took.
     """
 
-    def __init__(self, database: Database, *, on_fatal: Callable[[StorageError], None] | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        on_fatal: Callable[[StorageError], None] | None = None,
+        on_flushed: Callable[[int, float], None] = lambda _pieces, _seconds: None,
+    ) -> None:
         self._database = database
         self._on_fatal = on_fatal
+        self._on_flushed = on_flushed
         self._pending: deque[Piece] = deque()
         self._bell = threading.Condition(threading.Lock())
         self._closing = False
@@ -205,7 +213,9 @@ class Writer:
                 roll_back(connection)  # what was undone under a savepoint would be flushed, for nobody
             if connection.in_transaction:
                 reach(CutPoint.WRITER_FLUSHING)
+                began = time.monotonic()
                 commit(connection, self._database.path)
+                after.append(partial(self._on_flushed, len(batch), time.monotonic() - began))
                 reach(CutPoint.WRITER_FLUSHED)
                 self.commits += 1
                 self.pieces += len(batch)

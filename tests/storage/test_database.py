@@ -349,3 +349,15 @@ def test_who_may_only_read_leaves_what_is_half_made_as_it_is(tmp_path, core):
         pass
 
     assert {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")} == before
+
+
+def test_a_reader_that_takes_longer_than_it_may_is_interrupted(database):
+    with database.transaction():
+        pass
+    endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+    with pytest.raises(StorageError, match="interrupted"):
+        with database.reading(within=0.01) as reader:
+            reader.value(endless)
+    with database.reading(within=60) as reader:
+        assert reader.value("SELECT 1") == 1

@@ -98,6 +98,24 @@ async def test_keyword_arguments_reach_the_piece(database):
         assert await writer.commit(insert, x=7) == 7
 
 
+async def test_whoever_counts_is_told_of_each_commit_once_it_is_on_disk_and_harms_nothing(database):
+    told: list[int] = []
+
+    def count(pieces: int, seconds: float) -> None:
+        told.append(pieces)
+        assert seconds >= 0
+        raise LookupError("a bug of who counts")
+
+    async with Writer(database, on_flushed=count) as writer:
+        await together(writer, [(writer.commit, insert, x) for x in range(10)])
+        with pytest.raises(LookupError):
+            await writer.commit(insert_then_raise, 11)
+        answer = await writer.commit(insert, 12)
+
+        assert (sum(told), len(told), writer.failed) == (writer.pieces, writer.commits, None)
+    assert answer == 12
+
+
 # Who is at fault pays alone
 
 

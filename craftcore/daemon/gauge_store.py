@@ -1,0 +1,50 @@
+"""What the database says of the moment, for those who watch it. Every statement goes by an index of what is live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.store import TriggerStore
+
+OLDEST_READY = """
+SELECT min(due_at)
+  FROM (SELECT min(due_at) AS due_at FROM triggers WHERE status = 'PENDING' AND due_at <= :now
+        UNION ALL
+        SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL)
+"""
+EPOCH = "SELECT max(epoch) FROM epochs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """`triggers` by state; `ready_age`: how long the oldest waits, in seconds, that is due and has not started, claimed
+    or not, 0 when there is none; `epoch` of the last start."""
+
+    triggers: dict[str, int]
+    ready_age: float
+    in_doubt: int
+    questions: int
+    held: bool
+    safe_mode: bool
+    schedules_held: bool
+    epoch: int
+
+
+def read_gauges(reader: Reader, now: float) -> Gauges:
+    """What it says now."""
+    oldest = reader.value(OLDEST_READY, now=now)
+    clock_held = fact(reader, "clock_held")
+    return Gauges(
+        triggers=TriggerStore().live_counts(reader, now),
+        ready_age=0.0 if oldest is None else max(0.0, now - oldest),
+        in_doubt=ActivityListing().in_doubt(reader)[0],
+        questions=TaskStore().counts(reader)["questions"],
+        held=fact(reader, "held") is not None,
+        safe_mode=fact(reader, "safe_mode") is not None,
+        schedules_held=clock_held is not None and float(clock_held) > now,
+        epoch=reader.value(EPOCH) or 0,
+    )

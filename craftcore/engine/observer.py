@@ -1,0 +1,38 @@
+"""Who is told of what the engine did, once it is on disk. It only counts: nothing waits for it, and it raises nothing.
+
+All of it is called on the loop's thread.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from craftcore.engine.attempts import Settled
+from craftcore.engine.run import Run
+from craftcore.schedules.ticks import Ticked
+
+
+class Observer(Protocol):
+    """What somebody who counts is told."""
+
+    def settled(self, run: Run, answer: Settled | Exception) -> None:
+        """An attempt was settled, or its settle was refused."""
+
+    def ticked(self, ticked: Ticked) -> None:
+        """Schedules were looked at."""
+
+    def flushed(self, pieces: int, seconds: float) -> None:
+        """The writer committed so many pieces at once, and the flush took so long."""
+
+
+class Unobserved:
+    """Nobody counts."""
+
+    def settled(self, run: Run, answer: Settled | Exception) -> None:
+        return
+
+    def ticked(self, ticked: Ticked) -> None:
+        return
+
+    def flushed(self, pieces: int, seconds: float) -> None:
+        return

@@ -1,0 +1,358 @@
+"""Metrics of running engines, scraped over real sockets."""
+
+from __future__ import annotations
+
+import stat
+import sys
+import threading
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore import App, Fail, Snooze, TriggerSource
+from craftcore.config import Config
+from craftcore.daemon import metrics
+from craftcore.daemon.exposition import render
+from craftcore.daemon.gauge_store import OLDEST_READY, read_gauges
+from craftcore.daemon.running import running
+from craftcore.daemon.tally import Tally
+from craftcore.engine import scheduler
+from craftcore.errors import CannotCreate, ConfigInvalid
+from craftcore.triggers.backoff import RetryPolicy
+from tests.cli.world import NOON, a_world
+from tests.daemon.scraping import Scrape, free_port, listening, scrape, scraped
+from tests.engine.lab import Lab, lab
+from tests.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.triggers.test_claim_plans import fill
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+
+SOCKET = "unix:metrics.sock"
+TWICE = RetryPolicy(max_attempts=2, base=0, cap=0)
+
+
+def an_app(clock: VirtualClock) -> App:
+    """Work that takes two seconds of the clock's, and ends in every way."""
+    app = App("counted")
+    again: list[str] = []
+
+    @app.workflow("works", sources=[TriggerSource.MESSAGE])
+    async def works() -> None:
+        clock.advance(2)
+
+    @app.workflow("fails")
+    async def fails() -> None:
+        raise Fail("VALIDATION_ERROR", "it never will")
+
+    @app.workflow("breaks", retry=TWICE)
+    async def breaks() -> None:
+        raise RuntimeError("it broke")
+
+    @app.workflow("snoozes")
+    async def snoozes() -> None:
+        if not again:
+            again.append("again")
+            raise Snooze(until=clock.now())
+
+    @app.workflow("hangs")
+    async def hangs() -> None:
+        await anyio.sleep_forever()
+
+    return app
+
+
+async def all_settled(it: Lab) -> None:
+    await it.until(lambda: not it.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("over", ["unix", "tcp", "tcp6"])
+async def test_a_scrape_says_what_was_done_until_now(tmp_path, clock, over):
+    app, port = an_app(clock), free_port()
+    listen, where = {
+        "unix": (SOCKET, tmp_path / "metrics.sock"),
+        "tcp": (f"127.0.0.1:{port}", ("127.0.0.1", port)),
+        "tcp6": (f"[::1]:{port}", ("::1", port)),
+    }[over]
+    async with lab(app, tmp_path, listening(listen), clock) as it:
+        before = await scrape(where)
+        assert before.all("craftcore_attempts_total") == {}
+
+        await it.settled((await app.emit("works", at=NEW_YEAR - 7)).id)
+        for name in ("fails", "breaks", "snoozes"):
+            await it.settled((await app.emit(name)).id)
+        await it.idle()
+        hanging = await app.emit("hangs")
+        await it.until(lambda: it.engine.running == 1)
+        busy = await scrape(where)
+        await it.engine.cancel(hanging.id)
+        await it.settled(hanging.id)
+        await it.idle()
+        found = await scrape(where)
+        flushed, pieces, size = it.engine.writer.commits, it.engine.writer.pieces, it.path.stat().st_size
+
+    assert busy.all("craftcore_triggers", "state") == {
+        ("due",): 0,
+        ("later",): 0,
+        ("claimed",): 0,
+        ("running",): 1,
+        ("dead",): 1,
+    }
+    assert found.all("craftcore_attempts_total", "workflow", "outcome") == {
+        ("works", "done"): 1,
+        ("fails", "failed"): 1,
+        ("breaks", "retried"): 1,
+        ("breaks", "dead"): 1,
+        ("snoozes", "released"): 1,
+        ("snoozes", "done"): 1,
+        ("hangs", "cancelled"): 1,
+    }
+    assert found.value("craftcore_wait_seconds_sum", workflow="works") == 7
+    assert found.value("craftcore_run_seconds_sum", workflow="works") == 2
+    assert found.value("craftcore_run_seconds_count", workflow="breaks") == 2
+    buckets = {
+        le: count
+        for (workflow, le), count in found.all("craftcore_run_seconds_bucket", "workflow", "le").items()
+        if workflow == "works"
+    }
+    assert (buckets["1.0"], buckets["5.0"], buckets["+Inf"]) == (0, 1, 1)
+    assert found.value("craftcore_flush_seconds_count") == found.value("craftcore_flush_pieces_count") == flushed
+    assert found.value("craftcore_flush_pieces_sum") == pieces
+    assert found.value("craftcore_database_read") == 1
+    assert found.value("craftcore_epoch") == 1
+    assert found.value("craftcore_database_bytes") == size > 0
+    assert found.value("craftcore_wal_bytes") is not None
+    assert [value for (name, _), value in found.samples.items() if name == "craftcore_build_info"] == [1]
+
+
+@pytest.mark.anyio
+async def test_what_no_app_declares_is_counted_together(tmp_path, clock):
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    for number in range(3):
+        core.do(core.triggers.emit, a_trigger(workflow=f"made.up.{number}"))
+    core.close()
+    async with lab(an_app(clock), tmp_path, listening(SOCKET), clock) as it:
+        await all_settled(it)
+        await it.idle()
+        found = await scrape(tmp_path / "metrics.sock")
+
+    assert found.all("craftcore_attempts_total", "workflow", "outcome") == {("other", "failed"): 3}
+    assert set(found.all("craftcore_wait_seconds_count", "workflow")) == {("other",)}
+
+
+@pytest.mark.anyio
+async def test_an_occurrence_that_fires_late_is_counted_with_how_late(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 3600.0)
+    app = an_app(clock)
+    app.schedule("hourly", "every 1h", workflow="works")
+    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+        clock.advance(hours=1, seconds=20)
+        it.engine.scheduler.ring()
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        found = await scrape(tmp_path / "metrics.sock")
+
+    assert found.value("craftcore_schedule_lateness_seconds_count") == 1
+    assert found.value("craftcore_schedule_lateness_seconds_sum") in (20, 22)  # its run may have begun by then
+
+
+@pytest.mark.anyio
+async def test_what_a_person_or_a_start_asked_for_is_not_late(tmp_path, clock):
+    app = an_app(clock)
+    app.schedule("first", "on startup", workflow="works")
+    app.schedule("hourly", "0 * * * *", workflow="hangs")
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        core.do(core.schedules.backfill, "hourly", NEW_YEAR - 2 * 3600, NEW_YEAR - 3600)
+        it.engine.ring(schedules=True)
+        await it.until(lambda: it.engine.running == 1)
+        await it.engine.cancel(it.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
+        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE workflow = 'hangs'")) == 2)
+        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE started_at AND settled_at IS NULL")) == 1)
+        await it.until(lambda: it.engine.running == 1)
+        found = await scrape(tmp_path / "metrics.sock")
+        it.engine.hurry()
+
+    assert found.value("craftcore_schedule_lateness_seconds_count") == 0
+
+
+@pytest.mark.anyio
+async def test_two_engines_in_one_process_count_apart(tmp_path, clock):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    apps = [an_app(clock), an_app(clock)]
+    async with lab(apps[0], folders[0], listening(SOCKET), clock) as one:
+        async with lab(apps[1], folders[1], listening(SOCKET), clock) as two:
+            for _ in range(3):
+                await one.settled((await apps[0].emit("works")).id)
+            await two.settled((await apps[1].emit("fails")).id)
+            await one.idle()
+            await two.idle()
+            found = [await scrape(folder / "metrics.sock") for folder in folders]
+
+    assert [each.all("craftcore_attempts_total", "workflow", "outcome") for each in found] == [
+        {("works", "done"): 3},
+        {("fails", "failed"): 1},
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_socket_at_which_another_engine_listens_is_not_taken_over(tmp_path, clock):
+    shared = listening(f"unix:{tmp_path}/shared.sock")
+    async with lab(an_app(clock), tmp_path / "one", shared, clock):
+        with pytest.raises(CannotCreate, match=r"somebody else listens at .*shared\.sock"):
+            async with lab(an_app(clock), tmp_path / "two", shared, clock):
+                raise AssertionError
+
+        assert (await scrape(tmp_path / "shared.sock")).value("craftcore_database_read") == 1
+
+
+@pytest.mark.anyio
+async def test_without_the_extra_it_does_not_start_and_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+
+    with pytest.raises(ConfigInvalid, match=r"metrics\.listen needs .*pip install 'craftcore\[metrics\]'"):
+        async with running(App(), tmp_path / "agent.db", listening(SOCKET)):
+            raise AssertionError
+    async with running(App(), tmp_path / "agent.db", Config()):
+        pass  # who listens nowhere needs nothing
+
+    assert not (tmp_path / "metrics.sock").exists()
+
+
+@pytest.mark.anyio
+async def test_the_error_that_ends_the_engine_is_told_as_without_metrics(tmp_path, clock):
+    with pytest.raises(LookupError, match="of the program"):
+        async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
+            raise LookupError("of the program")
+
+    assert not (tmp_path / "metrics.sock").exists()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("what", ["serve", "_watch_loop"])
+async def test_an_engine_goes_on_when_its_metrics_end(tmp_path, clock, monkeypatch, what):
+    async def ends(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(metrics, what, ends)
+    app = an_app(clock)
+    with capture_logs() as logs:
+        async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+            await it.until(lambda: any(line["event"] == "metrics.stopped" for line in logs))
+            assert (await it.settled((await app.emit("works")).id))["status"] == "DONE"
+
+
+def above(found: Scrape, histogram: str, bound: str) -> float:
+    """How many of its values were above that bound."""
+    count, at_most = found.value(f"{histogram}_count"), found.value(f"{histogram}_bucket", le=bound)
+    assert count is not None
+    assert at_most is not None
+    return count - at_most
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_was_held_up_is_seen(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(metrics, "LAG_SECONDS", 0.01)
+    where = tmp_path / "metrics.sock"
+    async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
+        await anyio.sleep(0.02)
+        threading.Event().wait(0.3)  # on the loop, which does nothing else meanwhile
+        with anyio.fail_after(PATIENCE):
+            while not (held_up := above(await scrape(where), "craftcore_loop_lag_seconds", "0.25")):
+                continue
+
+    assert held_up >= 1
+
+
+def test_a_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
+    where = tmp_path / "metrics.sock"
+    with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
+        daemon.ready()
+        assert stat.S_IMODE(where.stat().st_mode) == 0o600
+        assert craftcore(tmp_path, "emit", "greet", "--wait", "60").code == 0
+
+        ran = anyio.run(scrape, where)
+
+        assert ran.value("craftcore_attempts_total", workflow="greet", outcome="done") == 1
+        daemon.kill()
+    assert where.exists()
+    with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
+        daemon.ready()  # the socket of the one that was killed is in nobody's way
+
+        assert anyio.run(scrape, where).value("craftcore_epoch") == 2
+
+
+def test_check_finds_that_the_extra_is_missing(tmp_path):
+    (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError")
+
+    checked = craftcore(tmp_path, "check", CRAFTCORE_CONFIG="craftcore.toml", PYTHONPATH=f"{tmp_path}:{sys.path[0]}")
+
+    assert checked.code == 78
+    assert "FAIL  config: metrics.listen needs prometheus-client" in checked.out
+
+
+# What a scrape reads of the database
+
+
+def test_the_gauges_say_what_stands_in_the_database(tmp_path):
+    a_world(tmp_path / "agent.db")
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
+    with core.reading() as reader:
+        found = read_gauges(reader, core.clock.now())
+        [dead] = reader.tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
+        [questions] = reader.tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
+
+    assert found.held
+    assert found.schedules_held is False
+    assert found.safe_mode is False
+    assert found.in_doubt == 1
+    assert (found.triggers["dead"], found.questions) == (dead[0], questions[0])
+    assert found.questions > 0 < dead[0]
+    assert found.triggers["due"] == 1
+    assert found.ready_age == 60
+    assert found.epoch > 1
+
+
+def test_a_trigger_that_was_claimed_and_has_not_started_still_waits(core, clock):
+    core.do(core.triggers.emit, a_trigger())
+    clock.advance(30)
+    core.do(core.claims.claim, epoch=1, limit=1)
+    with core.reading() as reader:
+        found = read_gauges(reader, clock.now())
+
+    assert (found.triggers["claimed"], found.ready_age) == (1, 30)
+
+
+def test_the_oldest_ready_one_is_found_by_the_indexes_of_what_is_live(core):
+    with core.reading() as reader:
+        plan = [row["detail"] for row in reader.all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0)]
+
+    touched = [step for step in plan if "triggers" in step]
+    assert len(touched) == 2
+    assert all("USING" in step and ("triggers_pending" in step or "triggers_claimed" in step) for step in touched)
+
+
+def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tmp_path, clock):
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    tally = Tally({"greet"}, clock)
+    tally.flushed(3, 0.001)
+    core.database.path.write_bytes(b"no database" * 1000)
+
+    found = scraped(render(core, tally.counted()))
+
+    assert found.value("craftcore_database_read") == 0
+    assert found.value("craftcore_ready_age_seconds") is None
+    assert found.value("craftcore_flush_pieces_sum") == 3
+
+
+def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    with core.transaction() as tx:
+        fill(tx, "many-", fire_at=NEW_YEAR - 100, many=20_000)
+    counted = Tally({"greet"}, clock).counted()
+
+    assert scraped(render(core, counted)).value("craftcore_triggers", state="due") == 20_000
+    assert scraped(render(core, counted, within=0.0)).value("craftcore_database_read") == 0

@@ -1,0 +1,255 @@
+"""Who asks for metrics: in order, wrongly, or to do harm. Nobody keeps another one from being answered."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, closing
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore.daemon import scrapes
+from craftcore.daemon.scrapes import Listener, serve
+from craftcore.errors import CannotCreate
+from craftcore.spelling import Endpoint
+from tests.daemon.scraping import REQUEST, answer, ask, call, free_port, in_thread
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+BODY = b"numbers 1\n"
+
+
+@asynccontextmanager
+async def listening(path: Path, body: bytes = BODY) -> AsyncIterator[Listener]:
+    """It answers with the body at that socket file."""
+    listener = Listener.open(Endpoint(str(path), "", 0), path.parent / "agent.db")
+
+    async def told() -> tuple[str, bytes]:
+        return "text/plain", body
+
+    with closing(listener):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve, listener, told)
+            yield listener
+            tasks.cancel_scope.cancel()
+
+
+async def is_answered(path: Path) -> bool:
+    return (await in_thread(ask, path)).endswith(b"\r\n\r\n" + BODY)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.sock"
+
+
+async def test_a_scrape_is_answered_and_the_connection_closed(path):
+    async with listening(path):
+        told = await in_thread(ask, path)
+
+    assert told == (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnumbers 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics HTTP/1.0\r\n\r\n", "200"),
+        (b"GET /metrics?name=x HTTP/1.1\r\n\r\n", "200"),
+        (b"GET / HTTP/1.1\r\n\r\n", "404"),
+        (b"GET /metrics/../etc/passwd HTTP/1.1\r\n\r\n", "404"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", "400"),
+        (b"GET /metrics\r\n\r\n", "400"),
+        (b"\r\n\r\n", "400"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"),
+        (os.urandom(64).replace(b"\r", b"") + b"\r\n\r\n", "400"),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (16 << 10) + b"\r\n\r\n", "400"),
+    ],
+)
+async def test_what_is_no_scrape_is_told_so(path, request_, status):
+    async with listening(path):
+        told = await in_thread(ask, path, request_)
+
+        assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        assert await is_answered(path)
+
+
+async def test_a_request_that_comes_in_pieces_is_one(path):
+    def in_pieces() -> bytes:
+        with closing(call(path)) as caller:
+            for byte in REQUEST:
+                caller.sendall(bytes([byte]))
+            return answer(caller)
+
+    async with listening(path):
+        assert (await in_thread(in_pieces)).endswith(BODY)
+
+
+async def test_those_who_say_nothing_keep_others_waiting_only_for_a_while(path, monkeypatch):
+    monkeypatch.setattr(scrapes, "SECONDS", 0.2)
+    async with listening(path):
+        with ExitStack() as hanging:
+            callers = [hanging.enter_context(closing(call(path))) for _ in range(2 * scrapes.PLACES)]
+            for caller in callers[::2]:
+                caller.sendall(b"GET /metr")
+
+            with anyio.fail_after(PATIENCE):
+                while not await is_answered(path):
+                    continue
+
+            ended = [await in_thread(answer, caller) for caller in callers]
+    assert ended == [b""] * len(callers)
+
+
+async def test_those_who_never_read_keep_others_waiting_only_for_a_while(path, monkeypatch):
+    monkeypatch.setattr(scrapes, "SECONDS", 0.2)
+    huge = b"x" * (64 << 20)
+    async with listening(path, huge):
+        with ExitStack() as hanging:
+            for _ in range(scrapes.PLACES):
+                hanging.enter_context(closing(call(path))).sendall(REQUEST)
+
+            with anyio.fail_after(PATIENCE):
+                while not (await in_thread(ask, path)).startswith(b"HTTP/1.1 200"):
+                    continue
+
+
+async def test_those_who_leave_at_once_are_no_error(path):
+    async with listening(path):
+        with capture_logs() as logs:
+            for number in range(scrapes.QUEUE):
+                with closing(call(path)) as caller:
+                    if number % 2:
+                        caller.sendall(REQUEST)
+            assert await is_answered(path)
+
+    assert logs == []
+
+
+async def test_an_answer_that_fails_is_logged_and_the_next_one_is_given(path):
+    failures = [LookupError("a bug")]
+
+    async def told() -> tuple[str, bytes]:
+        if failures:
+            raise failures.pop()
+        return "text/plain", BODY
+
+    listener = Listener.open(Endpoint(str(path), "", 0), path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, listener, told)
+        with capture_logs() as logs:
+            assert await in_thread(ask, path) == b""
+        assert await is_answered(path)
+        tasks.cancel_scope.cancel()
+    listener.close()
+
+    assert [line["event"] for line in logs] == ["metrics.failed"]
+
+
+async def test_without_a_descriptor_left_it_waits_and_goes_on(path, monkeypatch):
+    monkeypatch.setattr(scrapes, "FULL_SECONDS", 0.01)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with capture_logs() as logs:
+        async with listening(path):
+            assert await is_answered(path)
+            caller = call(path)
+            with open(os.devnull, "rb") as highest:
+                first_free = highest.fileno()
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
+                with anyio.fail_after(PATIENCE):
+                    while not logs:  # noqa: ASYNC110 - a log has no event to wait on
+                        await anyio.sleep(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            with closing(caller):
+                caller.sendall(REQUEST)
+                assert (await in_thread(answer, caller)).endswith(BODY)
+
+    assert logs[0]["event"] == "metrics.refused"
+
+
+# Where it listens
+
+
+def opened(where: Endpoint | str, beside: Path) -> Listener:
+    return Listener.open(Endpoint(where, "", 0) if isinstance(where, str) else where, beside)
+
+
+async def test_a_relative_path_lies_beside_the_real_database(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "agent.db").touch()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "agent.db")
+
+    with closing(opened("m.sock", tmp_path / "link.db")):
+        assert (tmp_path / "real" / "m.sock").is_socket()
+
+
+async def test_the_socket_is_for_its_owner_only_whatever_the_umask(path):
+    umask = os.umask(0)
+    try:
+        listener = opened(str(path), path)
+    finally:
+        os.umask(umask)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    listener.close()
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_a_path_longer_than_a_socket_address_works(tmp_path):
+    folder = tmp_path / ("d" * 200)
+    folder.mkdir()
+    with closing(opened("m" * 200, folder / "agent.db")):
+        pass
+
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+async def test_what_is_no_socket_is_left_as_it_is(path, what):
+    {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[what]()
+    before = path.lstat()
+
+    with pytest.raises(CannotCreate, match=r"metrics\.sock is there and is no socket"):
+        opened(str(path), path)
+
+    assert path.lstat().st_ino == before.st_ino
+
+
+async def test_one_left_behind_is_replaced_and_one_in_use_is_not(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(path))
+    with closing(opened(str(path), path)):
+        with pytest.raises(CannotCreate, match="somebody else listens at"):
+            opened(str(path), path)
+
+        assert path.is_socket()
+
+
+async def test_one_that_somebody_else_has_put_there_meanwhile_stays(path):
+    listener = opened(str(path), path)
+    path.unlink()
+    path.touch()
+
+    listener.close()
+
+    assert path.is_file()
+
+
+async def test_a_port_in_use_and_a_folder_that_is_not_there_are_said(tmp_path):
+    port = free_port()
+    with closing(opened(Endpoint("", "127.0.0.1", port), tmp_path)):
+        with pytest.raises(CannotCreate, match=rf"cannot listen at 127\.0\.0\.1:{port}: Address already in use"):
+            opened(Endpoint("", "127.0.0.1", port), tmp_path)
+    with pytest.raises(CannotCreate, match=r"cannot listen at .*/missing/m\.sock: No such file"):
+        opened("missing/m.sock", tmp_path / "agent.db")
