@@ -14,6 +14,7 @@ COMMANDS = {
     "check": "check:check",
     "status": "status:status",
     "doctor": "doctor:doctor",
+    "top": "top:top",
     "release": "status:release",
     "reload": "reload:reload",
     "emit": "emit:emit",

@@ -26,6 +26,7 @@ READS: dict[str, Call] = {
     "check": Call(),
     "status": Call(),
     "doctor": Call(),
+    "top": Call(),
     "audit": Call(),
     "trigger list": Call(),
     "trigger show": Call(lambda world: [world.waiting]),

@@ -1,0 +1,162 @@
+"""What `craftcore top` shows of what it read: which lines, and which of them when there is not room for all. Pure.
+
+All text is escaped here, and nothing of the terminal is known but its height.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.daemon.log_lines import escaped, shortened
+
+QUESTION_MAX = 200
+
+
+class Rates(NamedTuple):
+    """Attempts a second, between two looks so many seconds apart."""
+
+    seconds: float
+    settled_per_second: float
+    failed_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Rows of one kind under a title. `count`: how many there are in all; the column `gives` is cut where the terminal
+    is too narrow."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+    count: int
+    gives: int
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A frame before it is drawn: the verdict, lines of facts, sections."""
+
+    ok: bool
+    verdict: str
+    facts: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def rates(ended_before: int, ended: int, failed: int, seconds: float) -> Rates | None:
+    """None when no time has passed. A file that was restored meanwhile has fewer records: then nothing was settled."""
+    if seconds <= 0:
+        return None
+    return Rates(seconds, max(0, ended - ended_before) / seconds, failed / seconds)
+
+
+def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
+    """The whole of what was read."""
+    counts, now = found["counts"], found["now"]
+    oldest = found["oldest_due_seconds"]
+    lag = "nothing is late" if oldest is None else f"the oldest due since {span(oldest)}"
+    moved = "settled -  failed -"
+    if now_rates is not None:
+        moved = f"settled {now_rates.settled_per_second:,.1f}/s  failed {now_rates.failed_per_second:,.1f}/s"
+    facts = (
+        "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead")) + f"  {lag}",
+        f"{moved}  file {size(found['bytes'])}, WAL {size(found['wal_bytes'])}  {clock_time(now)}",
+    )
+    sections = (_running(found), _next(found), _inbox(found), _dead(found), _in_doubt(found))
+    return View(
+        ok=found["ok"],
+        verdict=escaped(found["verdict"]),
+        facts=facts,
+        sections=tuple(section for section in sections if section.rows),
+    )
+
+
+def fitted(whole: View, height: int) -> View:
+    """As much of it as so many lines hold: every section its title and a row, then the first ones more in turn.
+
+    A section needs a blank line before it. What there is no room for is left out from the end.
+    """
+    room = height - 1 - len(whole.facts)
+    sections: list[Section] = []
+    for section in whole.sections:
+        if room < 3:
+            break
+        sections.append(section)
+        room -= 3
+    shown = [1] * len(sections)
+    while room > 0 and any(shown[n] < len(section.rows) for n, section in enumerate(sections)):
+        for n, section in enumerate(sections):
+            if room > 0 and shown[n] < len(section.rows):
+                shown[n], room = shown[n] + 1, room - 1
+    cut = tuple(replace(section, rows=section.rows[: shown[n]]) for n, section in enumerate(sections))
+    return replace(whole, facts=whole.facts[: max(0, height - 1)], sections=cut)
+
+
+def size(count: int) -> str:
+    """`512 B`, `4.1 MB`."""
+    for unit, many in (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
+        if count < 1000 * many or unit == "TB":
+            break
+    return f"{count} B" if unit == "B" else f"{count / many:.1f} {unit}"
+
+
+def _running(found: Mapping[str, Any]) -> Section:
+    rows = tuple(
+        (
+            _name(row),
+            row["id"],
+            f"for {span(max(0.0, found['now'] - row['started_at']))}",
+            f"attempt {row['attempt']}",
+        )
+        for row in found["running"]
+    )
+    return _section("running", rows, found["counts"]["running"], gives=0)
+
+
+def _next(found: Mapping[str, Any]) -> Section:
+    counts = found["counts"]
+    rows = tuple(
+        (from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)) for row in found["due_next"]
+    )
+    return _section("due next", rows, max(len(rows), counts["due"] + counts["later"]), gives=3)
+
+
+def _inbox(found: Mapping[str, Any]) -> Section:
+    rows = tuple(
+        (
+            from_now(row["created_at"], found["now"]),
+            row["id"],
+            str(row["workflow"]),
+            shortened(row["question"], QUESTION_MAX),
+        )
+        for row in found["inbox"]
+    )
+    return _section("asked", rows, found["questions"], gives=3, style="warn")
+
+
+def _dead(found: Mapping[str, Any]) -> Section:
+    rows = tuple(
+        (f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], found['now'])}")
+        for row in found["dead_letters"]
+    )
+    return _section("dead", rows, found["counts"]["dead"], gives=1, style="bad")
+
+
+def _in_doubt(found: Mapping[str, Any]) -> Section:
+    oldest = found["in_doubt"]["oldest"]
+    rows: tuple[tuple[str, ...], ...] = ()
+    if oldest is not None:
+        rows = ((oldest["action"], f"called {from_now(oldest['first_call_at'], found['now'])}", oldest["key"]),)
+    return _section("in doubt", rows, found["in_doubt"]["count"], gives=2, style="warn")
+
+
+def _section(title: str, rows: Sequence[Sequence[str]], count: int, *, gives: int, style: str = "") -> Section:
+    safe = tuple(tuple(escaped(cell) for cell in row) for row in rows)
+    return Section(title=title, rows=safe, count=count, gives=gives, style=style)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """What runs; where that is not known yet, what it came from."""
+    return str(row["workflow"] or f"({row['source']})")
