@@ -44,7 +44,7 @@ def cut(text: str, width: int) -> str:
 
 
 def _title(section: Section) -> str:
-    return f"{section.title} {section.count:,}"
+    return section.title if section.count is None else f"{section.title} {section.count:,}"
 
 
 def _table(section: Section, width: int) -> Iterator[str]:

@@ -25,12 +25,12 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Rows of one kind under a title. `count`: how many there are in all; the column `gives` is cut where the terminal
-    is too narrow."""
+    """Rows of one kind under a title. `count`: how many there are in all, None where nobody counted; the column
+    `gives` is cut where the terminal is too narrow."""
 
     title: str
     rows: tuple[tuple[str, ...], ...]
-    count: int
+    count: int | None
     gives: int
     style: str = ""
 
@@ -116,11 +116,10 @@ def _running(found: Mapping[str, Any]) -> Section:
 
 
 def _next(found: Mapping[str, Any]) -> Section:
-    counts = found["counts"]
     rows = tuple(
         (from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)) for row in found["due_next"]
     )
-    return _section("due next", rows, max(len(rows), counts["due"] + counts["later"]), gives=3)
+    return _section("due next", rows, None, gives=3)
 
 
 def _inbox(found: Mapping[str, Any]) -> Section:
@@ -152,7 +151,7 @@ def _in_doubt(found: Mapping[str, Any]) -> Section:
     return _section("in doubt", rows, found["in_doubt"]["count"], gives=2, style="warn")
 
 
-def _section(title: str, rows: Sequence[Sequence[str]], count: int, *, gives: int, style: str = "") -> Section:
+def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gives: int, style: str = "") -> Section:
     safe = tuple(tuple(escaped(cell) for cell in row) for row in rows)
     return Section(title=title, rows=safe, count=count, gives=gives, style=style)
 

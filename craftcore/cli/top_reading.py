@@ -89,7 +89,7 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
                 **{name: status[name] for name in ("verdict", "ok", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
                 "running": [with_iso(row) for row in reader.all(RUNNING, limit=SHOWN)],
-                "due_next": _due_next(reader),
+                "due_next": due_next(reader),
                 "inbox": _inbox(reader),
                 "questions": status["tasks"]["questions"],
                 "dead_letters": [with_iso(row) for row in reader.all(DEAD, dead_max=DEAD_MAX, limit=SHOWN)],
@@ -99,7 +99,7 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
         )
 
 
-def _due_next(reader: Reader) -> list[dict[str, Any]]:
+def due_next(reader: Reader) -> list[dict[str, Any]]:
     """Triggers that wait and schedules, the first due first: of each priority as many as may be shown."""
     lines = [reader.tuples(NEXT_TRIGGERS, (priority, SHOWN)) for (priority,) in list(reader.tuples(PRIORITIES))]
     lines.append(reader.tuples(NEXT_SCHEDULES, (SHOWN,)))

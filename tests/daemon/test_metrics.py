@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import sys
 import threading
+from pathlib import Path
 
 import anyio
 import pytest
@@ -356,3 +358,14 @@ def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
 
     assert scraped(render(core, counted)).value("craftcore_triggers", state="due") == 20_000
     assert scraped(render(core, counted, within=0.0)).value("craftcore_database_read") == 0
+
+
+def test_every_metric_there_is_stands_in_the_documents(core, clock):
+    tally = Tally({"greet"}, clock)
+    text = render(core, tally.counted()).decode()
+    documented = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    assert len(names) == 19
+    assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
+    assert [name for name in re.findall(r"\| `?(craftcore_\w+)", documented) if name not in names] == []
