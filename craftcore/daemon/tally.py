@@ -117,6 +117,8 @@ class Tally:
 def outcome_of(move: Settlement) -> str:
     """`done`, `failed` and `dead` are where the trigger stays; `retried` comes again, `released` without having counted
     (a shutdown, a snooze); `cancelled` is DONE, too, and somebody wanted it."""
+    if move.status is TriggerStatus.DONE and move.error_code is None:
+        return "done"
     if move.gives_back:
         return "released"
     if is_cancellation(move):
