@@ -24,9 +24,10 @@ SHORTEST, LONGEST = 0.1, 3600.0
 @click.option("--once", is_flag=True, help="Print one frame and leave; so it does where there is no terminal.")
 @click.pass_obj
 def top(session: Session, interval: str, once: bool) -> None:
-    """What runs, what is due next, who is asked, what died, and how fast it goes.
+    """Watch what runs and what comes.
 
-    Looks again and again, and only reads. `q` or Ctrl-C leaves.
+    Also who is asked, what died and of what, and how fast it all goes. It looks again and again, and only reads; `q` or
+    Ctrl-C leaves.
     """
     seconds = parse_duration(interval)
     if not SHORTEST <= seconds <= LONGEST:
