@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from craftcore.storage.migrate import LEDGER, shipped
+from craftcore.storage.migrate import LEDGER, Migration, shipped
 from craftcore.storage.transaction import Reader
 
 MOST = 100
@@ -46,16 +46,21 @@ class FileCheck:
         return not (self.pages or self.keys or self.schema)
 
 
-def check_file(reader: Reader) -> FileCheck:
-    """Read the whole file, by a reader that knows its CHECKs."""
-    pages = [str(said) for (said,) in reader.tuples("PRAGMA integrity_check(100)")]
+def check_file(reader: Reader, migrations: list[Migration] | None = None) -> FileCheck:
+    """Read the whole file, by a reader that knows its CHECKs. `migrations`: what made its schema, if not all of ours."""
     keys = []
     for number, (table, rowid, parent, _) in enumerate(reader.tuples("PRAGMA foreign_key_check")):
         if number == MOST:
             keys.append("and more of them")
             break
         keys.append(f"{table}, row {rowid}: what it belongs to in {parent} is not there")
-    return FileCheck(pages=[] if pages == ["ok"] else pages, keys=keys, schema=schema_faults(reader))
+    return FileCheck(pages=check_pages(reader), keys=keys, schema=schema_faults(reader, migrations))
+
+
+def check_pages(reader: Reader) -> list[str]:
+    """The same of the pages alone, and the constraints of the rows on them."""
+    pages = [str(said) for (said,) in reader.tuples("PRAGMA integrity_check(100)")]
+    return [] if pages == ["ok"] else pages
 
 
 def quick_check(reader: Reader) -> list[str]:
@@ -64,13 +69,13 @@ def quick_check(reader: Reader) -> list[str]:
     return [] if pages == ["ok"] else pages
 
 
-def schema_faults(reader: Reader) -> list[str]:
+def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
     """What of the schema is gone, changed, or hangs on a table of ours and is not of our making.
 
     Tables of the user's own are theirs, with whatever hangs on them.
     """
     there = _things(reader)
-    ours = _as_migrated()
+    ours = _as_migrated(shipped() if migrations is None else migrations)
     faults = [f"the {kind} {name} is missing: {_what_for(kind)}" for kind, name in ours if (kind, name) not in there]
     tables = {name for kind, name in ours if kind == "table"}
     for (kind, name), as_it_is in there.items():
@@ -99,11 +104,11 @@ def _things(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
     return {(kind, name.lower()): (name, table, sql) for kind, name, table, sql in rows}
 
 
-def _as_migrated() -> dict[Thing, tuple[str, str, str]]:
-    """The schema of an empty database of this program's."""
+def _as_migrated(migrations: list[Migration]) -> dict[Thing, tuple[str, str, str]]:
+    """The schema of an empty database with these."""
     connection = apsw.Connection(":memory:")
     try:
-        for sql in (LEDGER, *(migration.sql for migration in shipped())):
+        for sql in (LEDGER, *(migration.sql for migration in migrations)):
             connection.execute(sql)
         return _things(Reader(connection))
     finally:

@@ -160,6 +160,24 @@ class Database:
         finally:
             connection.close()
 
+    def copy_into(self, empty: Path) -> None:
+        """Write one snapshot of it into an empty file: compact, with no WAL of its own, not yet flushed.
+
+        No writer waits for it; the WAL grows meanwhile. Raises as `reading` does, and StorageFull.
+        """
+        with self.reading():  # refuses what is not there or not ours
+            pass
+        connection = self._connect_to_read(False, self._busy_timeout)
+        try:
+            connection.pragma("query_only", False)  # it is open to be read only, and what is written is elsewhere
+            connection.execute("VACUUM INTO ?", (str(empty),))
+        except (apsw.CorruptError, apsw.NotADBError, apsw.BusyError) as error:
+            raise translate(error, self.path) from error
+        except apsw.Error as error:
+            raise translate(error, empty) from error
+        finally:
+            connection.close()
+
     def _connect_to_read(self, with_checks: bool, patience: float) -> apsw.Connection:
         try:
             return _open_to_read(self.path, patience, with_checks)

@@ -6,7 +6,6 @@ A changed old migration, or a database that knows migrations this program does n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -110,7 +109,7 @@ def migrate(
         if len(missing) == len(migrations):
             return _apply(connection, clock, database.path, missing, also=also)
         if missing:
-            _keep_copy(connection, database.path, missing[0])
+            _keep_copy(database, missing[0])
         applied: list[str] = []
         for migration in missing:
             last = also if migration is missing[-1] else None
@@ -157,16 +156,17 @@ def _apply(
     return applied
 
 
-def _keep_copy(connection: apsw.Connection, path: Path, before: Migration) -> None:
-    """A whole, checked copy of the file as it is, mode 0600, under a name that says before what."""
-    copy = path.with_name(f"{path.name}.before-{before.name}")
-    copy.unlink(missing_ok=True)
-    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection.execute("VACUUM INTO ?", (str(copy),))
-    check = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        verdict = check.pragma("integrity_check")
-    finally:
-        check.close()
-    if verdict != "ok":
-        raise DatabaseInvalid(f"{copy}: the copy made before migrating is not intact ({verdict}); nothing was migrated")
+def _keep_copy(database: Database, before: Migration) -> None:
+    """A whole, checked copy of the file as it is, mode 0600, under a name that says before what; over an older one."""
+    from craftcore.storage.checking import check_pages  # which knows the schema by this module
+    from craftcore.storage.draft import a_draft
+
+    copy = database.path.with_name(f"{database.path.name}.before-{before.name}")
+    with a_draft(copy) as draft:
+        database.copy_into(draft.path)
+        with Database(draft.path, database.clock).reading(with_checks=True) as reader:
+            if wrong := check_pages(reader):
+                raise DatabaseInvalid(
+                    f"{database.path}: the copy made before migrating is not intact ({wrong[0]}); nothing was migrated"
+                )
+        draft.put()

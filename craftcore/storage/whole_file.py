@@ -29,7 +29,7 @@ def write_whole(path: Path, body: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(beside, real)
         beside = None
-        _flush_folder(real.parent)
+        flush_folder(real.parent)
     except OSError as error:
         raise translate_os(error, path) from error
     finally:
@@ -37,7 +37,7 @@ def write_whole(path: Path, body: bytes) -> None:
             os.unlink(beside)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Put the new name on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

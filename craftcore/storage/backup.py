@@ -1,0 +1,170 @@
+"""A backup: a checked copy of one snapshot, whole under its name or not there, with its manifest beside it.
+
+The copy is made in one read transaction, for which no writer waits and which waits for none. What is there already is
+never written over, and what was kept before goes only once the new one is there and sound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageError
+from craftcore.storage.checking import check_file
+from craftcore.storage.database import Database
+from craftcore.storage.draft import SIDES, Draft, a_draft, make_folder, refuse_taken, sweep
+from craftcore.storage.facts import fact
+from craftcore.storage.failures import translate_os
+from craftcore.storage.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
+from craftcore.storage.migrate import require_current
+from craftcore.storage.transaction import Reader
+from craftcore.storage.whole_file import write_whole
+
+READ_BYTES = 1 << 20
+MANIFEST_MAX_BYTES = 1 << 20
+
+ROWS = """
+SELECT (SELECT count(*) FROM triggers)             AS triggers,
+       (SELECT count(*) FROM executions)           AS executions,
+       (SELECT count(*) FROM events)               AS events,
+       (SELECT count(*) FROM blobs)                AS blobs,
+       (SELECT count(*) FROM tasks)                AS tasks,
+       (SELECT count(*) FROM waits)                AS waits,
+       (SELECT count(*) FROM questions)            AS questions,
+       (SELECT count(*) FROM mailbox)              AS mailbox,
+       (SELECT count(*) FROM activity_log)         AS activity_log,
+       (SELECT count(*) FROM activity_decisions)   AS activity_decisions,
+       (SELECT count(*) FROM schedules)            AS schedules,
+       (SELECT count(*) FROM schedule_occurrences) AS schedule_occurrences,
+       (SELECT count(*) FROM clock_events)         AS clock_events,
+       (SELECT count(*) FROM epochs)               AS epochs,
+       (SELECT count(*) FROM audit_log)            AS audit_log
+"""
+
+Head = Callable[[Reader], dict[str, Any] | None]
+"""Reads the ends of the chains, which storage knows nothing of."""
+
+
+def back_up(database: Database, target: Path, version: str, head: Head) -> Manifest:
+    """Put a checked copy under a name that nothing has yet, and its manifest beside it.
+
+    Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, and
+    then there is none; StorageFull, PermissionRefused, StorageError.
+    """
+    _refuse(database.path, target)
+    taken_at = database.clock.now()
+    with a_draft(target) as draft:
+        refuse_taken(target)
+        database.copy_into(draft.path)
+        manifest = _checked(database, draft, taken_at, version, head)
+        refuse_taken(target)
+        draft.put()
+        try:
+            write_whole(manifest_path(target), manifest_text(manifest).encode())
+        except BaseException:
+            target.unlink()
+            raise
+    return manifest
+
+
+def back_up_into(
+    database: Database, folder: Path, keep: int, version: str, head: Head
+) -> tuple[Path, Manifest, list[Path]]:
+    """The same under a name of its moment in a folder, made when it is missing; then the oldest of ours there go, so
+    that `keep` are left. The new one, and those that went."""
+    make_folder(folder)
+    sweep(folder)
+    stem = Path(os.path.realpath(database.path)).stem
+    moment = datetime.fromtimestamp(database.clock.now(), UTC)
+    target = folder / f"{stem}-{moment:%Y%m%dT%H%M%SZ}.db"
+    manifest = back_up(database, target, version, head)
+    others = [(file, other) for file, other in complete(folder) if file.name != target.name]
+    gone = overaged(others, manifest, keep)
+    for file in gone:
+        _remove(file)
+    return target, manifest, gone
+
+
+def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+    """The backups there that have a manifest of ours and the size it says."""
+    for path in sorted(folder.glob(f"*{ENDS}")):
+        file = path.with_name(path.name.removesuffix(ENDS))
+        try:
+            manifest = read_manifest(file)
+            if file.is_symlink() or file.stat().st_size != manifest.bytes:
+                continue
+        except (OSError, StorageError):
+            continue
+        yield file, manifest
+
+
+def read_manifest(file: Path) -> Manifest:
+    """Of that backup. Raises InvalidInput when there is no such file; DatabaseInvalid when it has none, or none of ours."""
+    path = manifest_path(file)
+    try:
+        with path.open("rb") as opened:
+            text = opened.read(MANIFEST_MAX_BYTES).decode()
+    except FileNotFoundError:
+        if not file.exists():
+            raise InvalidInput(f"{file}: there is no such file") from None
+        raise DatabaseInvalid(
+            f"{file}: has no manifest beside it ({path.name}), so nobody can tell that it is whole"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: it is no text") from error
+    except OSError as error:
+        raise translate_os(error, path) from error
+    return manifest_from(text, path)
+
+
+def _checked(database: Database, draft: Draft, taken_at: float, version: str, head: Head) -> Manifest:
+    with Database(draft.path, database.clock).reading(with_checks=True) as reader:
+        require_current(reader, database.path)
+        found = check_file(reader)
+        if not found.is_sound:
+            wrong = [*found.pages, *found.keys, *found.schema]
+            more = f" (and {len(wrong) - 1:,} faults more)" if len(wrong) > 1 else ""
+            raise DatabaseInvalid(
+                f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
+                "before are kept. See: craftcore db check"
+            )
+        facts: dict[str, Any] = {
+            "database_id": fact(reader, "database_id"),
+            "epoch": reader.value("SELECT max(epoch) FROM epochs") or 0,
+            "schema": reader.value("SELECT max(name) FROM schema_migrations"),
+            "rows": reader.one(ROWS) or {},
+            "head": head(reader),
+        }
+    size = os.fstat(draft.descriptor).st_size
+    return Manifest(sha256=_digest(draft.descriptor), bytes=size, taken_at=taken_at, version=version, **facts)
+
+
+def _digest(descriptor: int) -> str:
+    digest, offset = sha256(), 0
+    while piece := os.pread(descriptor, READ_BYTES, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()
+
+
+def _refuse(database: Path, target: Path) -> None:
+    """Raise CannotCreate for a name that is taken or kept for the database itself."""
+    real = os.path.realpath(database)
+    beside = {real, *(real + side for side in SIDES), f"{real}.lock", f"{real}.bell"}
+    for name in (target, manifest_path(target)):
+        if os.path.realpath(name) in beside:
+            raise CannotCreate(f"{name}: belongs to the database itself. Give another name")
+        refuse_taken(name)
+
+
+def _remove(file: Path) -> None:
+    """The backup first: a manifest without one says nothing that is not so."""
+    try:
+        file.unlink(missing_ok=True)
+        manifest_path(file).unlink(missing_ok=True)
+    except OSError as error:
+        raise translate_os(error, file) from error

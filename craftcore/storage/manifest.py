@@ -1,0 +1,93 @@
+"""What stands beside a backup: by what it is known to be whole, and of what and when it is. Pure.
+
+FILE.manifest.json   {"craftcore_backup": 1, "sha256", "bytes", "taken_at", "version", "database_id", "epoch", "schema",
+                     "rows", "head"}; the head is what `craftcore verify --against` reads
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from craftcore.clock import utc_iso
+from craftcore.errors import DatabaseInvalid
+
+VERSION = 1
+ENDS = ".manifest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`sha256` and `bytes` are of the file; all else of what is in it. `database_id`: None when no daemon ever ran on
+    it; `epoch`: of the last one that did, 0 for none; `schema`: the last migration; `rows`: how many, by table;
+    `head`: the ends of the chains, as in a file of `craftcore verify --write-head`; None where they cannot be told.
+    """
+
+    sha256: str
+    bytes: int
+    taken_at: float
+    version: str
+    database_id: str | None
+    epoch: int
+    schema: str
+    rows: dict[str, int]
+    head: dict[str, Any] | None
+
+
+def manifest_path(file: Path) -> Path:
+    return file.with_name(file.name + ENDS)
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """As it is written to a file."""
+    document = {"craftcore_backup": VERSION, **asdict(manifest), "taken_at_iso": utc_iso(manifest.taken_at)}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def manifest_from(text: str, path: Path) -> Manifest:
+    """What `manifest_text` wrote. Raises DatabaseInvalid for anything else."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict) or found.pop("craftcore_backup", None) != VERSION:
+            raise ValueError("it is none")
+        found.pop("taken_at_iso", None)
+        manifest = Manifest(**found)
+        wrong = [name for name, kinds in KINDS.items() if type(found[name]) not in kinds]
+        wrong += [table for table, count in manifest.rows.items() if type(count) is not int] if not wrong else []
+        if wrong:
+            raise ValueError(f"{wrong[0]} is wrong")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: {error!s:.200}") from error
+    return manifest
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "sha256": (str,),
+    "bytes": (int,),
+    "taken_at": (float,),
+    "version": (str,),
+    "database_id": (str, type(None)),
+    "epoch": (int,),
+    "schema": (str,),
+    "rows": (dict,),
+    "head": (dict, type(None)),
+}
+
+
+def overaged(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:
+    """Which of these backups go, so that `keep` stay with the new one: the oldest, of the same database.
+
+    What says that it is newer than the new one (a clock was set back) stays, and is not counted.
+    """
+    if new.database_id is None:
+        return []  # nobody can tell whose the others are
+    older = [
+        (manifest.taken_at, file)
+        for file, manifest in others
+        if manifest.database_id == new.database_id and manifest.taken_at <= new.taken_at
+    ]
+    older.sort()
+    return [file for _, file in older[: max(0, len(older) - (keep - 1))]]
