@@ -8,7 +8,9 @@ from dataclasses import asdict
 
 import click
 
+from craftcore.cli.backup import backup
 from craftcore.cli.by_hand import Did
+from craftcore.cli.restore import restore
 from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
@@ -39,7 +41,11 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database file: migrate, check, stats."""
+    """The database file: migrate, back up, restore, check, stats."""
+
+
+db.add_command(backup)
+db.add_command(restore)
 
 
 @db.command("migrate", cls=ByHand)

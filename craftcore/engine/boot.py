@@ -47,6 +47,16 @@ class Boot:
     safe_mode: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack:
+    """What a restore found in the file: its id, None when no daemon ever ran on it, and how many irreversible actions
+    it was calling; `epoch`: the one that it took."""
+
+    epoch: int
+    database_id: str | None
+    in_doubt: int
+
+
 def boot(
     tx: Transaction,
     claims: ClaimService,
@@ -70,21 +80,8 @@ def boot(
     epoch = (last["epoch"] if last else 0) + 1
     if last_seen is not None and last_seen[0] == database_id and last_seen[1] >= epoch:
         epoch = last_seen[1] + 1
-        remember(tx, "held", f"the database is older than its lock file (epoch {last_seen[1]}): it was restored")
-        remember(tx, "restored_at", repr(tx.now))
-    tx.run(
-        """
-        INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)
-        VALUES (:epoch, :boot_id, :machine_boot_id, :pid, :host, :version, :now)
-        """,
-        epoch=epoch,
-        boot_id=process.boot_id,
-        machine_boot_id=process.machine_boot_id,
-        pid=process.pid,
-        host=process.host,
-        version=process.version,
-        now=tx.now,
-    )
+        _hold_restored(tx, f"the database is older than its lock file (epoch {last_seen[1]}): it was restored")
+    _begin(tx, epoch, process)
     if (unclean := _unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
         remember(tx, "safe_mode", f"{unclean} unclean starts within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes")
     ClockTrust().boot(tx, epoch)
@@ -119,6 +116,43 @@ def end(tx: Transaction, claims: ClaimService, acts: Acts, epoch: int) -> None:
     claims.release_epoch(tx, epoch)
     ClockTrust().seen(tx)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
+
+
+def put_back(tx: Transaction, acts: Acts, process: Process, why: str, *, last_seen: tuple[str, int] | None) -> PutBack:
+    """Say in a file that is about to be restored what the boot says of one that was restored behind our back; `why` is
+    what people are told. What it was calling is in doubt, and all that is live is held.
+
+    It takes an epoch, beyond those of the file and `last_seen`, and ends it: the next boot finds nothing to be older
+    than, and what a person released stays released.
+    """
+    database_id = fact(tx, "database_id")
+    seen = last_seen[1] if last_seen is not None and last_seen[0] == database_id else 0
+    epoch = max(tx.value("SELECT max(epoch) FROM epochs") or 0, seen) + 1
+    _begin(tx, epoch, process)
+    tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
+    _hold_restored(tx, why)
+    return PutBack(epoch=epoch, database_id=database_id, in_doubt=acts.leave_behind(tx))
+
+
+def _hold_restored(tx: Transaction, why: str) -> None:
+    remember(tx, "held", why)
+    remember(tx, "restored_at", repr(tx.now))
+
+
+def _begin(tx: Transaction, epoch: int, process: Process) -> None:
+    tx.run(
+        """
+        INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)
+        VALUES (:epoch, :boot_id, :machine_boot_id, :pid, :host, :version, :now)
+        """,
+        epoch=epoch,
+        boot_id=process.boot_id,
+        machine_boot_id=process.machine_boot_id,
+        pid=process.pid,
+        host=process.host,
+        version=process.version,
+        now=tx.now,
+    )
 
 
 def release(tx: Transaction) -> str | None:

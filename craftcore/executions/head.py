@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput
@@ -33,13 +34,20 @@ class Head:
 
 def head_text(head: Head) -> str:
     """As it is written to a file."""
-    return canonical({"craftcore_head": VERSION, **asdict(head)}) + "\n"
+    return canonical(head_document(head)) + "\n"
+
+
+def head_document(head: Head) -> dict[str, Any]:
+    """As it stands in a document of more."""
+    return {"craftcore_head": VERSION, **asdict(head)}
 
 
 def head_from(text: str) -> Head:
-    """What `head_text` wrote. Raises InvalidInput for anything else."""
+    """What `head_text` wrote, by itself or in the manifest of a backup. Raises InvalidInput for anything else."""
     try:
         found = json.loads(text)
+        if isinstance(found, dict) and "craftcore_backup" in found:
+            found = found.get("head")
         if not isinstance(found, dict) or found.pop("craftcore_head", None) != VERSION:
             raise ValueError("it is not one")
         head = Head(**found)
@@ -47,7 +55,9 @@ def head_from(text: str) -> Head:
         if wrong := [name for name, kind in kinds.items() if type(getattr(head, name)) is not kind]:
             raise ValueError(f"{wrong[0]} is {getattr(head, wrong[0])!r:.80}")
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput(f"not a head of ours, as craftcore verify --write-head writes it: {error!s:.200}") from error
+        raise InvalidInput(
+            f"not a head of ours, as craftcore verify --write-head or a backup's manifest has it: {error!s:.200}"
+        ) from error
     return head
 
 

@@ -103,7 +103,7 @@ def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """Of that backup. Raises InvalidInput when there is no such file; DatabaseInvalid when it has none, or none of ours."""
+    """Of that backup. Raises InvalidInput when there is no such file; DatabaseInvalid when it has none of ours."""
     path = manifest_path(file)
     try:
         with path.open("rb") as opened:

@@ -47,7 +47,7 @@ class FileCheck:
 
 
 def check_file(reader: Reader, migrations: list[Migration] | None = None) -> FileCheck:
-    """Read the whole file, by a reader that knows its CHECKs. `migrations`: what made its schema, if not all of ours."""
+    """Read the whole file, by a reader that knows its CHECKs. `migrations`: what made its schema, if not all."""
     keys = []
     for number, (table, rowid, parent, _) in enumerate(reader.tuples("PRAGMA foreign_key_check")):
         if number == MOST:

@@ -42,8 +42,8 @@ class Draft:
 def a_draft(place: Path) -> Iterator[Draft]:
     """An empty one for that place; gone when the block is left and it was not put.
 
-    What a killed maker left of it is overwritten. Raises StorageBusy while another process makes the same; CannotCreate,
-    PermissionRefused or StorageFull for what the system refuses, also within the block.
+    What a killed maker left of it is overwritten. Raises StorageBusy while another process makes the same;
+    CannotCreate, PermissionRefused or StorageFull for what the system refuses, also within the block.
     """
     path = draft_path(place)
     descriptor = -1

@@ -96,11 +96,13 @@ def migrate(
     migrations: list[Migration] | None = None,
     *,
     also: Callable[[Transaction, list[str]], object] | None = None,
+    keep_copy: bool = True,
 ) -> list[str]:
     """Bring the file up to date; the names of what was applied. Safe to run from several processes at once.
 
-    Before a file that already has data is changed, a verified copy of it is kept beside it. `also(tx, names)` is
-    called in the last of the transactions, in which the schema is whole; not when there is nothing to apply.
+    Before a file that already has data is changed, a verified copy of it is kept beside it, unless `keep_copy` is
+    False: who says so has another. `also(tx, names)` is called in the last of the transactions, in which the schema is
+    whole; not when there is nothing to apply.
     """
     migrations = shipped() if migrations is None else migrations
     connection = database.connect()
@@ -108,7 +110,7 @@ def migrate(
         missing = pending(Reader(connection), migrations, database.path)
         if len(missing) == len(migrations):
             return _apply(connection, clock, database.path, missing, also=also)
-        if missing:
+        if missing and keep_copy:
             _keep_copy(database, missing[0])
         applied: list[str] = []
         for migration in missing:

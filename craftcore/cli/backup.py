@@ -1,0 +1,72 @@
+"""`craftcore db backup`: a checked copy of the database, while whatever runs on it goes on."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.output import with_iso
+from craftcore.cli.root import Changing
+from craftcore.cli.session import Session
+from craftcore.executions.head import head_document
+from craftcore.executions.head_store import read_head
+from craftcore.storage.backup import back_up, back_up_into
+from craftcore.storage.manifest import manifest_path
+from craftcore.storage.transaction import Reader
+
+
+@click.command("backup", cls=Changing)
+@click.option("-o", "--output", metavar="FILE", help="Write it there; there must be no such file yet.")
+@click.option("--dir", "folder", metavar="DIR", help="Write it into DIR, under a name with the moment.")
+@click.option("--keep", metavar="N", type=click.IntRange(1, 10_000), help="Of those in DIR, keep the newest N.")
+@click.pass_obj
+def backup(session: Session, /, output: str | None, folder: str | None, keep: int | None) -> None:
+    """A checked copy of the database, with a manifest beside it.
+
+    The daemon goes on meanwhile. The copy is read from end to end before it gets its name, and older ones go only after
+    that. A copy on another machine is what survives this one.
+    """
+    if (output is None) == (folder is None) or "" in (output, folder):
+        raise click.UsageError("give -o FILE, or --dir DIR with --keep N")
+    if (folder is None) != (keep is None):
+        raise click.UsageError("--dir and --keep belong together: how many of those in DIR are kept?")
+    core = session.core()
+
+    def head(reader: Reader) -> dict[str, Any] | None:
+        found = read_head(reader, core.clock.now())
+        return None if found is None else head_document(found)
+
+    gone: list[Path] = []
+    if folder is not None and keep is not None:
+        file, manifest, gone = back_up_into(core.database, Path(folder).absolute(), keep, version("craftcore"), head)
+    else:
+        assert output is not None
+        file = Path(output).absolute()
+        manifest = back_up(core.database, file, version("craftcore"), head)
+    if session.json:
+        told = with_iso({"taken_at": manifest.taken_at})
+        session.out.document(
+            {
+                "file": str(file),
+                "manifest": str(manifest_path(file)),
+                "sha256": manifest.sha256,
+                "bytes": manifest.bytes,
+                **told,
+                "database_id": manifest.database_id,
+                "epoch": manifest.epoch,
+                "schema": manifest.schema,
+                "rows": manifest.rows,
+                "removed": [str(one) for one in gone],
+            }
+        )
+        return
+    rows = manifest.rows
+    out = session.out
+    out.line(f"{file}: {manifest.bytes:,} bytes, checked", style="good")
+    out.line(f"{rows['triggers']:,} triggers, {rows['tasks']:,} tasks, {rows['executions']:,} executions")
+    out.line(f"manifest: {manifest_path(file)}")
+    for one in gone:
+        out.line(f"removed {one}")

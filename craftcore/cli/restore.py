@@ -1,0 +1,139 @@
+"""`craftcore db restore`: a backup takes the place of the database, and nothing of it runs until a person says so."""
+
+from __future__ import annotations
+
+import os
+import socket
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.by_hand import Did
+from craftcore.cli.confirm import confirm
+from craftcore.cli.moments import iso
+from craftcore.cli.output import with_iso
+from craftcore.cli.root import ByHand, name_of
+from craftcore.cli.session import Session
+from craftcore.core import Core
+from craftcore.daemon.lock import DaemonLock
+from craftcore.engine.boot import Process, PutBack, put_back
+from craftcore.errors import InvalidInput
+from craftcore.storage.backup import read_manifest
+from craftcore.storage.draft import Draft, a_draft, make_folder
+from craftcore.storage.manifest import Manifest
+from craftcore.storage.restore import bring, make_current, present_id, replace
+
+NO_MACHINE = ""
+"""For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""
+
+
+@click.command("restore", cls=ByHand)
+@click.argument("file", metavar="FILE")
+@click.option("--yes", is_flag=True, help="Do not ask before a database is replaced.")
+@click.pass_context
+def restore(context: click.Context, /, file: str, yes: bool) -> None:
+    """Put a backup in the place of the database.
+
+    It is checked from end to end first; the database that is there is kept beside it. Refused while a daemon runs.
+    Afterwards nothing starts until `craftcore release`: what was done since the backup is not in it, and might be done
+    again.
+    """
+    session: Session = context.obj
+    core = session.core()
+    source, database = Path(file).absolute(), core.database
+    place = Path(os.path.realpath(database.path))
+    if Path(os.path.realpath(source)) == place:
+        raise InvalidInput(f"{file}: is the database itself. Name a backup of it")
+    manifest = read_manifest(source)
+    make_folder(place.parent)
+    with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
+        is_there, id = present_id(database)
+        if is_there:
+            confirm(yes, _what_it_does(place, id, manifest))
+        note = lock.previous
+        seen = (note.database_id, note.epoch) if note and note.database_id and note.epoch is not None else None
+        with a_draft(place) as draft:
+            bring(source, manifest, draft)
+            applied = make_current(draft, source, database)
+            done = _hold(session, draft, name_of(context), manifest, source, seen)
+            kept = replace(draft, database, patience=core.config.storage.busy_timeout)
+        if done.database_id is not None:
+            lock.write(database_id=done.database_id, epoch=done.epoch)
+    _say(session, place, source, manifest, kept, applied, done)
+
+
+def _what_it_does(place: Path, id: str | None, manifest: Manifest) -> str:
+    taken = f"the backup of {iso(manifest.taken_at)}"
+    if id is None:
+        which = ", which cannot be read or has no id, so nobody can tell whether it is one of the same,"
+    elif id != manifest.database_id:
+        which = ", which is ANOTHER database than the one that the backup is of,"
+    else:
+        which = ""
+    return f"replace {place}{which} by {taken}; what was done since is only in the file that is kept beside it"
+
+
+def _hold(
+    session: Session,
+    draft: Draft,
+    command: str,
+    manifest: Manifest,
+    source: Path,
+    seen: tuple[str, int] | None,
+) -> PutBack:
+    """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
+    core = Core(draft.path, session.load_config())
+    process = Process(
+        boot_id=core.clock.new_id(),
+        machine_boot_id=NO_MACHINE,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        version=version("craftcore"),
+    )
+    try:
+        with core.transaction() as tx:
+            did = Did(tx, command)
+            done = put_back(
+                tx, core.acts, process, f"it was restored from the backup of {iso(manifest.taken_at)}", last_seen=seen
+            )
+            did(file=str(source), sha256=manifest.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
+    finally:
+        core.close()
+    return done
+
+
+def _say(
+    session: Session,
+    place: Path,
+    source: Path,
+    manifest: Manifest,
+    kept: Path | None,
+    applied: list[str],
+    done: PutBack,
+) -> None:
+    if session.json:
+        told: dict[str, Any] = {
+            "database": str(place),
+            "restored_from": str(source),
+            **with_iso({"taken_at": manifest.taken_at}),
+            "database_id": done.database_id,
+            "epoch": done.epoch,
+            "migrated": applied,
+            "in_doubt": done.in_doubt,
+            "kept": None if kept is None else str(kept),
+            "held": True,
+        }
+        session.out.document(told)
+        return
+    out = session.out
+    out.line(f"{place} is the backup of {iso(manifest.taken_at)}", style="good")
+    if kept is not None:
+        out.line(f"the one before is kept: {kept}")
+    if applied:
+        out.line(f"applied {', '.join(applied)}")
+    if done.in_doubt:
+        out.line(f"{done.in_doubt} irreversible actions are in doubt: craftcore activity list --status UNKNOWN")
+    out.line("everything is held. Look at what was done since, then:")
+    session.suggest("release")
