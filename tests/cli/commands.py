@@ -79,8 +79,11 @@ BY_HAND: dict[str, Call] = {
     "schedule trust-clock": Call(),
     "schedule reanchor": Call(lambda world: [], lambda world: ["ahead"]),
     "db migrate": Call(),
+    "db restore": Call(lambda world: ["backup.db", "--yes"]),
 }
-"""`db migrate` needs an older file than the world's, and has a test of its own."""
+"""`db migrate` needs an older file than the world's, `db restore` a backup: each has a test of its own."""
+
+NEED_MORE = {"db migrate", "db restore"}
 
 WORKS: dict[str, Call] = {
     "run": Call(lambda world: ["--until-idle"]),
@@ -88,6 +91,7 @@ WORKS: dict[str, Call] = {
     "init": Call(lambda world: ["new"]),
     "demo": Call(),
     "reload": Call(),
+    "db backup": Call(lambda world: ["-o", "backup.db"]),
 }
 """What they write is work, or in no database of the user's: no row of the log, and refused where only reading is
 allowed."""

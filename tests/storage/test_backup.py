@@ -1,0 +1,388 @@
+"""A backup is a checked copy of one snapshot: whole under its name with its manifest, or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, StorageError, StorageFull
+from craftcore.storage.backup import complete, read_manifest
+from craftcore.storage.database import Database
+from craftcore.storage.draft import BEGINS, draft_path
+from craftcore.storage.manifest import manifest_path
+from craftcore.storage.migrate import shipped
+from craftcore.testing.faulty_disk import FaultyDisk
+from tests.storage.backups import ask, change, emit, files, named, rotate, take
+from tests.virtual import VirtualCore
+
+NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
+"""One row each of what there is, and no history."""
+
+
+# what it is
+
+
+def test_it_is_whole_private_and_says_what_it_is(core, tmp_path, clock):
+    ids = emit(core, 3)
+    named(core.database, "this-one")
+    target = tmp_path / "backup.db"
+    os.umask(before := os.umask(0))
+    try:
+        manifest = take(core.database, target)
+    finally:
+        os.umask(before)
+
+    assert {id for (id,) in ask(target, "SELECT id FROM triggers")} == set(ids)
+    assert ask(target, "PRAGMA integrity_check") == [("ok",)]
+    assert ask(target, "PRAGMA auto_vacuum") == [(2,)]
+    body = target.read_bytes()
+    assert (manifest.sha256, manifest.bytes) == (sha256(body).hexdigest(), len(body))
+    assert (manifest.database_id, manifest.epoch, manifest.version) == ("this-one", 0, "1.2.3")
+    assert (manifest.schema, manifest.taken_at) == (shipped()[-1].name, clock.now())
+    assert manifest.rows["triggers"] == 3
+    assert read_manifest(target) == manifest
+    for path in (target, manifest_path(target)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    left = {name for name in os.listdir(tmp_path) if not name.startswith("agent.db")}
+    assert left == {"backup.db", "backup.db.manifest.json"}
+
+
+def test_every_table_with_a_history_is_counted(core, tmp_path):
+    manifest = take(core.database, tmp_path / "backup.db")
+
+    tables = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    assert set(manifest.rows) == {name for name in tables if not name.startswith("sqlite_")} - NOT_COUNTED
+
+
+def test_whoever_is_just_writing_is_not_waited_for_and_nothing_half_is_in_it(core, tmp_path):
+    emit(core, 2)
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+        manifest = take(Database(core.database.path, core.clock), tmp_path / "backup.db")
+
+    assert manifest.rows["triggers"] == 2
+    assert core.rows("SELECT count(*) AS n FROM triggers") == [{"n": 0}]
+
+
+# what is refused
+
+
+@pytest.mark.parametrize("name", ["agent.db", "agent.db-wal", "agent.db-shm", "agent.db.lock", "agent.db.bell"])
+def test_a_name_that_is_the_databases_own_is_refused(core, tmp_path, name):
+    emit(core)
+    before = files(tmp_path)
+
+    with pytest.raises(CannotCreate, match="belongs to the database itself") as refused:
+        take(core.database, tmp_path / name)
+
+    assert refused.value.exit_code == 73
+    assert files(tmp_path) == before
+
+
+def test_the_database_is_known_by_any_of_its_names(core, tmp_path):
+    (tmp_path / "other").symlink_to(tmp_path, target_is_directory=True)
+
+    with pytest.raises(CannotCreate, match="belongs to the database itself"):
+        take(core.database, tmp_path / "other" / "agent.db")
+
+
+@pytest.mark.parametrize("taken", ["backup.db", "backup.db.manifest.json"])
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling link"])
+def test_a_name_that_is_taken_is_refused_and_what_has_it_stays(core, tmp_path, taken, kind):
+    (tmp_path / "mine").write_text("mine")
+    path = tmp_path / taken
+    match kind:
+        case "file":
+            path.write_text("mine")
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to(tmp_path / "mine")
+        case _:
+            path.symlink_to(tmp_path / "nowhere")
+    before = set(os.listdir(tmp_path))
+
+    with pytest.raises(CannotCreate, match="is there already"):
+        take(core.database, tmp_path / "backup.db")
+
+    assert set(os.listdir(tmp_path)) == before
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_folder_that_is_not_there_is_refused(core, tmp_path):
+    with pytest.raises(CannotCreate):
+        take(core.database, tmp_path / "nowhere" / "backup.db")
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path, clock):
+    with pytest.raises(NotFound):
+        take(Database(tmp_path / "agent.db", clock), tmp_path / "backup.db")
+
+    assert os.listdir(tmp_path) == []
+
+
+SPOILED = {
+    "a value that its CHECK forbids": ("UPDATE triggers SET priority = 1000", "CHECK constraint failed in triggers"),
+    "a guard that is gone": ("DROP TRIGGER executions_are_closed", "executions_are_closed is missing"),
+    "a row whose record is gone": (
+        "INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')",
+        "what it belongs to in executions is not there",
+    ),
+}
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_a_copy_that_is_not_sound_is_no_backup_and_takes_none_away(core, tmp_path, clock, spoiled):
+    emit(core)
+    named(core.database, "this-one")
+    first, _ = rotate(core.database, tmp_path / "kept", 1)
+    clock.advance(60)
+    statement, told = SPOILED[spoiled]
+    core.close()
+    change(core.database.path, statement)
+
+    with pytest.raises(DatabaseInvalid, match=told) as refused:
+        rotate(core.database, tmp_path / "kept", 1)
+
+    assert refused.value.exit_code == 65
+    assert set(os.listdir(tmp_path / "kept")) == {first.name, f"{first.name}.manifest.json"}
+
+
+def test_a_page_that_was_overwritten_is_found_while_it_is_copied(core, tmp_path):
+    emit(core, 50)
+    [(page,)] = ask(core.database.path, "SELECT rootpage FROM sqlite_schema WHERE name = 'triggers'")
+    core.close()
+    body = bytearray(core.database.path.read_bytes())
+    body[(page - 1) * 4096 : page * 4096] = os.urandom(4096)
+    core.database.path.write_bytes(bytes(body))
+
+    with pytest.raises(DatabaseInvalid):
+        take(core.database, tmp_path / "backup.db")
+
+    assert not (tmp_path / "backup.db").exists()
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    with FaultyDisk() as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("room", [0, 4096, 100_000])
+def test_on_a_full_disk_there_is_no_backup_and_nothing_else_is_lost(tmp_path, clock, disk, room):
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    emit(core)
+    core.close()
+    disk.fill(after_bytes=room)
+
+    with pytest.raises(StorageFull) as refused:
+        take(core.database, tmp_path / "backup.db")
+
+    assert refused.value.exit_code == 74
+    assert [name for name in os.listdir(tmp_path) if not name.startswith("agent.db")] == []
+    disk.free()
+    assert take(core.database, tmp_path / "backup.db").rows["triggers"] == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_on_a_disk_that_really_is_full_there_is_no_half_of_it(core, tmp_path):
+    emit(core, 300)
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        with pytest.raises(StorageFull):
+            take(core.database, place / "backup.db")
+        assert os.listdir(place) == []
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_where_the_manifest_cannot_be_written_there_is_no_backup_either(core, tmp_path, monkeypatch):
+    def full(path: Path, body: bytes) -> None:
+        raise StorageFull("no room for a manifest")
+
+    monkeypatch.setattr("craftcore.storage.backup.write_whole", full)
+
+    with pytest.raises(StorageFull):
+        take(core.database, tmp_path / "backup.db")
+
+    assert [name for name in os.listdir(tmp_path) if not name.startswith("agent.db")] == []
+
+
+# which ones are kept
+
+
+def test_the_oldest_go_so_that_so_many_are_left(core, tmp_path, clock):
+    named(core.database, "this-one")
+    made = []
+    for _ in range(5):
+        new, gone = rotate(core.database, tmp_path / "kept", 3)
+        made.append(new)
+        clock.advance(3600)
+
+    assert gone == [made[1]]
+    assert [file for file, _ in complete(tmp_path / "kept")] == made[2:]
+    assert len(os.listdir(tmp_path / "kept")) == 6
+    assert made[0].name == "agent-20260101T000000Z.db"
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
+
+
+def test_nothing_goes_that_is_not_an_older_whole_backup_of_this_database(core, tmp_path, clock):
+    kept = tmp_path / "kept"
+    other = VirtualCore(tmp_path / "other.db", clock)
+    named(other.database, "another-one")
+    named(core.database, "this-one")
+    strange = [rotate(other.database, kept, 9)[0]]
+    other.close()
+    (kept / "agent-20250101T000000Z.db").write_text("somebody's, without a manifest")
+    no_manifest, _ = rotate(core.database, kept, 9)
+    manifest_path(no_manifest).unlink()
+    clock.advance(60)
+    cut, _ = rotate(core.database, kept, 9)
+    os.truncate(cut, 4096)
+    clock.advance(60)
+    damaged, _ = rotate(core.database, kept, 9)
+    manifest_path(damaged).write_text("{}")
+    clock.advance(7200)
+    future, _ = rotate(core.database, kept, 9)
+    strange += [no_manifest, cut, damaged, future]
+    clock.set_back(3600)  # what comes now says that it is older than the last one
+
+    new, gone = rotate(core.database, kept, 1)
+
+    assert gone == []
+    clock.advance(60)
+    newer, gone = rotate(core.database, kept, 1)
+    assert gone == [new]
+    assert all(path.exists() for path in (*strange, newer))
+    assert (kept / "agent-20250101T000000Z.db").exists()
+
+
+def test_of_a_database_without_an_id_nobody_can_tell_which_are_its_own(core, tmp_path, clock):
+    first, _ = rotate(core.database, tmp_path / "kept", 1)
+    clock.advance(60)
+
+    _, gone = rotate(core.database, tmp_path / "kept", 1)
+
+    assert gone == []
+    assert first.exists()
+
+
+def test_two_in_one_second_are_not_written_over_each_other(core, tmp_path):
+    rotate(core.database, tmp_path / "kept", 1)
+
+    with pytest.raises(CannotCreate, match="is there already"):
+        rotate(core.database, tmp_path / "kept", 1)
+
+
+def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tmp_path):
+    from craftcore.storage.draft import a_draft
+
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / f"{BEGINS}agent-20250101T000000Z.db").write_bytes(b"half")
+    (kept / f"{BEGINS}agent-20250101T000000Z.db-wal").write_bytes(b"half")
+    with a_draft(kept / "being-made.db") as draft:
+        new, _ = rotate(core.database, kept, 1)
+        assert draft.path.exists()
+
+    assert set(os.listdir(kept)) == {new.name, f"{new.name}.manifest.json"}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"craftcore_backup": 1}', '{"craftcore_backup": 2}', "[" * 100_000])
+def test_a_manifest_that_is_none_is_refused(core, tmp_path, text):
+    take(core.database, tmp_path / "backup.db")
+    manifest_path(tmp_path / "backup.db").write_text(text)
+
+    with pytest.raises(DatabaseInvalid, match="no manifest of a backup of ours"):
+        read_manifest(tmp_path / "backup.db")
+
+
+@pytest.mark.parametrize("name", ["sha256", "bytes", "taken_at", "epoch", "schema", "rows", "head", "database_id"])
+def test_a_manifest_with_a_value_of_another_kind_is_refused(core, tmp_path, name):
+    import json
+
+    take(core.database, tmp_path / "backup.db")
+    path = manifest_path(tmp_path / "backup.db")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: ["?"]}))
+
+    with pytest.raises(DatabaseInvalid, match=f"{name} is wrong"):
+        read_manifest(tmp_path / "backup.db")
+
+
+# the copy before a migration
+
+
+def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, clock):
+    from craftcore.storage.migrate import Migration, migrate
+
+    first = Migration(name="0001_first", sql="CREATE TABLE first (x INTEGER CHECK (x < 5)) STRICT;")
+    second = Migration(name="0002_second", sql="CREATE TABLE second (x INTEGER) STRICT;")
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [first])
+    change(database.path, "INSERT INTO first VALUES (7)")
+
+    with pytest.raises(DatabaseInvalid, match="CHECK constraint failed in first"):
+        migrate(database, clock, [first, second])
+
+    assert ask(database.path, "SELECT name FROM sqlite_schema WHERE name = 'second'") == []
+
+
+# drafts
+
+
+def test_two_who_make_the_same_do_not_meet(core, tmp_path):
+    from craftcore.errors import StorageBusy
+    from craftcore.storage.draft import a_draft
+
+    with a_draft(tmp_path / "backup.db") as first:
+        os.write(first.descriptor, b"mine")
+        with pytest.raises(StorageBusy) as refused:
+            take(core.database, tmp_path / "backup.db")
+        assert first.path.read_bytes() == b"mine"
+
+    assert refused.value.exit_code == 75
+    assert not draft_path(tmp_path / "backup.db").exists()
+
+
+@pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe"])
+def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp_path, kind):
+    """In a folder where others write, they may have put it there."""
+    (tmp_path / "mine").write_bytes(b"mine")
+    path = draft_path(tmp_path / "backup.db")
+    match kind:
+        case "a second name of a file":
+            os.link(tmp_path / "mine", path)
+        case "a link":
+            path.symlink_to(tmp_path / "mine")
+        case _:
+            os.mkfifo(path)
+
+    with pytest.raises(StorageError):
+        take(core.database, tmp_path / "backup.db")
+
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert os.path.lexists(path)
+    assert not (tmp_path / "backup.db").exists()
+
+
+def test_a_backup_of_a_file_that_may_only_be_read_leaves_it_as_it_is(core, tmp_path):
+    emit(core)
+    core.close()
+    assert not core.database.path.with_name("agent.db-wal").exists()
+    before = core.database.path.read_bytes()
+
+    take(Database(core.database.path, core.clock, read_only=True), tmp_path / "backup.db")
+
+    assert core.database.path.read_bytes() == before
+    assert apsw.Connection(str(tmp_path / "backup.db")).pragma("journal_mode") == "delete"
