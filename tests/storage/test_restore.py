@@ -1,0 +1,375 @@
+"""A backup takes the place of a database at once: it is what was copied, and what was there is kept."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace as changed
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
+from craftcore.storage.backup import read_manifest
+from craftcore.storage.database import Database
+from craftcore.storage.draft import a_draft
+from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
+from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.restore import bring, make_current, present_id, replace
+from tests.processes import a_program
+from tests.storage.backups import ask, change, emit, files, named, take
+from tests.virtual import VirtualClock, VirtualCore
+
+
+def restore(database: Database, file: Path, *, patience: float = 0.05) -> Path | None:
+    """Where the one before is kept."""
+    with a_draft(database.path) as draft:
+        bring(file, read_manifest(file), draft)
+        make_current(draft, file, database)
+        return replace(draft, database, patience=patience)
+
+
+@pytest.fixture
+def backup(tmp_path: Path, clock: VirtualClock) -> Path:
+    """Of another file with two triggers."""
+    core = VirtualCore(tmp_path / "earlier.db", clock)
+    emit(core, 2)
+    take(core.database, tmp_path / "backup.db")
+    core.close()
+    core.database.path.unlink()
+    return tmp_path / "backup.db"
+
+
+def count(path: Path) -> int:
+    [(found,)] = ask(path, "SELECT count(*) FROM triggers")
+    return int(found)
+
+
+def with_manifest(file: Path) -> None:
+    """One that fits it as it is now."""
+    body = file.read_bytes()
+    manifest = changed(read_manifest(file), sha256=sha256(body).hexdigest(), bytes=len(body))
+    manifest_path(file).write_text(manifest_text(manifest))
+
+
+# the copy
+
+
+def test_one_flipped_bit_anywhere_is_refused_and_nothing_is_changed(core, tmp_path, backup):
+    emit(core)
+    core.close()
+    body, chance = backup.read_bytes(), random.Random(7)
+    before = core.database.path.read_bytes()
+    places = [0, len(body) * 8 - 1, *(chance.randrange(len(body) * 8) for _ in range(40))]
+
+    for place in places:
+        flipped = bytearray(body)
+        flipped[place // 8] ^= 1 << place % 8
+        backup.write_bytes(bytes(flipped))
+        with pytest.raises(DatabaseInvalid, match="is not the backup that its manifest is of") as refused:
+            restore(core.database, backup)
+        assert refused.value.exit_code == 65
+
+    assert core.database.path.read_bytes() == before
+    backup.write_bytes(body)
+    restore(core.database, backup)
+    assert count(core.database.path) == 2
+
+
+@pytest.mark.parametrize("spoil", [lambda body: body[:-1], lambda body: body + b"\0", lambda body: b""])
+def test_a_file_of_another_length_is_refused(core, backup, spoil: Callable[[bytes], bytes]):
+    backup.write_bytes(spoil(backup.read_bytes()))
+
+    with pytest.raises(DatabaseInvalid, match="is not the backup"):
+        restore(core.database, backup)
+
+
+def test_a_file_without_a_manifest_and_no_file_are_refused(core, tmp_path, backup):
+    manifest_path(backup).unlink()
+
+    with pytest.raises(DatabaseInvalid, match="has no manifest beside it"):
+        restore(core.database, backup)
+    with pytest.raises(InvalidInput, match="there is no such file"):
+        restore(core.database, tmp_path / "nowhere.db")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE triggers SET priority = 1000", "CHECK constraint failed"),
+        ("DROP TRIGGER executions_are_closed", "executions_are_closed is missing"),
+        ("INSERT INTO schema_migrations VALUES ('9999_later', 'x', 1.0)", "written by a newer craftcore"),
+        ("UPDATE schema_migrations SET sha256 = 'x' WHERE name = '0001_triggers_and_executions'", "was changed"),
+        ("PRAGMA application_id = 7", "another program's database"),
+    ],
+)
+def test_one_that_is_not_sound_is_refused_although_its_manifest_fits(core, backup, statement, told):
+    emit(core)
+    core.close()
+    before = core.database.path.read_bytes()
+    change(backup, statement)
+    with_manifest(backup)
+
+    with pytest.raises(DatabaseInvalid, match=told):
+        restore(core.database, backup)
+
+    assert core.database.path.read_bytes() == before
+
+
+def test_one_of_an_older_program_is_migrated_before_it_takes_its_place(core, tmp_path, clock):
+    old = Database(tmp_path / "old.db", clock)
+    migrate(old, clock, shipped()[:-2])
+    body = old.path.read_bytes()
+    old.path.with_name("backup.db").write_bytes(body)
+    manifest = Manifest(
+        sha256=sha256(body).hexdigest(), bytes=len(body), taken_at=1.0, version="0.0.1", database_id=None, epoch=0,
+        schema=shipped()[-3].name, rows={}, head=None,
+    )  # fmt: skip
+    manifest_path(tmp_path / "backup.db").write_text(manifest_text(manifest))
+
+    with a_draft(core.database.path) as draft:
+        bring(tmp_path / "backup.db", manifest, draft)
+        applied = make_current(draft, tmp_path / "backup.db", core.database)
+        core.close()
+        replace(draft, core.database, patience=0.05)
+
+    assert applied == [one.name for one in shipped()[-2:]]
+    assert core.rows("SELECT count(*) AS n FROM audit_log") == [{"n": 0}]
+    assert not [name for name in os.listdir(tmp_path) if "before-0" in name]
+
+
+def test_the_backup_itself_is_only_read_whatever_lies_beside_it(core, tmp_path, backup):
+    """A WAL or journal there, of whoever opened it, is none of it."""
+    core.close()
+    for end in ("-wal", "-journal"):
+        backup.with_name(backup.name + end).write_bytes(os.urandom(5000))
+    before = files(tmp_path)
+
+    restore(core.database, backup)
+
+    after = files(tmp_path)
+    assert {name: after[name] for name in before if name.startswith("backup")} == {
+        name: before[name] for name in before if name.startswith("backup")
+    }
+
+
+# what was there
+
+
+def test_what_was_there_is_kept_as_one_file_with_its_wal_in_it(core, tmp_path, backup):
+    emit(core, 5)
+    wal = core.database.path.with_name("agent.db-wal")
+    saved = {path.name: path.read_bytes() for path in (core.database.path, wal)}
+    assert saved["agent.db-wal"]
+    core.close()
+    for name, body in saved.items():  # as a killed daemon leaves it
+        (tmp_path / name).write_bytes(body)
+
+    kept = restore(core.database, backup)
+
+    assert kept is not None
+    assert kept.name == "agent.db.before-restore-20260101T000000Z"
+    assert sorted(os.listdir(tmp_path)) == sorted(["agent.db", kept.name, backup.name, manifest_path(backup).name])
+    assert (count(kept), count(core.database.path)) == (5, 2)
+    assert ask(kept, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_each_restore_keeps_what_it_found(core, backup):
+    emit(core, 5)
+    core.close()
+
+    first, second, third = (restore(core.database, backup) for _ in range(3))
+
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [count(path) for path in (first, second, third)] == [5, 2, 2]
+    assert second.name == f"{first.name}-2"
+    assert third.name == f"{first.name}-3"
+
+
+@pytest.mark.parametrize("damage", ["no database any more", "a page of the schema", "empty"])
+def test_a_damaged_one_is_kept_as_it_is_with_its_wal_beside_it(core, tmp_path, backup, damage):
+    emit(core, 5)
+    core.close()
+    body = bytearray(core.database.path.read_bytes())
+    if damage == "no database any more":
+        body[:100] = os.urandom(100)
+    elif damage == "a page of the schema":
+        body[100:108] = b"\xff" * 8
+    else:
+        body = bytearray()
+    wal = os.urandom(3000)
+    core.database.path.write_bytes(bytes(body))
+    core.database.path.with_name("agent.db-wal").write_bytes(wal)
+
+    kept = restore(core.database, backup)
+
+    assert kept is not None
+    assert kept.read_bytes() == bytes(body)
+    if damage != "empty":  # SQLite removes the WAL of an empty file
+        assert kept.with_name(f"{kept.name}-wal").read_bytes() == wal
+    assert not core.database.path.with_name("agent.db-wal").exists()
+    assert count(core.database.path) == 2
+    assert ask(core.database.path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_wal_whose_database_was_removed_does_not_get_into_the_new_one(core, tmp_path, backup):
+    emit(core, 5)
+    wal = core.database.path.with_name("agent.db-wal")
+    body = wal.read_bytes()
+    core.close()
+    core.database.path.unlink()
+    wal.write_bytes(body)
+
+    kept = restore(core.database, backup)
+
+    assert kept is not None
+    assert not kept.exists()
+    assert kept.with_name(f"{kept.name}-wal").read_bytes() == body
+    assert count(core.database.path) == 2
+
+
+def test_where_nothing_was_nothing_is_kept(tmp_path, clock, backup):
+    database = Database(tmp_path / "new" / "agent.db", clock)
+    database.path.parent.mkdir()
+
+    assert restore(database, backup) is None
+
+    assert os.listdir(database.path.parent) == ["agent.db"]
+    assert count(database.path) == 2
+
+
+def test_another_programs_database_is_left_as_it_is(tmp_path, clock, backup):
+    database = Database(tmp_path / "agent.db", clock)
+    other = apsw.Connection(str(database.path))
+    other.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    other.close()
+    before = database.path.read_bytes()
+
+    with pytest.raises(DatabaseInvalid, match="another program's database"):
+        restore(database, backup)
+
+    assert database.path.read_bytes() == before
+
+
+def test_what_is_no_file_is_left_as_it_is(tmp_path, clock, backup):
+    database = Database(tmp_path / "agent.db", clock)
+    database.path.mkdir()
+
+    with pytest.raises(CannotCreate):
+        restore(database, backup)
+
+
+HOLDER = """
+import time
+from craftcore import Producer
+with Producer("agent.db") as producer:
+    producer.emit("greet", {})
+    print("open", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_while_another_process_has_it_open_nothing_is_replaced(core, tmp_path, backup):
+    """It would go on, and write to a file that nobody reads any more."""
+    core.close()
+    with a_program([sys.executable, "-c", HOLDER], tmp_path, PYTHONPATH=os.pathsep.join(sys.path)) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(StorageBusy, match="another process has it open") as refused:
+            restore(core.database, backup)
+
+    assert refused.value.exit_code == 75
+    assert count(core.database.path) == 1
+    assert not [name for name in os.listdir(tmp_path) if "before-restore" in name]
+    restore(core.database, backup)
+    assert count(core.database.path) == 2
+
+
+def test_whoever_opened_it_while_it_was_replaced_cannot_write_to_what_was_there(core, tmp_path, backup, monkeypatch):
+    emit(core)
+    core.close()
+    late: list[apsw.Connection] = []
+
+    def put_and_be_met(self: object) -> None:
+        late.append(apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READWRITE))
+        with pytest.raises(apsw.BusyError):
+            late[0].execute("SELECT * FROM triggers")
+        put(self)  # type: ignore[arg-type]
+
+    from craftcore.storage.draft import Draft
+
+    put = Draft.put
+    monkeypatch.setattr(Draft, "put", put_and_be_met)
+    restore(core.database, backup)
+
+    for statement in ("PRAGMA journal_mode = wal", "DELETE FROM triggers"):
+        with pytest.raises(apsw.ReadOnlyError):
+            late[0].execute(statement)
+    late[0].close()
+    assert count(core.database.path) == 2
+
+
+def test_a_second_name_that_a_killed_restore_left_goes(core, tmp_path, backup):
+    """Two names of one database, opened at once, would spoil it."""
+    core.close()
+    left = tmp_path / "agent.db.before-restore-20251231T000000Z"
+    os.link(core.database.path, left)
+
+    kept = restore(core.database, backup)
+
+    assert not left.exists()
+    assert kept is not None
+    assert kept.stat().st_nlink == core.database.path.stat().st_nlink == 1
+
+
+def test_where_it_cannot_be_kept_nothing_is_replaced(core, backup, monkeypatch):
+    emit(core)
+    core.close()
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+
+    with pytest.raises(StorageError):
+        restore(core.database, backup)
+
+    assert count(core.database.path) == 1
+
+
+def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, tmp_path, clock):
+    assert present_id(Database(tmp_path / "nowhere.db", clock)) == (False, None)
+    assert present_id(core.database) == (True, None)
+    named(core.database, "this-one")
+    assert present_id(core.database) == (True, "this-one")
+    core.close()
+    core.database.path.write_bytes(b"no database")
+    assert present_id(core.database) == (True, None)
+
+
+def test_the_disk_is_full_while_it_is_brought(core, tmp_path, backup):
+    emit(core)
+    core.close()
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        (place / "agent.db").write_bytes(core.database.path.read_bytes())
+        before = files(place)
+        with pytest.raises(StorageError) as refused:
+            restore(Database(place / "agent.db", core.clock), backup)
+        assert refused.value.exit_code == 74
+        assert files(place) == before
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
