@@ -1,0 +1,436 @@
+"""`craftcore db backup` and `craftcore db restore`: what they say and refuse, and what a restored database does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from craftcore.storage.manifest import manifest_path
+from tests.cli.bank import LOST, Bank
+from tests.cli.conftest import NOON
+from tests.processes import DaemonProcess, a_daemon, a_program, craftcore, until
+from tests.storage.backups import ask, change
+
+# db backup
+
+
+def test_a_person_is_told_where_it_is_and_how_much(cli, here, tmp_path):
+    done = cli("db", "backup", "-o", "backup.db")
+
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == f"{tmp_path}/backup.db: {(tmp_path / 'backup.db').stat().st_size:,} bytes, checked"
+    assert lines[2] == f"manifest: {tmp_path}/backup.db.manifest.json"
+
+
+def test_a_program_gets_one_document(cli, here, tmp_path, clock):
+    made = []
+    for _ in range(3):
+        made.append(cli("--json", "db", "backup", "--dir", "kept", "--keep", "2").json)
+        clock.advance(3600)
+
+    last = made[-1]
+    assert last["file"] == f"{tmp_path}/kept/agent-20261121T140000Z.db"
+    assert last["manifest"] == f"{last['file']}.manifest.json"
+    assert last["taken_at"] == NOON + 7200
+    assert last["taken_at_iso"] == "2026-11-21T14:00:00.000Z"
+    assert last["bytes"] == Path(last["file"]).stat().st_size
+    assert last["rows"]["triggers"] > 5
+    assert last["removed"] == [made[0]["file"]]
+    assert here.rows() == [], "the database is as it was"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-o", "a.db", "--dir", "kept", "--keep", "1"],
+        ["-o", "a.db", "--keep", "1"],
+        ["--dir", "kept"],
+        ["--keep", "3"],
+        ["--dir", "kept", "--keep", "0"],
+        ["--dir", "kept", "--keep", "many"],
+        ["-o", ""],
+        ["--dir", "", "--keep", "1"],
+    ],
+    ids=" ".join,
+)
+def test_what_nobody_can_mean_is_refused(cli, here, tmp_path, arguments):
+    before = set(os.listdir(tmp_path))
+
+    assert cli("db", "backup", *arguments).code == 64
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_exit_codes_of_backup(cli, here, database, tmp_path):
+    (tmp_path / "taken.db").write_text("mine")
+    assert cli("db", "backup", "-o", "taken.db").code == 73
+    assert cli("db", "backup", "-o", "agent.db").code == 73
+    assert cli("db", "backup", "-o", "nowhere/backup.db").code == 73
+    assert cli("db", "backup", "--dir", "taken.db", "--keep", "1").code == 73
+    assert cli("--db", "nowhere.db", "db", "backup", "-o", "backup.db").code == 10
+    here.core.close()
+    change(database, "UPDATE triggers SET priority = 1000")
+    refused = cli("db", "backup", "-o", "backup.db")
+    assert (refused.code, "craftcore db check" in refused.err) == (65, True)
+    assert (tmp_path / "taken.db").read_text() == "mine"
+    assert not (tmp_path / "backup.db").exists()
+
+
+# verify against its head
+
+
+def test_its_manifest_is_a_head_to_verify_against(cli, database, clock):
+    bank = Bank(database, clock)
+    bank.pay()
+    assert cli("db", "backup", "-o", "early.db").code == 0
+    assert cli("verify", "--against", "early.db.manifest.json").code == 0
+    bank.pay()
+    assert cli("verify", "--against", "early.db.manifest.json").code == 0
+    assert cli("db", "backup", "-o", "late.db").code == 0
+    assert cli("--json", "verify").json["head"]["place"] > 0
+
+    assert cli("db", "restore", "early.db", "--yes").code == 0
+
+    assert cli("verify", "--against", "early.db.manifest.json").code == 0
+    told = cli("verify", "--against", "late.db.manifest.json")
+    assert told.code == 1
+    assert "the last ones were cut off, or this is an older copy" in told.out
+
+
+@pytest.mark.parametrize("text", ['{"craftcore_backup": 1}', '{"craftcore_backup": 1, "head": null}'])
+def test_a_manifest_without_a_head_is_none_to_verify_against(cli, here, tmp_path, text):
+    (tmp_path / "it.manifest.json").write_text(text)
+
+    refused = cli("verify", "--against", "it.manifest.json")
+
+    assert refused.code == 64
+    assert "no head of ours" in refused.err
+
+
+def test_a_database_that_has_lost_its_head_is_backed_up_without_one(cli, here, database, tmp_path):
+    here.core.close()
+    change(database, "DELETE FROM record_chain")
+
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    assert '"head": null' in (tmp_path / "backup.db.manifest.json").read_text()
+
+
+# db restore
+
+
+def backed_up(cli: Any, here: Any) -> None:
+    assert cli("release").code == 0
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    here.core.close()
+
+
+def test_what_it_came_to_is_told_and_written_down_in_the_restored_file(cli, here, database, tmp_path, clock):
+    backed_up(cli, here)
+    assert cli("trigger", "cancel", here.world.waiting).code == 0
+
+    done = cli("db", "restore", "backup.db", "--yes")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        f"{database} is the backup of 2026-11-21T12:00:00.000Z",
+        f"the one before is kept: {database}.before-restore-20261121T120000Z",
+        "everything is held. Look at what was done since, then:",
+        "  craftcore release",
+    ]
+    assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
+    told = cli("--json", "status").json
+    assert told["held"] == "it was restored from the backup of 2026-11-21T12:00:00.000Z"
+    [row] = [row for row in cli("--json", "audit").json if row["action"] == "db restore"]
+    assert row["uid"] == os.getuid()
+    assert row["details"]["file"] == f"{tmp_path}/backup.db"
+    assert row["details"]["sha256"] == sha256((tmp_path / "backup.db").read_bytes()).hexdigest()
+    assert cli("verify").code == cli("db", "check").code == 0
+    assert cli("release").code == 0
+    assert cli("--json", "status").json["held"] is None
+
+
+def test_a_program_gets_one_document_of_a_restore(cli, here, database, tmp_path):
+    backed_up(cli, here)
+
+    told = cli("--json", "db", "restore", "backup.db", "--yes").json
+
+    assert told["database"] == str(database)
+    assert told["restored_from"] == f"{tmp_path}/backup.db"
+    assert told["kept"] == f"{database}.before-restore-20261121T120000Z"
+    assert (told["taken_at"], told["taken_at_iso"]) == (NOON, "2026-11-21T12:00:00.000Z")
+    assert (told["held"], told["migrated"], told["in_doubt"]) == (True, [], 0)
+    assert told["epoch"] == cli("--json", "status").json["epoch"]
+
+
+def test_without_yes_and_a_terminal_no_database_is_replaced(cli, here, database):
+    backed_up(cli, here)
+    before = database.read_bytes()
+
+    refused = cli("db", "restore", "backup.db")
+
+    assert refused.code == 64
+    assert "add --yes" in refused.err
+    assert "ANOTHER" not in refused.err
+    assert database.read_bytes() == before
+
+
+def test_of_another_database_it_is_said_before_it_is_replaced(cli, here, database, tmp_path):
+    backed_up(cli, here)
+    change(database, "UPDATE facts SET value = 'another-one' WHERE name = 'database_id'")
+    before = database.read_bytes()
+
+    refused = cli("db", "restore", "backup.db")
+
+    assert refused.code == 64
+    assert "which is ANOTHER database than the one that the backup is of" in refused.err
+    assert database.read_bytes() == before
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+
+
+def test_while_a_daemon_holds_the_database_it_is_refused(cli, here, database):
+    backed_up(cli, here)
+    before = database.read_bytes()
+
+    with DaemonLock.acquire(database, pid=4711, host="here", now=NOON):
+        refused = cli("db", "restore", "backup.db", "--yes")
+
+    assert refused.code == 75
+    assert "pid 4711" in refused.err
+    assert database.read_bytes() == before
+
+
+def test_exit_codes_of_restore(cli, here, database, tmp_path):
+    backed_up(cli, here)
+    before = database.read_bytes()
+    shutil.copy("backup.db", "alone.db")
+    shutil.copy("backup.db", "flipped.db")
+    shutil.copy("backup.db.manifest.json", "flipped.db.manifest.json")
+    with open("flipped.db", "r+b") as file:
+        file.seek(70_000)
+        byte = file.read(1)[0]
+        file.seek(70_000)
+        file.write(bytes([byte ^ 4]))
+
+    assert cli("db", "restore", "nowhere.db", "--yes").code == 64
+    assert cli("db", "restore", "agent.db", "--yes").code == 64
+    assert cli("db", "restore", "--yes").code == 64
+    assert cli("db", "restore", "alone.db", "--yes").code == 65
+    flipped = cli("db", "restore", "flipped.db", "--yes")
+    assert (flipped.code, "It is damaged: take another one" in flipped.err) == (65, True)
+    assert database.read_bytes() == before
+    assert not [name for name in os.listdir(tmp_path) if "draft" in name or "before" in name]
+
+
+def test_a_link_to_the_database_stays_one(cli, here, database, tmp_path):
+    backed_up(cli, here)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.db").symlink_to(database)
+
+    assert cli("--db", "elsewhere/link.db", "db", "restore", "backup.db", "--yes").code == 0
+
+    assert os.listdir(tmp_path / "elsewhere") == ["link.db"]
+    assert (tmp_path / "elsewhere" / "link.db").is_symlink()
+    assert "restored" in cli("--json", "status").json["held"]
+
+
+# what a restored one does next
+
+
+def test_what_was_released_is_not_held_again_at_the_next_start(cli, database, clock):
+    """The lock file remembers the epochs that came after the backup."""
+    bank = Bank(database, clock)
+    bank.pay(LOST)
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    for _ in range(3):
+        bank.go_on()
+    last = cli("--json", "status").json["epoch"]
+
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+    assert cli("--json", "status").json["epoch"] == last + 1
+    assert cli("release").code == 0
+    bank.go_on()
+
+    told = cli("--json", "status").json
+    assert (told["epoch"], told["held"]) == (last + 2, None)
+
+
+@pytest.mark.parametrize("lock", ["there", "gone", "of another database"])
+def test_it_is_held_whatever_the_lock_file_says(cli, database, clock, lock):
+    bank = Bank(database, clock)
+    bank.pay(LOST)
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    bank.go_on()
+    note = database.with_name("agent.db.lock")
+    if lock == "gone":
+        note.unlink()
+    elif lock == "of another database":
+        note.write_text(note.read_text().replace('"database_id": "', '"database_id": "x'))
+
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+    bank.go_on()
+
+    assert "it was restored from the backup" in cli("--json", "status").json["held"]
+    assert ask(database, "SELECT count(*) FROM facts WHERE name = 'restored_at'") == [(1,)]
+
+
+def test_a_restore_and_one_behind_our_back_end_the_same(cli, database, clock, tmp_path):
+    bank = Bank(database, clock)
+    for answer in (LOST, "ref-1"):
+        bank.pay(answer)
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    bank.pay()
+    clock.advance(60)
+
+    def then() -> list[Any]:
+        bank.go_on()
+        facts = "SELECT name FROM facts WHERE name <> 'released_epoch' ORDER BY name"
+        tables = (facts, "SELECT seq, status FROM activity_log ORDER BY seq", "SELECT id, status, turn FROM tasks")
+        return [ask(database, sql) for sql in (*tables, "SELECT id, status, reason FROM triggers ORDER BY seq")]
+
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+    by_us = then()
+    shutil.copy("backup.db", database)
+
+    assert then() == by_us
+
+
+APP = """
+import asyncio, os
+from craftcore import App
+from craftcore.engine import engine
+
+engine.DRAIN_SECONDS = 120.0
+app = App("test")
+
+@app.action("pay", irreversible=True, timeout=600)
+async def pay(call, *, who):
+    with open("calls", "a") as file:
+        file.write(who + "\\n")
+    while who == "slow" and not os.path.exists("answer"):
+        await asyncio.sleep(0.01)
+    return who
+
+@app.workflow("slow")
+async def slow(ctx):
+    return await ctx.act(pay, who="slow")
+
+@app.workflow("late")
+async def late(ctx):
+    await ctx.wait_for("go")
+    return await ctx.act(pay, who="late")
+
+@app.workflow("count")
+async def count(number: int = 0) -> int:
+    return number
+"""
+
+
+def calls(folder: Path) -> list[str]:
+    path = folder / "calls"
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.parametrize("machine", ["the same", "a new one"])
+def test_after_a_restore_nothing_runs_until_release_and_nothing_is_paid_twice(tmp_path, machine):
+    """One payment was on its way when the backup was taken, and one was made after it."""
+    (tmp_path / "app.py").write_text(APP)
+    with a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        slow = craftcore(tmp_path, "--json", "emit", "slow").json["id"]
+        late = craftcore(tmp_path, "--json", "emit", "late").json["id"]
+        until(lambda: calls(tmp_path) == ["slow"], "the call")
+        until(lambda: craftcore(tmp_path, "--json", "task", "show", late).json["status"] == "WAITING", "the wait")
+        assert craftcore(tmp_path, "db", "backup", "-o", "backup.db").code == 0
+        assert craftcore(tmp_path, "task", "signal", late, "go").code == 0
+        until(lambda: calls(tmp_path) == ["slow", "late"], "the call")
+        assert craftcore(tmp_path, "db", "restore", "backup.db", "--yes").code == 75
+        (tmp_path / "answer").touch()
+        until(lambda: craftcore(tmp_path, "--json", "task", "show", late).json["status"] == "DONE", "its end")
+        daemon.kill()
+    home = tmp_path
+    if machine == "a new one":
+        home = tmp_path / "new"
+        home.mkdir()
+        for name in ("app.py", "calls", "backup.db", "backup.db.manifest.json"):
+            shutil.copy(tmp_path / name, home / name)
+
+    restored = craftcore(home, "--json", "db", "restore", "backup.db", "--yes").json
+
+    assert restored["in_doubt"] == 1
+    [doubt] = craftcore(home, "--json", "activity", "list").json
+    assert (doubt["status"], doubt["task_id"]) == ("UNKNOWN", slow)
+    assert craftcore(home, "verify").code == craftcore(home, "db", "check").code == 0
+    number = craftcore(home, "--json", "emit", "count").json["id"]
+    with a_daemon(home, "app:app") as daemon:
+        daemon.ready()
+        assert "it was restored" in craftcore(home, "status").out
+        assert craftcore(home, "task", "signal", late, "go").code == 0
+        assert craftcore(home, "--json", "trigger", "show", number).json["status"] == "PENDING"
+
+        assert craftcore(home, "release").code == 0
+
+        asked = until(lambda: two_questions(home), "the questions")
+        until(lambda: craftcore(home, "--json", "trigger", "show", number).json["status"] == "DONE", "its turn")
+    assert {question["task_id"] for question in asked} == {slow, late}
+    assert calls(home) == ["slow", "late"], "none was made again"
+
+
+def two_questions(home: Path) -> list[Any] | None:
+    asked = craftcore(home, "--json", "inbox", "list").json
+    return asked if len(asked) == 2 else None
+
+
+WRITER = """
+from craftcore import Producer
+with Producer("agent.db") as producer, open("accepted", "a", buffering=1) as accepted:
+    number = 0
+    while True:
+        number += 1
+        accepted.write(producer.emit("count", {"number": number}).id + "\\n")
+"""
+
+
+def test_beside_a_daemon_and_a_producer_at_work_each_backup_is_a_whole_moment(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    here = os.pathsep.join(sys.path)
+
+    def accepted() -> list[str]:
+        path = tmp_path / "accepted"
+        return path.read_text().split("\n")[:-1] if path.exists() else []
+
+    def is_working(daemon: DaemonProcess, count: int) -> bool:
+        assert daemon.process.poll() is None
+        return len(accepted()) > count
+
+    backups: list[tuple[Path, int]] = []
+    with a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        with a_program([sys.executable, "-c", WRITER], tmp_path, PYTHONPATH=here):
+            for _ in range(4):
+                count = len(accepted())
+                until(lambda count=count: is_working(daemon, count + 50), "the producer")
+                before = len(accepted())
+                made = craftcore(tmp_path, "--json", "db", "backup", "-o", f"{before}.db")
+                assert made.code == 0, made
+                backups.append((tmp_path / f"{before}.db", before))
+        daemon.kill()
+    ids = [id for (id,) in ask(tmp_path / "agent.db", "SELECT id FROM triggers ORDER BY seq")]
+    for file, before in backups:
+        there = [id for (id,) in ask(file, "SELECT id FROM triggers ORDER BY seq")]
+        assert there == ids[: len(there)]
+        assert set(accepted()[:before]) <= set(there)
+        assert manifest_path(file).exists()
+        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+        assert connection.pragma("integrity_check") == "ok"
+        connection.close()
+    assert craftcore(tmp_path, "db", "restore", backups[-1][0].name, "--yes").code == 0
+    assert craftcore(tmp_path, "verify").code == 0
