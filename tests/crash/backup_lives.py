@@ -1,0 +1,152 @@
+"""`db backup` and `db restore`, killed before each line that they run; whoever comes after looks at what is there.
+
+python -m tests.crash.backup_lives FOLDER backup|restore     prints how many were killed
+
+FOLDER/made holds what each begins with: agent.db as a killed daemon left it, its WAL beside it, and backups.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import apsw
+
+from craftcore import core
+from craftcore.cli import backup as cli_backup
+from craftcore.cli import restore as cli_restore
+from craftcore.cli.main import main as craftcore
+from craftcore.engine import boot
+from craftcore.storage import backup, draft, restore, whole_file
+from craftcore.storage.backup import complete
+from craftcore.storage.draft import BEGINS
+from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.virtual import NEW_YEAR, VirtualClock
+
+WATCHED = {module.__file__ for module in (cli_backup, cli_restore, boot, backup, draft, restore, whole_file)}
+
+OLD, NEW = 5, 2
+"""Triggers in agent.db, and in backup.db."""
+
+KEEP = 2
+
+
+def run(home: Path, now: float, *arguments: str) -> int:
+    """The command in this process, at that moment."""
+    os.chdir(home)
+    core.SystemClock = lambda: VirtualClock(now=now, seed=int(now))  # type: ignore[assignment,misc]
+    out = os.open("out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    return craftcore(["--db", "agent.db", "db", *arguments])
+
+
+def arguments_of(what: str) -> list[str]:
+    return ["backup", "--dir", "kept", "--keep", str(KEEP)] if what == "backup" else ["restore", "backup.db", "--yes"]
+
+
+def killed_before_line(number: int, home: Path, what: str) -> None:
+    """Run it to the line of that number, counted in the modules watched, and be gone."""
+    left = number
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in WATCHED:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    code = run(home, NEW_YEAR + 1000, *arguments_of(what))
+    sys.settrace(None)
+    assert code == 0, code
+
+
+def look(home: Path, what: str) -> None:
+    """Whoever comes next: nothing is half, and the same command works."""
+    if what == "backup":
+        look_after_backup(home)
+    else:
+        look_after_restore(home)
+
+
+def look_after_backup(home: Path) -> None:
+    assert triggers(home / "agent.db") == OLD
+    for file in (home / "kept").glob("*.db"):
+        if not file.name.startswith(BEGINS):
+            assert triggers(file) == OLD, file
+    assert len(list(complete(home / "kept"))) >= KEEP, "none goes before the new one is whole"
+    assert run(home, NEW_YEAR + 2000, *arguments_of("backup")) == 0
+    there = [file.name for file, _ in complete(home / "kept")]
+    assert len(there) == KEEP
+    assert there[-1] == "agent-20260101T003320Z.db"
+    assert not [name for name in os.listdir(home / "kept") if name.startswith(BEGINS)]
+
+
+def look_after_restore(home: Path) -> None:
+    found = triggers(home / "agent.db")
+    assert found in (OLD, NEW)
+    is_held = ask(home / "agent.db", "SELECT count(*) FROM facts WHERE name IN ('held', 'restored_at')") == 2
+    is_audited = ask(home / "agent.db", "SELECT count(*) FROM audit_log WHERE action = 'db restore'") == 1
+    assert is_held == is_audited == (found == NEW)
+    if found == NEW:
+        assert [triggers(path) for path in kept(home)] == [OLD]
+    assert triggers(home / "backup.db") == NEW
+
+    assert run(home, NEW_YEAR + 2000, *arguments_of("restore")) == 0
+
+    assert triggers(home / "agent.db") == NEW
+    assert sorted(triggers(path) for path in kept(home)) == ([OLD] if found == OLD else [NEW, OLD])
+    assert {path.stat().st_nlink for path in (home / "agent.db", *kept(home))} == {1}
+    assert not [name for name in os.listdir(home) if name.startswith(BEGINS)]
+
+
+def kept(home: Path) -> list[Path]:
+    return [path for path in home.glob("agent.db.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
+
+
+def triggers(path: Path) -> int:
+    """How many, in a file that is whole."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        assert connection.pragma("integrity_check") == "ok", path
+        return int(connection.execute("SELECT count(*) FROM triggers").get)
+    finally:
+        connection.close()
+
+
+def ask(path: Path, sql: str) -> Any:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        return connection.execute(sql).get
+    finally:
+        connection.close()
+
+
+def main() -> None:
+    folder, what = Path(sys.argv[1]), sys.argv[2]
+    be_a_warm_parent()
+    for number in count(1):
+        home = folder / str(number)
+        shutil.copytree(folder / "made", home)
+        ended = wait(fork(killed_before_line, number, home, what), None)
+        looked = wait(fork(look, home, what), None)
+        assert looked == 0, f"after a kill before line {number} ({home}): {(home / 'out').read_text()}"
+        shutil.rmtree(home)
+        if ended == 0:
+            print(number - 1)
+            return
+        assert ended == -signal.SIGKILL, f"line {number} ended with {ended}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""SIGKILL before each line of a backup and of a restore: whoever comes after finds no half of anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.backup_lives import KEEP, NEW, OLD
+from tests.crash.crews import ROOT
+from tests.processes import PATIENCE
+from tests.storage.backups import emit, named, rotate, take
+from tests.virtual import VirtualClock, VirtualCore
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    clock = VirtualClock()
+    core = VirtualCore(folder / "agent.db", clock)
+    named(core.database, "this-one")
+    emit(core, NEW)
+    take(core.database, folder / "backup.db")
+    emit(core, OLD - NEW)
+    for _ in range(KEEP):
+        rotate(core.database, folder / "kept", KEEP)
+        clock.advance(60)
+    files = {path: path.read_bytes() for path in folder.glob("agent.db*") if path.name != "agent.db-shm"}
+    core.close()
+    for path, body in files.items():  # as a killed daemon leaves it
+        path.write_bytes(body)
+    assert (folder / "agent.db-wal").stat().st_size > 0
+    return tmp_path
+
+
+@pytest.mark.parametrize(("what", "lines"), [("backup", 80), ("restore", 120)])
+def test_whenever_it_is_killed_nothing_is_half_and_nothing_is_lost(made, what, lines):
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.crash.backup_lives", str(made), what],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=10 * PATIENCE,
+        check=False,
+    )
+
+    assert child.returncode == 0, child.stdout + child.stderr
+    assert int(child.stdout) >= lines
