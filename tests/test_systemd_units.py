@@ -8,15 +8,18 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from string import Template
 
 import pytest
 
 from craftcore.config import Config
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, craftcore
 
 SYSTEMD = Path(__file__).parents[1] / "systemd"
 SYSTEM_UNIT = SYSTEMD / "craftcore.service"
 USER_UNIT = SYSTEMD / "user" / "craftcore.service"
+BACKUPS = [SYSTEMD / "craftcore-backup.service", SYSTEMD / "user" / "craftcore-backup.service"]
+UNITS = sorted(path for path in SYSTEMD.rglob("*.*") if path.is_file())
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed (Debian: the package systemd)"
@@ -40,10 +43,10 @@ def analyze(tmp_path):
 
 
 @needs_systemd
-@pytest.mark.parametrize(("scope", "unit"), [("--system", SYSTEM_UNIT), ("--user", USER_UNIT)], ids=["system", "user"])
-def test_systemd_accepts_every_line(analyze, scope, unit):
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: str(unit.relative_to(SYSTEMD)))
+def test_systemd_accepts_every_line(analyze, unit):
     """An unknown key is a warning and exit 0, so silence is asked for as well."""
-    verified = analyze(scope, "verify", unit)
+    verified = analyze("--user" if unit.parent.name == "user" else "--system", "verify", unit)
 
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
 
@@ -57,9 +60,10 @@ def test_a_misspelt_key_would_be_seen(analyze, tmp_path):
 
 
 @needs_systemd
-def test_the_system_unit_is_exposed_no_more_than_1_5(analyze):
-    """The user unit is not measured: its commands are that user's own programs on that user's own files."""
-    secured = analyze("security", "--offline=true", "--threshold=15", SYSTEM_UNIT)
+@pytest.mark.parametrize("unit", [SYSTEM_UNIT, BACKUPS[0]], ids=["daemon", "backup"])
+def test_a_system_unit_is_exposed_no_more_than_1_5(analyze, unit):
+    """User units are not measured: their commands are that user's own programs on that user's own files."""
+    secured = analyze("security", "--offline=true", "--threshold=15", unit)
 
     assert secured.returncode == 0, secured.stdout
     assert exposure(secured.stdout) <= 1.5
@@ -89,15 +93,51 @@ def test_what_only_a_person_can_repair_is_not_restarted(unit):
     assert prevented.isdisjoint({"70", "73", "74", "75"})
 
 
-def settings(unit: Path) -> configparser.SectionProxy:
-    """The [Service] section; of a repeated key the last."""
+def test_the_backup_runs_as_the_daemons_own_user_in_its_directory():
+    """Another dynamic user would be given the daemon's directory while the daemon runs in it."""
+    daemon, backup = settings(SYSTEM_UNIT), settings(BACKUPS[0])
+
+    assert "User" not in daemon, "then it is the unit's name"
+    assert backup["User"] == SYSTEM_UNIT.stem
+    for key in ("DynamicUser", "StateDirectory", "StateDirectoryMode", "WorkingDirectory", "UMask", "ProtectSystem"):
+        assert backup[key] == daemon[key]
+
+
+@pytest.mark.parametrize("unit", BACKUPS, ids=["system", "user"])
+def test_a_backup_unit_runs_a_command_that_there_is(unit, tmp_path):
+    """With its own values for what it takes from its environment, except for where it writes."""
+    service = settings(unit)
+    given = dict(word.split("=", 1) for word in service["Environment"].split() if word.startswith("BACKUP_"))
+    given["BACKUP_DIR"] = str(tmp_path / "backups")
+    words = Template(service["ExecStart"]).substitute(given).split()
+    assert words[:2] == ["/usr/bin/env", "craftcore"]
+    assert craftcore(tmp_path, "emit", "command.run", "--payload", '{"argv": ["true"]}').code == 0
+
+    done = craftcore(tmp_path, "--json", *words[2:])
+
+    assert done.code == 0, done
+    assert done.json["rows"]["triggers"] == 1
+    assert Path(done.json["file"]).parent == tmp_path / "backups"
+
+
+@pytest.mark.parametrize("unit", [path.with_suffix(".timer") for path in BACKUPS], ids=["system", "user"])
+def test_a_backup_that_was_missed_is_made_and_not_all_machines_make_theirs_at_once(unit):
+    timer = settings(unit, "Timer")
+
+    assert (timer["OnCalendar"], timer["Persistent"]) == ("daily", "true")
+    assert timer["RandomizedDelaySec"] == "1h"
+    assert settings(unit, "Install")["WantedBy"] == "timers.target"
+
+
+def settings(unit: Path, section: str = "Service") -> configparser.SectionProxy:
+    """One section; of a repeated key the last."""
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=["="])
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(unit)
-    return parser["Service"]
+    return parser[section]
 
 
 def exposure(report: str) -> float:
-    found = re.search(r"Overall exposure level for craftcore\.service: ([\d.]+)", report)
+    found = re.search(r"Overall exposure level for craftcore(?:-backup)?\.service: ([\d.]+)", report)
     assert found, report
     return float(found[1])
