@@ -20,6 +20,7 @@ NOBODY = 65534
 PROGRAM = """
 import importlib.metadata, os, sys, anyio
 import craftcore.daemon.main, craftcore.cli.run, craftcore.cli.emit, craftcore.cli.status, craftcore.cli.check
+import craftcore.cli.db
 from craftcore.cli.main import main
 anyio.run(anyio.sleep, 0)  # this and the next import what nobody may be unable to read
 importlib.metadata.version("craftcore")
@@ -124,3 +125,37 @@ def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
     assert (refused.code, "leave out --read-only" in refused.err) == (77, True)
     assert (also.code, also.err) == (77, f"craftcore: {database}: permission denied\n")
     assert database.read_bytes() == before
+
+
+def test_a_backup_goes_only_where_this_user_may_write(folder):
+    assert craftcore(folder, "emit", "greet").code == 0
+    for path in folder.iterdir():
+        os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
+    folder.chmod(0o777)
+    closed = folder / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+
+    refused = as_nobody(folder, "db", "backup", "-o", str(closed / "backup.db"))
+    also = as_nobody(folder, "db", "backup", "--dir", str(closed / "kept"), "--keep", "1")
+
+    assert (refused.code, refused.err) == (77, f"craftcore: {closed}/backup.db: permission denied\n")
+    assert (also.code, also.err) == (77, f"craftcore: {closed}/kept: permission denied\n")
+    assert os.listdir(closed) == []
+    assert as_nobody(folder, "db", "backup", "-o", str(folder / "backup.db")).code == 0
+
+
+def test_a_restore_where_this_user_may_not_write_changes_nothing(folder):
+    assert craftcore(folder, "emit", "greet").code == 0
+    assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
+    for path in folder.iterdir():
+        os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
+    (folder / "agent.db.lock").touch()
+    (folder / "agent.db.lock").chmod(0o666)
+    before = (folder / "agent.db").read_bytes()
+    folder.chmod(0o555)
+
+    refused = as_nobody(folder, "db", "restore", str(folder / "backup.db"), "--yes")
+
+    assert (refused.code, refused.err) == (77, f"craftcore: {folder}/agent.db: permission denied\n")
+    assert (folder / "agent.db").read_bytes() == before
