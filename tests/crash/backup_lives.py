@@ -26,6 +26,7 @@ from craftcore.engine import boot
 from craftcore.storage import backup, draft, restore, whole_file
 from craftcore.storage.backup import complete
 from craftcore.storage.draft import BEGINS
+from craftcore.storage.manifest import manifest_path
 from tests.crash.forks import be_a_warm_parent, fork, wait
 from tests.virtual import NEW_YEAR, VirtualClock
 
@@ -35,6 +36,9 @@ OLD, NEW = 5, 2
 """Triggers in agent.db, and in backup.db."""
 
 KEEP = 2
+
+KILLED = "agent-20260101T001640Z.db"
+"""What the killed backup was making: it may have its name already, and no manifest yet."""
 
 
 def run(home: Path, now: float, *arguments: str) -> int:
@@ -84,6 +88,7 @@ def look_after_backup(home: Path) -> None:
     for file in (home / "kept").glob("*.db"):
         if not file.name.startswith(BEGINS):
             assert triggers(file) == OLD, file
+            assert manifest_path(file).exists() or file.name == KILLED, f"{file} can be restored by nobody"
     assert len(list(complete(home / "kept"))) >= KEEP, "none goes before the new one is whole"
     assert run(home, NEW_YEAR + 2000, *arguments_of("backup")) == 0
     there = [file.name for file, _ in complete(home / "kept")]

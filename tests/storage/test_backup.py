@@ -355,6 +355,15 @@ def test_two_who_make_the_same_do_not_meet(core, tmp_path):
     assert not draft_path(tmp_path / "backup.db").exists()
 
 
+def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
+    draft_path(tmp_path / "backup.db").write_bytes(os.urandom(100_000))
+
+    take(core.database, tmp_path / "backup.db")
+
+    assert ask(tmp_path / "backup.db", "PRAGMA integrity_check") == [("ok",)]
+    assert not draft_path(tmp_path / "backup.db").exists()
+
+
 @pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe"])
 def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp_path, kind):
     """In a folder where others write, they may have put it there."""

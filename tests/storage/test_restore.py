@@ -17,7 +17,7 @@ import pytest
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.database import Database
-from craftcore.storage.draft import a_draft
+from craftcore.storage.draft import a_draft, draft_path
 from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.migrate import migrate, shipped
 from craftcore.storage.restore import bring, make_current, present_id, replace
@@ -156,6 +156,22 @@ def test_the_backup_itself_is_only_read_whatever_lies_beside_it(core, tmp_path, 
     assert {name: after[name] for name in before if name.startswith("backup")} == {
         name: before[name] for name in before if name.startswith("backup")
     }
+
+
+def test_what_a_killed_restore_left_does_not_get_into_the_next(core, tmp_path, backup):
+    """A longer draft, and the WAL of another file beside it."""
+    emit(core, 5)
+    wal = core.database.path.with_name("agent.db-wal").read_bytes()
+    core.close()
+    draft = draft_path(core.database.path)
+    draft.write_bytes(os.urandom(3_000_000))
+    draft.with_name(draft.name + "-wal").write_bytes(wal)
+
+    restore(core.database, backup)
+
+    assert core.database.path.stat().st_size < 1_000_000
+    assert count(core.database.path) == 2
+    assert not [name for name in os.listdir(tmp_path) if "draft" in name]
 
 
 # what was there
