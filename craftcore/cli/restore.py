@@ -42,9 +42,12 @@ def restore(context: click.Context, /, file: str, yes: bool) -> None:
     """
     session: Session = context.obj
     core = session.core()
-    source, database = Path(file).absolute(), core.database
+    source, database = (
+        Path(os.path.realpath(file)),
+        core.database,
+    )  # its manifest lies beside the file, not a link to it
     place = Path(os.path.realpath(database.path))
-    if Path(os.path.realpath(source)) == place:
+    if source == place:
         raise InvalidInput(f"{file}: is the database itself. Name a backup of it")
     manifest = read_manifest(source)
     make_folder(place.parent)

@@ -52,10 +52,12 @@ Head = Callable[[Reader], dict[str, Any] | None]
 def back_up(database: Database, target: Path, version: str, head: Head) -> Manifest:
     """Put a checked copy under a name that nothing has yet, and its manifest beside it.
 
-    Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, and
-    then there is none; StorageFull, PermissionRefused, StorageError.
+    Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, or
+    has not this program's schema, and then there is none; StorageFull, PermissionRefused, StorageError.
     """
     _refuse(database.path, target)
+    with database.reading() as reader:
+        require_current(reader, database.path)
     taken_at = database.clock.now()
     with a_draft(target) as draft:
         refuse_taken(target)
@@ -123,7 +125,6 @@ def read_manifest(file: Path) -> Manifest:
 
 def _checked(database: Database, draft: Draft, taken_at: float, version: str, head: Head) -> Manifest:
     with Database(draft.path, database.clock).reading(with_checks=True) as reader:
-        require_current(reader, database.path)
         found = check_file(reader)
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]

@@ -13,11 +13,14 @@ import apsw
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
+from craftcore.storage.database import Database
 from craftcore.storage.manifest import manifest_path
+from craftcore.storage.migrate import migrate, shipped
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON
 from tests.processes import DaemonProcess, a_daemon, a_program, craftcore, until
 from tests.storage.backups import ask, change
+from tests.virtual import VirtualClock
 
 # db backup
 
@@ -228,6 +231,26 @@ def test_exit_codes_of_restore(cli, here, database, tmp_path):
     assert (flipped.code, "It is damaged: take another one" in flipped.err) == (65, True)
     assert database.read_bytes() == before
     assert not [name for name in os.listdir(tmp_path) if "draft" in name or "before" in name]
+
+
+def test_a_backup_may_be_named_by_a_link(cli, here, tmp_path):
+    assert cli("db", "backup", "--dir", "kept", "--keep", "2").code == 0
+    here.core.close()
+    (tmp_path / "newest").symlink_to("kept/agent-20261121T120000Z.db")
+
+    told = cli("--json", "db", "restore", "newest", "--yes").json
+
+    assert told["restored_from"] == f"{tmp_path}/kept/agent-20261121T120000Z.db"
+
+
+def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, database, tmp_path):
+    migrate(Database(database, VirtualClock()), VirtualClock(), shipped()[:-1])
+
+    refused = cli("db", "backup", "-o", "backup.db")
+
+    assert (refused.code, "Run: craftcore db migrate" in refused.err) == (65, True)
+    assert not (tmp_path / "backup.db").exists()
+    assert cli("db", "migrate").code == cli("db", "backup", "-o", "backup.db").code == 0
 
 
 def test_a_link_to_the_database_stays_one(cli, here, database, tmp_path):
