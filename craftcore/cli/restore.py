@@ -23,7 +23,7 @@ from craftcore.errors import InvalidInput
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.draft import Draft, a_draft, make_folder
 from craftcore.storage.manifest import Manifest
-from craftcore.storage.restore import bring, make_current, present_id, replace
+from craftcore.storage.restore import bring, give_to_owner, make_current, present_id, replace
 
 NO_MACHINE = ""
 """For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""
@@ -52,6 +52,7 @@ def restore(context: click.Context, /, file: str, yes: bool) -> None:
     manifest = read_manifest(source)
     make_folder(place.parent)
     with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
+        give_to_owner(place, lock.path)
         is_there, id = present_id(database)
         if is_there:
             confirm(yes, _what_it_does(place, id, manifest))

@@ -85,6 +85,7 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
         raise StorageError(f"{draft.path}{sides[0]}: was left behind; nothing was restored. Try again")
     alone = _alone(place, patience) if place.exists() else None
     try:
+        give_to_owner(place, draft.descriptor)
         kept = _keep(place, database.clock.now())
         draft.put()
     except OSError as error:
@@ -93,6 +94,14 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
         if alone is not None:
             alone.close()
     return kept
+
+
+def give_to_owner(place: Path, file: int | str) -> None:
+    """As root, let a file belong to whoever has the database, or the folder that it is to be in: their daemon has to
+    open it."""
+    if os.geteuid() == 0:
+        whose = os.stat(place if place.exists() else place.parent)
+        os.chown(file, whose.st_uid, whose.st_gid)
 
 
 def _alone(path: Path, patience: float) -> apsw.Connection | None:

@@ -254,6 +254,23 @@ def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, data
     assert cli("db", "migrate").code == cli("db", "backup", "-o", "backup.db").code == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can restore for somebody else")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_root_restores_belongs_to_whose_database_it_is(cli, here, database, is_there):
+    backed_up(cli, here)
+    if is_there:
+        os.chown(database, 65534, 65533)
+    else:
+        database.unlink()
+        os.chown(database.parent, 65534, 65533)
+
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+
+    for path in (database, database.with_name("agent.db.lock")):
+        found = path.stat()
+        assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65534, 65533, 0o600)
+
+
 def test_a_link_to_the_database_stays_one(cli, here, database, tmp_path):
     backed_up(cli, here)
     (tmp_path / "elsewhere").mkdir()
