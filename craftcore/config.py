@@ -125,6 +125,22 @@ class RecordSettings:
     response_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
 
 
+KEPT_MAX = 315_360_000.0
+"""Ten years, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """How long what is over is kept, in seconds after its end; 0: for ever."""
+
+    triggers: Annotated[float, Between(0, KEPT_MAX)] = 86_400.0
+    dead: Annotated[float, Between(0, KEPT_MAX)] = 2_592_000.0
+    keys: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+    bodies: Annotated[float, Between(0, KEPT_MAX)] = 604_800.0
+    history: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+    audit: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings:
     """What `command.run` allows. `timeout` in seconds; `environment` names the variables it passes on."""
@@ -202,6 +218,7 @@ class Config:
     retry: RetrySettings = field(default_factory=RetrySettings)
     tasks: TaskSettings = field(default_factory=TaskSettings)
     records: RecordSettings = field(default_factory=RecordSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     command: CommandSettings = field(default_factory=CommandSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -19,7 +19,7 @@ FLOORS = [
     {"config", "http_targets"},
     {"storage"},
     {"triggers", "activities", "executions"},
-    {"schedules", "tasks"},
+    {"schedules", "tasks", "retention"},
     {"app", "workflow", "action"},
     {"engine"},
     {"core", "producer", "replay_engine", "daemon", "actions", "testing"},

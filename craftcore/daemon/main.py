@@ -36,6 +36,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFull
 from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
+from craftcore.storage.pages import wal_bytes
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -165,6 +166,7 @@ class Daemon:
             paused=engine.feeder.paused and not self._stopping,
             storage_full=engine.writer.full,
             lock_wait=None if waiting is None else time.monotonic() - waiting,
+            wal_bytes=wal_bytes(self._path),
         )
 
     def _due(self) -> int:

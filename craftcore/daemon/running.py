@@ -26,6 +26,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.daemon.metrics import observing
 from craftcore.daemon.reloading import default_retry
+from craftcore.daemon.retaining import Retaining
 from craftcore.engine import boot as booting
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.engine import Engine
@@ -105,7 +106,7 @@ async def running(
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine)
-        async with _consuming(engine, bell):
+        async with _consuming(engine, bell, Retaining(core, engine)):
             yield engine
 
 
@@ -176,7 +177,7 @@ def _boot(
 
 
 @asynccontextmanager
-async def _consuming(engine: Engine, bell: Doorbell) -> AsyncIterator[None]:
+async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining) -> AsyncIterator[None]:
     """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
     try:
         async with anyio.create_task_group() as tasks:
@@ -193,6 +194,7 @@ async def _consuming(engine: Engine, bell: Doorbell) -> AsyncIterator[None]:
 
             tasks.start_soon(run)
             tasks.start_soon(listen)
+            tasks.start_soon(retaining.retain)
             try:
                 yield
             finally:

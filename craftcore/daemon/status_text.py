@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LOCK_WAIT_WORTH_SAYING = 1.0
+WAL_WORTH_SAYING = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Condition:
     paused: bool = False
     storage_full: bool = False
     lock_wait: float | None = None
+    wal_bytes: int = 0
 
 
 def status_text(now: Condition) -> str:
@@ -39,6 +41,8 @@ def _trouble(now: Condition) -> list[str]:
         trouble.append("disk full, claiming nothing")
     if now.lock_wait is not None and now.lock_wait > LOCK_WAIT_WORTH_SAYING:
         trouble.append("waiting for another process that holds the write lock")
+    if now.wal_bytes > WAL_WORTH_SAYING:
+        trouble.append(f"WAL of {now.wal_bytes >> 20} MiB: a reader keeps an old snapshot open")
     if now.held is not None:
         trouble.append(f"held: {now.held}")
     elif now.safe_mode is not None:

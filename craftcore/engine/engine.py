@@ -310,6 +310,17 @@ class Engine:
         return len(self.consumer.running)
 
     @property
+    def is_stopping(self) -> bool:
+        """It claims nothing more, and drains."""
+        return self._stopping.is_set()
+
+    @property
+    def is_held(self) -> bool:
+        """It claims nothing, or not all, until a person says so."""
+        feeder = self.feeder
+        return feeder.paused or feeder.held_reason is not None or feeder.safe_mode is not None
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is claimed, nothing runs, and the last looks left nothing behind that may fire or be claimed."""
         saw_all = self.scheduler.saw_all and self.feeder.saw_all and not self.feeder.is_looking

@@ -171,7 +171,7 @@ def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: lis
 
 
 def _is_open(record: ExecutionRecord) -> bool:
-    nothing = (record.response_json, record.error_code, record.latency_ms, record.stripped_at)
+    nothing = (record.response_json, record.error_code, record.latency_ms)
     return (
         record.status is Status.INCOMPLETE
         and not record.replayable

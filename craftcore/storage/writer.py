@@ -31,6 +31,7 @@ from craftcore.errors import StorageError, StorageFull
 from craftcore.storage.apart import Apart, require_plain
 from craftcore.storage.database import Database, begin, close, commit, roll_back
 from craftcore.storage.failures import translate
+from craftcore.storage.pages import wal_bytes
 from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
@@ -45,6 +46,11 @@ log = structlog.get_logger(__name__)
 
 IDLE_SECONDS = 1.0
 """After this long without work, what the WAL holds is moved into the file."""
+
+TRUNCATE_SECONDS = 10.0
+"""And after this long a WAL that is longer than WAL_KEPT is cut off; while a reader keeps it, tried as often."""
+
+WAL_KEPT = 1 << 20
 
 
 class Writer:
@@ -69,6 +75,7 @@ class Writer:
         self._bell = threading.Condition(threading.Lock())
         self._closing = False
         self._wal_holds_work = False
+        self._wal_is_long = False
         self._loop: Loop
         self._connection: apsw.Connection
         self._apart = Apart(database, self._wait_for_lock)
@@ -181,10 +188,16 @@ class Writer:
     def _take(self) -> list[Piece] | None:
         """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
         while True:
+            patience = IDLE_SECONDS if self._wal_holds_work else TRUNCATE_SECONDS if self._wal_is_long else None
             with self._bell:
-                if self._bell.wait_for(self._is_called, IDLE_SECONDS if self._wal_holds_work else None):
+                if self._bell.wait_for(self._is_called, patience):
                     return take_batch(self._pending) or None
-            self._checkpoint()  # without the lock: the loop must not wait for the disk to hand in its work
+            # without the lock: the loop must not wait for the disk to hand in its work
+            if self._wal_holds_work:
+                self._checkpoint()
+            else:
+                self._truncate()
+            self._wal_is_long = wal_bytes(self._database.path) > WAL_KEPT
 
     def _is_called(self) -> bool:
         return bool(self._pending) or self._closing
@@ -259,6 +272,16 @@ class Writer:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             log.debug("checkpoint.postponed", error=str(error))
+
+    def _truncate(self) -> None:
+        """Cut the WAL off, unless a reader or another writer needs it: nobody is waited for."""
+        self._connection.set_busy_handler(lambda tries: False)
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            log.debug("checkpoint.postponed", error=str(error))
+        finally:
+            self._connection.set_busy_handler(self._wait_for_lock)
 
     # On the loop's thread again.
 

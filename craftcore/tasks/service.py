@@ -169,11 +169,15 @@ class TaskService:
     def retry(self, tx: Transaction, task_id: str) -> Task:
         """Let a FAILED task try its last turn again, with all its attempts; what the turn completed is kept.
 
-        Raises NotFound, or StateRefused when it has not failed.
+        Raises NotFound, or StateRefused: it has not failed, or retention took what it was started with.
         """
         task = self.get(tx, task_id)
         if task.status is not TaskStatus.FAILED:
             raise StateRefused(f"task {task_id} is {task.status}; only a FAILED one can be retried")
+        if not self._tasks.has_creator(tx, task_id):
+            raise StateRefused(
+                f"retention took what task {task_id} was started with: emit it anew; nothing was written"
+            )
         try:
             self._triggers.requeue(tx, task.trigger_id or "nothing: it waited without a trigger")
         except NotFound:  # else `requeued` was told

@@ -294,6 +294,11 @@ class TaskStore:
             "SELECT payload_json, description, schedule_id, nominal_at FROM triggers WHERE id = :id", id=task_id
         )
 
+    def has_creator(self, tx: Reader, task_id: str) -> bool:
+        """Whether the trigger that created this task is there with its payload: retention may have taken either."""
+        found: int | None = tx.value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id)
+        return found is not None
+
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
         """Why each of these triggers came back to be started again."""
         rows = tx.tuples(

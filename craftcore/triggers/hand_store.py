@@ -54,7 +54,7 @@ class HandStore:
         return changed == 1
 
     def requeue(self, tx: Transaction, trigger_id: str) -> bool:
-        """Give a DEAD or FAILED trigger another life, due now. False when it is neither."""
+        """Give a DEAD or FAILED trigger another life, due now. False when it is neither, or stripped."""
         changed = tx.run(
             """
             UPDATE triggers
@@ -74,6 +74,7 @@ class HandStore:
                    updated_at          = :now
              WHERE id = :id
                AND status IN ('DEAD', 'FAILED')
+               AND stripped_at IS NULL
             """,
             id=trigger_id,
             now=tx.now,
@@ -157,6 +158,7 @@ class HandStore:
              WHERE id = :id
                AND status = 'DONE'
                AND reason = 'delivered'
+               AND stripped_at IS NULL
             """,
             id=trigger_id,
             message=message,

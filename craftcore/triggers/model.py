@@ -212,6 +212,8 @@ class Trigger:
     created_at: float
     updated_at: float
     settled_at: float | None
+    stripped_at: float | None
+    """When retention took its payload, description and message away; None: it did not."""
 
     @property
     def is_started(self) -> bool:

@@ -137,7 +137,9 @@ class TriggerService:
             created=False,
             status=TriggerStatus.PENDING if replaced else TriggerStatus(standing["status"]),
             due_at=row.fire_at if replaced else standing["due_at"],
-            payload_differs=not replaced and standing["payload_json"] != row.payload_json,
+            payload_differs=not replaced
+            and standing["stripped_at"] is None  # else nobody knows any more
+            and standing["payload_json"] != row.payload_json,
         )
 
     # The operator's hands
@@ -176,11 +178,14 @@ class TriggerService:
     def requeue(self, tx: Transaction, trigger_id: str) -> Trigger:
         """Give a DEAD or FAILED trigger another life, with all its attempts.
 
-        Raises NotFound, or StateRefused: it is neither, or a live trigger holds its dedup key now.
+        Raises NotFound, or StateRefused: it is neither, a live trigger holds its dedup key now, or retention took its
+        payload.
         """
         trigger = self.get(tx, trigger_id)
         if trigger.status not in (TriggerStatus.DEAD, TriggerStatus.FAILED):
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued")
+        if trigger.stripped_at is not None:
+            raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it anew, with another key")
         if trigger.dedup_key is not None:
             standing = self._store.find_key(tx, trigger.dedup_key)
             if standing is not None and standing["id"] != trigger_id:

@@ -66,7 +66,7 @@ class TriggerStore:
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """What `emit` must know of the trigger with this id; None when there is none."""
         return tx.one(
-            "SELECT id, status, started_at, due_at, payload_json FROM triggers WHERE id = :id",
+            "SELECT id, status, started_at, due_at, payload_json, stripped_at FROM triggers WHERE id = :id",
             id=trigger_id,
         )
 
@@ -74,7 +74,7 @@ class TriggerStore:
         """What `emit` must know of the trigger that holds this dedup key; None when it is free."""
         return tx.one(
             """
-            SELECT id, status, started_at, due_at, payload_json
+            SELECT id, status, started_at, due_at, payload_json, stripped_at
               FROM triggers
              WHERE dedup_key = :key
                AND dedup_key IS NOT NULL

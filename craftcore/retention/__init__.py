@@ -1,0 +1,1 @@
+"""What is kept, for how long, and how the rest goes: in small batches, children before parents."""

@@ -1,0 +1,94 @@
+"""The accounts: what became of occurrences, and what people did by hand."""
+
+from __future__ import annotations
+
+from craftcore.retention.horizons import Horizons
+from craftcore.retention.model import BATCH, WINDOW, Found, Taken
+from craftcore.retention.rest_store import Rest
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+FIRST = "SELECT decided_at FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT 1"
+LAST = "SELECT max(seq) FROM (SELECT seq FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT :window)"
+
+DUE = """
+SELECT seq,
+       trigger_id
+  FROM schedule_occurrences AS line
+ WHERE seq > :after
+   AND seq <= :last
+   AND decided_at <= :history
+   AND outcome <> 'buffered'
+   AND seq < (SELECT max(seq) FROM schedule_occurrences AS newest WHERE newest.schedule_id = line.schedule_id)
+ ORDER BY seq
+ LIMIT :most
+"""
+"""The newest line of each schedule stays."""
+
+LOG = """
+SELECT seq,
+       at,
+       hash,
+       action = 'invalidate'
+   AND EXISTS (SELECT 1 FROM executions WHERE executions.id = subject AND stripped_at IS NULL) AS counts
+  FROM audit_log
+ WHERE seq > :after
+ ORDER BY seq
+ LIMIT :most
+"""
+"""An invalidation counts while its record could be replayed."""
+
+
+class OldOccurrences:
+    """Finds and takes. Holds nothing."""
+
+    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+        oldest: float | None = tx.value(FIRST, after=after)
+        if oldest is None or oldest > old.history:
+            return Found([], None)
+        last: int = tx.value(LAST, after=after, window=WINDOW)
+        return self._due(tx, old, after, last)
+
+    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+        """Of these, what is still due now."""
+        taken = Taken()
+        for seq in self._due(tx, old, seqs[0] - 1, seqs[-1]).seqs:
+            gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=seq)
+            taken.removed["schedule_occurrences"] += gone
+        return taken
+
+    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> Found:
+        rows = tx.all(DUE, after=after, last=last, history=old.history, most=BATCH)
+        rest = Rest(tx, old.dead)
+        found = [row["seq"] for row in rows if rest.has(row["trigger_id"], row["trigger_id"])]
+        return Found(found, rows[-1]["seq"] if len(rows) == BATCH else last)
+
+
+class OldAudit:
+    """The operators' log, from its oldest end on, and its anchor with it."""
+
+    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+        seqs = [row["seq"] for row in self._due(tx, old, after)]
+        return Found(seqs, seqs[-1] if len(seqs) == BATCH else None)
+
+    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+        """The oldest ones that are due now."""
+        taken = Taken()
+        due = self._due(tx, old, 0)
+        if due:
+            last = due[-1]
+            tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", **_place(last))
+            taken.removed["audit_log"] += tx.run("DELETE FROM audit_log WHERE seq <= :seq", seq=last["seq"])
+            taken.more = len(due) == BATCH
+        return taken
+
+    def _due(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
+        due: list[Row] = []
+        for row in tx.all(LOG, after=after, most=BATCH):
+            if row["at"] > old.audit or row["counts"]:
+                break
+            due.append(row)
+        return due
+
+
+def _place(row: Row) -> Row:
+    return {"seq": row["seq"], "hash": row["hash"]}

@@ -1,0 +1,45 @@
+"""From which moments on rows are old enough to go. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from craftcore.config import RetentionSettings
+
+NEVER = float("-inf")
+"""The horizon of what is kept for ever: nothing is older."""
+
+AFTER_CATCH_UP = 7 * 86_400.0
+"""A dedup key outlives by so many seconds the longest time that a schedule looks back."""
+
+
+class Horizons(NamedTuple):
+    """What ended at or before such a moment may go; NEVER: it is kept."""
+
+    triggers: float
+    dead: float
+    keys: float
+    bodies: float
+    history: float
+    audit: float
+
+
+def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -> Horizons:
+    """The horizons at this moment. `longest_catch_up`: seconds, of all schedules.
+
+    >>> horizons(RetentionSettings(triggers=60, keys=60, dead=0), 1_000_000.0, 86_400.0)[:3]
+    (999940.0, -inf, 308800.0)
+    """
+    keys = settings.keys and max(settings.keys, longest_catch_up + AFTER_CATCH_UP)
+    return Horizons(
+        triggers=_before(now, settings.triggers),
+        dead=_before(now, settings.dead),
+        keys=_before(now, keys),
+        bodies=_before(now, settings.bodies),
+        history=_before(now, settings.history),
+        audit=_before(now, settings.audit),
+    )
+
+
+def _before(now: float, seconds: float) -> float:
+    return now - seconds if seconds else NEVER

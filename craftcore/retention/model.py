@@ -1,0 +1,38 @@
+"""The words of retention: what a look finds, and what a batch took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+WINDOW = 5_000
+"""Rows that one look visits at most."""
+
+BATCH = 500
+"""Rows that one commit changes, about: what must go together, like a record with its events, goes together."""
+
+
+class Found(NamedTuple):
+    """Rows that are due, by number, in order; and after which number the next look begins. None: the table is
+    through."""
+
+    seqs: list[int]
+    after: int | None
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a batch did, in rows by table. `more`: not all that it was given fitted into it."""
+
+    removed: Counter[str] = field(default_factory=Counter)
+    stripped: Counter[str] = field(default_factory=Counter)
+    more: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.removed.total() + self.stripped.total()
+
+    def add(self, other: Taken) -> None:
+        self.removed.update(other.removed)
+        self.stripped.update(other.stripped)

@@ -1,0 +1,96 @@
+"""Tasks that ended long ago, with all that hangs on them: children before parents."""
+
+from __future__ import annotations
+
+from craftcore.retention.horizons import Horizons
+from craftcore.retention.model import BATCH, WINDOW, Found, Taken
+from craftcore.retention.rest_store import Rest
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+FIRST = "SELECT created_at FROM tasks WHERE seq > :after ORDER BY seq LIMIT 1"
+LAST = "SELECT max(seq) FROM (SELECT seq FROM tasks WHERE seq > :after ORDER BY seq LIMIT :window)"
+
+DUE = """
+SELECT *
+  FROM (SELECT seq,
+               id,
+               parent_id,
+               seq = (SELECT max(seq) FROM tasks)
+            OR EXISTS (SELECT 1
+                         FROM activity_log
+                        WHERE task_seq = tasks.seq
+                          AND (status IN ('INTENT', 'UNKNOWN') OR seq = (SELECT max(seq) FROM activity_log)))
+               AS is_kept,
+               state_json <> 'null'
+            OR result_json IS NOT NULL
+            OR error_message IS NOT NULL
+            OR EXISTS (SELECT 1 FROM waits WHERE task_seq = tasks.seq)
+            OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq)
+            OR EXISTS (SELECT 1 FROM mailbox WHERE task_seq = tasks.seq) AS has_bodies
+          FROM tasks
+         WHERE seq > :after
+           AND seq <= :last
+           AND ended_at <= :history)
+ WHERE NOT is_kept
+    OR has_bodies
+ ORDER BY seq
+ LIMIT :most
+"""
+"""The newest task and the newest activity stay for their numbers, and a doubt for ever: they and their decisions."""
+
+LEDGER = ("activity_decisions", "activity_log", "tasks")
+"""What stays of a task that is kept."""
+
+CHILDREN = {
+    "activity_decisions": """
+        DELETE FROM activity_decisions
+         WHERE seq IN (SELECT activity_decisions.seq
+                         FROM activity_log
+                         JOIN activity_decisions ON activity_decisions.activity_seq = activity_log.seq
+                        WHERE activity_log.task_seq = :task
+                        LIMIT :most)
+        """,
+    "questions": "DELETE FROM questions WHERE seq IN (SELECT seq FROM questions WHERE task_seq = :task LIMIT :most)",
+    "activity_log": """
+        DELETE FROM activity_log WHERE seq IN (SELECT seq FROM activity_log WHERE task_seq = :task LIMIT :most)
+        """,
+    "mailbox": "DELETE FROM mailbox WHERE seq IN (SELECT seq FROM mailbox WHERE task_seq = :task LIMIT :most)",
+    "waits": "DELETE FROM waits WHERE seq IN (SELECT seq FROM waits WHERE task_seq = :task LIMIT :most)",
+    "tasks": "DELETE FROM tasks WHERE seq = :task AND :most > 0",
+}
+"""In the order in which they can go."""
+
+STRIP = "UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL WHERE seq = :seq"
+
+
+class OldTasks:
+    """Finds and takes. Holds nothing."""
+
+    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+        oldest: float | None = tx.value(FIRST, after=after)
+        if oldest is None or oldest > old.history:
+            return Found([], None)
+        last: int = tx.value(LAST, after=after, window=WINDOW)
+        rows, next_after = self._due(tx, old, after, last)
+        return Found([row["seq"] for row in rows], next_after)
+
+    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+        """Of these, what is still due now; of a task with many children so many as a batch may hold."""
+        taken = Taken()
+        for row in self._due(tx, old, seqs[0] - 1, seqs[-1])[0]:
+            for table, delete in CHILDREN.items():
+                if row["is_kept"] and table in LEDGER:
+                    continue
+                taken.removed[table] += tx.run(delete, task=row["seq"], most=BATCH - taken.rows)
+                if taken.rows >= BATCH:
+                    taken.more = True
+                    return taken
+            if row["is_kept"]:
+                taken.stripped["tasks"] += tx.run(STRIP, seq=row["seq"])
+        return taken
+
+    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
+        rows = tx.all(DUE, after=after, last=last, history=old.history, most=BATCH)
+        rest = Rest(tx, old.dead)
+        found = [row for row in rows if rest.has(row["id"], row["id"]) and rest.has(row["parent_id"], None)]
+        return found, rows[-1]["seq"] if len(rows) == BATCH else last

@@ -1,0 +1,73 @@
+"""Settled triggers: removed, or, where the dedup key has to hold, stripped."""
+
+from __future__ import annotations
+
+from craftcore.retention.horizons import Horizons
+from craftcore.retention.model import BATCH, WINDOW, Found, Taken
+from craftcore.retention.rest_store import Rest
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+FIRST = "SELECT created_at FROM triggers WHERE seq > :after ORDER BY seq LIMIT 1"
+LAST = "SELECT max(seq) FROM (SELECT seq FROM triggers WHERE seq > :after ORDER BY seq LIMIT :window)"
+
+DUE = """
+SELECT *
+  FROM (SELECT seq,
+               coalesce(task_id, id) AS task_id,
+               stripped_at,
+               seq = (SELECT max(seq) FROM triggers)
+            OR (    dedup_key IS NOT NULL
+                AND dedup_scope = 'ever'
+                AND (settled_at > :keys OR (source = 'SCHEDULED' AND dedup_key GLOB 'scheduled-once:*'))) AS is_kept
+          FROM triggers
+         WHERE seq > :after
+           AND seq <= :last
+           AND status IN ('DONE', 'FAILED', 'DEAD')
+           AND settled_at <= CASE status WHEN 'DEAD' THEN :dead ELSE :triggers END
+           AND NOT EXISTS (SELECT 1 FROM mailbox WHERE mailbox.trigger_id = triggers.id AND mailbox.status = 'UNREAD'))
+ WHERE NOT is_kept
+    OR stripped_at IS NULL
+ ORDER BY seq
+ LIMIT :most
+"""
+"""The newest row stays for its number, that of a one-time schedule for ever: it has fired. A message that nobody has read
+yet is emitted anew when its task ends."""
+
+STRIP = """
+UPDATE triggers
+   SET payload_json  = '{}',
+       description   = NULL,
+       error_message = NULL,
+       stripped_at   = :now
+ WHERE seq = :seq
+"""
+
+
+class OldTriggers:
+    """Finds and takes. Holds nothing."""
+
+    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+        oldest: float | None = tx.value(FIRST, after=after)
+        if oldest is None or oldest > max(old.triggers, old.dead):
+            return Found([], None)
+        last: int = tx.value(LAST, after=after, window=WINDOW)
+        rows, next_after = self._due(tx, old, after, last)
+        return Found([row["seq"] for row in rows], next_after)
+
+    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+        """Of these, what is still due now."""
+        taken = Taken()
+        for row in self._due(tx, old, seqs[0] - 1, seqs[-1])[0]:
+            if row["is_kept"]:
+                taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"], now=tx.now)
+            else:
+                taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
+        return taken
+
+    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
+        rows = tx.all(
+            DUE, after=after, last=last, keys=old.keys, dead=old.dead, triggers=old.triggers, most=BATCH
+        )  # fmt: skip
+        rest = Rest(tx, old.dead)
+        found = [row for row in rows if rest.has(row["task_id"], None)]
+        return found, rows[-1]["seq"] if len(rows) == BATCH else last

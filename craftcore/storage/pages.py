@@ -1,0 +1,63 @@
+"""The size of the file and of its WAL, and how free pages go back to the file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from craftcore.storage.database import Database
+from craftcore.storage.failures import translate
+from craftcore.storage.transaction import Reader, Transaction
+
+KEPT_FREE = 256
+"""Free pages that stay in the file, a mebibyte: what is written next takes them."""
+
+STEP = "PRAGMA incremental_vacuum(64)"
+"""So many pages at a time: a page that moves is written, and nobody should wait for many."""
+
+
+def wal_bytes(path: Path) -> int:
+    """How long the WAL of this database is; 0 when there is none."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def gives_back(reader: Reader) -> bool:
+    """Whether this file can give pages back in small steps; one that was made otherwise only grows."""
+    return bool(reader.value("PRAGMA auto_vacuum") == 2)
+
+
+def free_pages(reader: Reader) -> int:
+    """How many pages of the file hold nothing."""
+    count: int = reader.value("PRAGMA freelist_count")
+    return count
+
+
+def give_back(tx: Transaction) -> int:
+    """Give some free pages back; how many are left to give. 0 for a file that cannot."""
+    if not gives_back(tx) or (spare := free_pages(tx) - KEPT_FREE) <= 0:
+        return 0
+    for _ in tx.tuples(STEP):
+        pass
+    left = free_pages(tx) - KEPT_FREE
+    return max(0, left) if left < spare else 0
+
+
+def rebuild(database: Database) -> None:
+    """Write the whole file anew, without free pages, so that it gives them back in small steps from now on.
+
+    Nobody else may use it meanwhile, and the disk needs room for it twice more. Raises StorageFull and StorageBusy:
+    the file is as it was.
+    """
+    connection = database.connect()
+    try:
+        connection.pragma("auto_vacuum", "incremental")
+        connection.execute("VACUUM")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        raise translate(error, database.path) from error
+    finally:
+        connection.close()
