@@ -10,13 +10,17 @@ import click
 
 from craftcore.cli.backup import backup
 from craftcore.cli.by_hand import Did
+from craftcore.cli.gc import OLDEST, due_lines, gc
+from craftcore.cli.moments import clock_time, iso
 from craftcore.cli.restore import restore
 from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
+from craftcore.retention.service import Retention
 from craftcore.storage import migrate as migrations
 from craftcore.storage.checking import check_file
+from craftcore.storage.pages import wal_bytes
 from craftcore.storage.transaction import Transaction
 
 ROWS = """
@@ -41,11 +45,12 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database file: migrate, back up, restore, check, stats."""
+    """The database file: migrate, back up, restore, check, stats, gc."""
 
 
 db.add_command(backup)
 db.add_command(restore)
+db.add_command(gc)
 
 
 @db.command("migrate", cls=ByHand)
@@ -98,21 +103,28 @@ def check(session: Session, /) -> int:
 @db.command("stats")
 @click.pass_obj
 def stats(session: Session, /) -> None:
-    """Bytes per table and index, pages, the WAL, and row counts. Reads the whole file."""
+    """Bytes per table and index, pages, the WAL, row counts, the oldest row of each table, and what retention would
+    take now. Reads the whole file."""
     core = session.core()
     with core.reading() as reader:
         has_dbstat = reader.value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')")
         sizes = reader.all(SIZES) if has_dbstat else []
         rows, pages = reader.one(ROWS) or {}, reader.one(PAGES) or {}
-    wal = core.database.path.with_name(core.database.path.name + "-wal")
-    wal_bytes = wal.stat().st_size if wal.exists() else 0
+        oldest = reader.one(OLDEST) or {}
+        due = Retention(core.config.retention).due(reader, core.clock.now())
+    wal = wal_bytes(core.database.path)
     if session.json:
-        session.out.document({**pages, "wal_bytes": wal_bytes, "rows": rows, "sizes": sizes})
+        moments = {table: {"at": at, "at_iso": iso(at)} for table, at in oldest.items()}
+        told = {**pages, "wal_bytes": wal, "rows": rows, "sizes": sizes, "oldest": moments, "due": due}
+        session.out.document(told)
         return
     out = session.out
     total = pages["pages"] * pages["page_size"]
-    out.line(f"{total:,} bytes in {pages['pages']:,} pages, {pages['free_pages']:,} of them free; WAL {wal_bytes:,}")
+    out.line(f"{total:,} bytes in {pages['pages']:,} pages, {pages['free_pages']:,} of them free; WAL {wal:,}")
     out.line("rows: " + ", ".join(f"{name} {count:,}" for name, count in rows.items()))
+    for line in due_lines(due):
+        out.line(f"retention would take {line}")
+    out.table(("table", "oldest row"), [(table, clock_time(at)) for table, at in oldest.items() if at is not None])
     if sizes:
         out.table(("name", "type", "bytes"), [(row["name"], row["type"], f"{row['bytes']:,}") for row in sizes])
     else:

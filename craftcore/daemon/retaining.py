@@ -66,10 +66,16 @@ class Retaining:
                 await self._step(step, taken)
             except (RowInvalid, ValueError) as error:  # text that is not UTF-8 is a ValueError, too
                 log.error("retention.stopped", at=step.name, error=str(error), advice="craftcore db check")
-        while await self._allowed() and await self._insist(lambda: self._engine.writer.commit(give_back)):
-            await anyio.sleep(REST)
+        await self._give_back()
         if taken.rows:
             log.info("retention.done", removed=dict(+taken.removed), stripped=dict(+taken.stripped))
+
+    async def _give_back(self) -> None:
+        more = True
+        while more and await self._allowed():
+            left = await self._insist(lambda: self._engine.writer.commit(give_back))
+            more = left > 0
+            await anyio.sleep(REST)
 
     async def _step(self, step: Step, taken: Taken) -> None:
         after: int | None = 0

@@ -101,7 +101,7 @@ class OldLooseRecords:
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         rest = Rest(tx, old.dead)
         rows = [row for sql in (OPEN, UNCHAINED) for row in tx.all(sql, after=after, history=old.history, most=BATCH)]
-        rows = sorted(rows, key=lambda row: row["seq"])[:BATCH]  # type: ignore[no-any-return]
+        rows = sorted(rows, key=lambda row: row["seq"])[:BATCH]
         found = [row["seq"] for row in rows if rest.has(row["task_id"], row["trigger_id"])]
         return Found(found, rows[-1]["seq"] if rows else None)
 

@@ -62,6 +62,19 @@ class Retention:
         """What is due of this kind, from that number on."""
         return step.rows.find(tx, self.horizons(tx, now), after)
 
+    def due(self, tx: Reader, now: float) -> dict[str, int]:
+        """How many rows of each kind would be taken now. Visits all that are old."""
+        counts = {}
+        for step in STEPS:
+            count, after = 0, 0
+            found: Found | None = None
+            while found is None or found.after is not None:
+                found = self.find(tx, step, now, after)
+                count += len(found.seqs)
+                after = found.after or 0
+            counts[step.name] = count
+        return counts
+
     def take(self, tx: Transaction, step: Step, seqs: list[int]) -> Taken:
-        """One batch: of these, what is due now, as far as it fits. `more`: look again from where the last look began."""
+        """One batch: of these, what is due now, as far as it fits. `more`: look again where the last look began."""
         return step.rows.take(tx, self.horizons(tx, tx.now), seqs)

@@ -30,8 +30,8 @@ SELECT *
  ORDER BY seq
  LIMIT :most
 """
-"""The newest row stays for its number, that of a one-time schedule for ever: it has fired. A message that nobody has read
-yet is emitted anew when its task ends."""
+"""The newest row stays for its number, that of a one-time schedule for ever: it has fired. A message that nobody has
+read yet is emitted anew when its task ends."""
 
 STRIP = """
 UPDATE triggers

@@ -80,6 +80,7 @@ BY_HAND: dict[str, Call] = {
     "schedule reanchor": Call(lambda world: [], lambda world: ["ahead"]),
     "db migrate": Call(),
     "db restore": Call(lambda world: ["backup.db", "--yes"]),
+    "db gc": Call(),
 }
 """`db migrate` needs an older file than the world's, `db restore` a backup: each has a test of its own."""
 

@@ -1,0 +1,123 @@
+"""`craftcore db gc`: what retention does, now and by hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+
+import click
+
+from craftcore.cli.root import ByHand
+from craftcore.cli.session import Session
+from craftcore.core import Core
+from craftcore.daemon.lock import DaemonLock
+from craftcore.retention.model import Taken
+from craftcore.retention.service import STEPS, Retention
+from craftcore.storage.pages import free_pages, give_back, gives_back, rebuild
+
+OLDEST = """
+SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS triggers,
+       (SELECT created_at FROM executions ORDER BY seq LIMIT 1)           AS executions,
+       (SELECT created_at FROM tasks ORDER BY seq LIMIT 1)                AS tasks,
+       (SELECT created_at FROM activity_log ORDER BY seq LIMIT 1)         AS activity_log,
+       (SELECT created_at FROM questions ORDER BY seq LIMIT 1)            AS questions,
+       (SELECT created_at FROM waits ORDER BY seq LIMIT 1)                AS waits,
+       (SELECT created_at FROM mailbox ORDER BY seq LIMIT 1)              AS mailbox,
+       (SELECT decided_at FROM schedule_occurrences ORDER BY seq LIMIT 1) AS schedule_occurrences,
+       (SELECT at FROM audit_log ORDER BY seq LIMIT 1)                    AS audit_log
+"""
+
+
+@click.command("gc", cls=ByHand)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--vacuum", is_flag=True, help="Write the file anew without its free pages. Refused beside a daemon.")
+@click.pass_obj
+def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
+    """Take what is older than [retention] allows, now, and give free pages back to the file system.
+
+    A daemon does the same every hour. Nothing goes that is live, in doubt or asked about. It can be interrupted at any
+    moment and run beside a daemon. --vacuum is for a file that cannot give pages back, and needs room for two of it.
+    """
+    core = session.core()
+    retention = Retention(core.config.retention)
+    if dry_run:
+        with core.reading() as reader:
+            due = retention.due(reader, core.clock.now())
+        if session.json:
+            session.out.document({"dry_run": True, "due": due})
+        else:
+            for line in [f"would take {line}" for line in due_lines(due)] or ["nothing is old enough to go"]:
+                session.out.line(line)
+        return
+    with _alone(core) if vacuum else nullcontext():
+        with session.changing(core) as (_, did):
+            did(None, vacuum=vacuum)
+        try:
+            taken = _take_all(core, retention)
+            given = _give_back(core)
+        finally:
+            core.close()
+        if vacuum:
+            rebuild(core.database)
+    with core.reading() as reader:
+        free, can = free_pages(reader), gives_back(reader)
+    removed, stripped = dict(+taken.removed), dict(+taken.stripped)
+    if session.json:
+        told = {"dry_run": False, "removed": removed, "stripped": stripped, "pages_given_back": given}
+        session.out.document({**told, "free_pages": free, "gives_pages_back": can, "vacuumed": vacuum})
+        return
+    out = session.out
+    for done, rows in (("removed", removed), ("stripped", stripped)):
+        for table, count in rows.items():
+            out.line(f"{done} {count:,} of {table}")
+    if not taken.rows:
+        out.line("nothing is old enough to go")
+    out.line(f"{given:,} pages given back, {free:,} are free")
+    if not can:
+        out.line("this file cannot give pages back in steps; stop the daemon, then:", style="warn")
+        session.suggest("db", "gc", "--vacuum")
+
+
+def due_lines(due: Mapping[str, int]) -> Iterator[str]:
+    """`1,204 triggers`, for each kind of which there is any."""
+    for kind, count in due.items():
+        if count:
+            yield f"{kind}: {count:,}"
+
+
+def _alone(core: Core) -> DaemonLock:
+    with core.reading():
+        pass  # nothing is made beside a file that is not there
+    return DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now())
+
+
+def _take_all(core: Core, retention: Retention) -> Taken:
+    """Batch after batch, each in a transaction of its own: a daemon beside it is held up by none."""
+    taken = Taken()
+    for step in STEPS:
+        after: int | None = 0
+        while after is not None:
+            with core.reading() as reader:
+                found = retention.find(reader, step, core.clock.now(), after)
+            batch = Taken()
+            if found.seqs:
+                with core.transaction() as tx:
+                    batch = retention.take(tx, step, found.seqs)
+                taken.add(batch)
+            if not (batch.more and batch.rows):
+                after = found.after
+    return taken
+
+
+def _give_back(core: Core) -> int:
+    """How many pages."""
+    with core.reading() as reader:
+        before = free_pages(reader)
+    more = True
+    while more:
+        with core.transaction() as tx:
+            more = give_back(tx) > 0
+            after = free_pages(tx)
+    return before - after
