@@ -1,0 +1,225 @@
+"""Settled triggers go after a day, dead letters after thirty, and a dedup key holds until its horizon."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.errors import StateRefused
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import DedupScope, TriggerSource
+from tests.retention.sweeping import DAY, only, sweep
+from tests.tasks.life import a_sleep, begin, end_turn, go_on, on_event, suspend
+from tests.triggers.life import BROKEN, HOPELESS, emit, look, run_one
+from tests.virtual import VirtualCore
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def there(core: VirtualCore, trigger_id: str) -> bool:
+    return bool(core.rows("SELECT 1 FROM triggers WHERE id = :id", id=trigger_id))
+
+
+def newest(core: VirtualCore) -> None:
+    """A later one: the row with the highest number stays whatever its age."""
+    emit(core, delay=400 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "days"),
+    [(None, 1), (HOPELESS, 1), (BROKEN, 30)],
+    ids=["done", "failed", "dead"],
+)
+def test_a_settled_trigger_goes_when_its_time_is_over_and_not_a_second_before(core, clock, outcome, days):
+    old = emit(core, payload={"name": "Ada"}).id
+    run_one(core, outcome, ONCE)
+    newest(core)
+
+    clock.advance(days * DAY - 1)
+    assert sweep(core).rows == 0
+    assert look(core, old).payload_json == '{"name":"Ada"}'
+
+    clock.advance(1)
+    assert dict(sweep(core).removed) == {"triggers": 1}
+    assert not there(core, old)
+
+
+def test_what_is_not_settled_stays_whatever_its_age(core, clock):
+    claimed = emit(core).id
+    core.do(core.claims.claim, epoch=1, limit=1)
+    waiting = emit(core, delay=500 * DAY).id
+    newest(core)
+
+    clock.advance(499 * DAY)
+
+    assert sweep(core).rows == 0
+    assert there(core, claimed)
+    assert there(core, waiting)
+
+
+def test_zero_keeps_them_for_ever(core, clock):
+    emit(core)
+    run_one(core)
+    newest(core)
+    clock.advance(3000 * DAY)
+
+    assert sweep(core, only()).rows == 0
+
+
+def test_the_newest_row_loses_its_body_and_keeps_its_number(core, clock):
+    last = emit(core, payload={"secret": "x"}, description="for Ada").id
+    run_one(core)
+    clock.advance(DAY)
+
+    assert dict(sweep(core).stripped) == {"triggers": 1}
+
+    row = look(core, last)
+    assert (row.payload_json, row.description, row.stripped_at) == ("{}", None, clock.now())
+    assert sweep(core).rows == 0
+
+
+# Dedup keys
+
+
+def test_a_key_that_holds_for_ever_keeps_its_row_without_its_body_until_its_horizon(core, clock):
+    kept = emit(core, dedup_key="invoice-7", payload={"secret": "x"}).id
+    run_one(core)
+    newest(core)
+
+    clock.advance(DAY)
+    assert dict(sweep(core).stripped) == {"triggers": 1}
+    assert look(core, kept).payload_json == "{}"
+
+    clock.advance(89 * DAY - 1)
+    assert sweep(core).rows == 0
+    again = emit(core, dedup_key="invoice-7", payload={"other": 1})
+    assert (again.id, again.created, again.payload_differs) == (kept, False, False)  # nobody knows any more
+
+    clock.advance(1)
+    assert dict(sweep(core).removed) == {"triggers": 1}
+    anew = emit(core, dedup_key="invoice-7")
+    assert anew.created
+    assert anew.id != kept
+
+
+def test_a_key_that_holds_while_it_is_live_keeps_no_row(core, clock):
+    old = emit(core, dedup_key="busy", dedup_scope=DedupScope.ACTIVE).id
+    run_one(core)
+    newest(core)
+    clock.advance(DAY)
+
+    assert dict(sweep(core).removed) == {"triggers": 1}
+    assert not there(core, old)
+
+
+def test_a_key_is_never_shorter_than_what_a_schedule_looks_back_and_a_week(core, clock):
+    spec = ScheduleSpec(id="yearly", when="0 7 1 1 *", workflow="greet", catch_up_window=200 * DAY)
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+    kept = emit(core, dedup_key="invoice-7").id
+    run_one(core)
+    newest(core)
+
+    clock.advance(207 * DAY - 1)
+    sweep(core)
+    assert not emit(core, dedup_key="invoice-7").created
+    clock.advance(1)
+    sweep(core)
+
+    assert not there(core, kept)
+
+
+def test_a_one_time_schedule_that_fired_never_fires_again(core, clock):
+    kept = emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").id
+    run_one(core)
+    newest(core)
+
+    clock.advance(3000 * DAY)
+    sweep(core)
+
+    assert there(core, kept)
+    assert not emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").created
+
+
+def test_a_stripped_dead_letter_is_not_run_with_an_empty_payload(core, clock):
+    dead = emit(core, dedup_key="invoice-7", payload={"amount": 7}).id
+    run_one(core, BROKEN, ONCE)
+    newest(core)
+    clock.advance(30 * DAY - 1)
+    sweep(core)
+    assert core.do(core.triggers.requeue, dead).payload_json == '{"amount":7}'
+    run_one(core, BROKEN, ONCE)
+
+    clock.advance(30 * DAY)
+    sweep(core)
+
+    with pytest.raises(StateRefused, match="retention took the payload"):
+        core.do(core.triggers.requeue, dead)
+    assert look(core, dead).status == "DEAD"
+
+
+# What belongs to a task
+
+
+def test_the_triggers_of_a_live_task_stay_with_their_payloads(core, clock):
+    """It sleeps for a year, and what created it is long settled."""
+    running = begin(core, payload={"city": "Rome"})
+    suspend(core, running, a_sleep(clock.now() + 365 * DAY))
+    newest(core)
+
+    clock.advance(364 * DAY)
+
+    assert sweep(core).rows == 0
+    assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
+
+
+def test_a_message_that_a_live_task_has_not_read_stays(core, clock):
+    """When the task ends, it is emitted anew, and that takes its row."""
+    running = begin(core)
+    go_on(core, running, None, on_event("never"))
+    message = emit(core, source=TriggerSource.MESSAGE).id
+    run_one(core)
+    core.do(
+        lambda tx: tx.run(
+            "INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', ?1, 1)".replace(
+                "?1", ":id"
+            ),
+            id=message,
+        )
+    )
+    newest(core)
+    clock.advance(10 * DAY)
+
+    sweep(core)
+    assert there(core, message)
+
+    core.do(lambda tx: tx.run("UPDATE mailbox SET status = 'LEFT'"))
+    sweep(core)
+    assert not there(core, message)
+
+
+def test_a_failed_task_can_be_retried_for_as_long_as_a_dead_letter(core, clock):
+    running = begin(core, payload={"city": "Rome"})
+    end_turn(core, running, HOPELESS)
+    newest(core)
+
+    clock.advance(30 * DAY - 1)
+    assert sweep(core).rows == 0
+    clock.advance(1)
+    assert sweep(core).removed["triggers"] == 1
+
+    with pytest.raises(StateRefused, match="retention took what task"):
+        core.do(core.tasks.retry, running.task.id)
+    assert core.do(core.tasks.get, running.task.id).status == "FAILED"
+
+
+def test_a_failed_task_that_is_retried_within_that_time_has_what_it_was_started_with(core, clock):
+    running = begin(core, payload={"city": "Rome"})
+    end_turn(core, running, HOPELESS)
+    newest(core)
+    clock.advance(30 * DAY - 1)
+    sweep(core)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert look(core, running.task.id).status == "PENDING"
+    assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
