@@ -61,8 +61,9 @@ class OldRecords:
     """Of the chain, in its order: one that may not go yet keeps all that ended after it."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        seqs = [row["seq"] for row in self._due(tx, old, after)]
-        return Found(seqs, after + len(seqs) if seqs else None)
+        """`after` is a place in the chain: a look that removes nothing goes on from there."""
+        due = self._due(tx, old, after)
+        return Found([row["seq"] for row in due], due[-1]["chain_seq"] if due else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """The oldest ones that are due now, at least one of them: a record goes with all its events."""
@@ -78,13 +79,13 @@ class OldRecords:
         taken.more = taken.more or (last is not None and len(due) == BATCH)
         return taken
 
-    def _due(self, tx: Reader, old: Horizons, passed: int) -> list[Row]:
-        """`passed`: how many of them a look that removes nothing has seen before."""
+    def _due(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
         newest = tx.value(NEWEST)
-        place: int = tx.value(ANCHOR) + passed
+        anchor: int = tx.value(ANCHOR)
+        place = max(anchor, after)
         rest = Rest(tx, old.dead)
         due: list[Row] = []
-        rows = tx.all(OLDEST, looked_at=LOOKED_AT + passed)
+        rows = tx.all(OLDEST, looked_at=LOOKED_AT + place - anchor)
         for row in sorted((row for row in rows if row["chain_seq"] > place), key=lambda row: row["chain_seq"]):
             if row["chain_seq"] != place + 1 or row["seq"] == newest or len(due) == BATCH:
                 break

@@ -178,14 +178,8 @@ def test_a_message_that_a_live_task_has_not_read_stays(core, clock):
     go_on(core, running, None, on_event("never"))
     message = emit(core, source=TriggerSource.MESSAGE).id
     run_one(core)
-    core.do(
-        lambda tx: tx.run(
-            "INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', ?1, 1)".replace(
-                "?1", ":id"
-            ),
-            id=message,
-        )
-    )
+    put = "INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', :id, 1)"
+    core.do(lambda tx: tx.run(put, id=message))
     newest(core)
     clock.advance(10 * DAY)
 
