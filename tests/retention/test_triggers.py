@@ -178,7 +178,9 @@ def test_a_message_that_a_live_task_has_not_read_stays(core, clock):
     go_on(core, running, None, on_event("never"))
     message = emit(core, source=TriggerSource.MESSAGE).id
     run_one(core)
-    put = "INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', :id, 1)"
+    put = """
+    INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', :id, 1)
+    """
     core.do(lambda tx: tx.run(put, id=message))
     newest(core)
     clock.advance(10 * DAY)

@@ -1,0 +1,119 @@
+"""The account of schedules and the operators' log, each from its oldest end on."""
+
+from __future__ import annotations
+
+from craftcore.executions.invalidation import Invalidation
+from craftcore.storage.audit import Actor, audit
+from craftcore.triggers.settlement import Succeeded
+from tests.executions.attempts import begin, end
+from tests.retention.sweeping import DAY, HOUR, only, sweep
+from tests.schedules.life import account, put, run_all, tick
+from tests.virtual import VirtualCore
+
+OF_HISTORY = only(history=90 * DAY)
+OF_THE_LOG = only(audit=90 * DAY)
+ADA = Actor(uid=1000, name="ada")
+
+
+def log(core: VirtualCore) -> list[int]:
+    return [row["seq"] for row in core.rows("SELECT seq FROM audit_log ORDER BY seq")]
+
+
+# Occurrences
+
+
+def test_a_line_of_the_account_goes_after_ninety_days_and_not_a_second_before(core, clock):
+    put(core, when="every 1h")
+    for _ in range(3):
+        clock.advance(hours=1)
+        tick(core)
+        run_all(core)
+
+    clock.advance(90 * DAY - 2 * HOUR - 1)
+    assert sweep(core, OF_HISTORY).rows == 0
+    clock.advance(1)
+    assert dict(sweep(core, OF_HISTORY).removed) == {"schedule_occurrences": 1}
+    assert len(account(core)) == 2
+
+
+def test_the_newest_line_of_each_schedule_stays_and_what_waits_for_an_earlier_one(core, clock):
+    put(core, id="quick")
+    put(core, id="slow")
+    clock.advance(hours=1)
+    tick(core)
+    clock.advance(hours=1)
+    tick(core)  # nothing has run: these wait
+    assert [line[0] for line in account(core, "slow")] == ["fired", "buffered"]
+
+    clock.advance(400 * DAY)
+    assert sweep(core, OF_HISTORY).rows == 0, "what fired is still at work"
+    run_all(core)
+    sweep(core, OF_HISTORY)
+
+    assert [line[0] for line in account(core, "slow")] == ["buffered"]
+    assert [line[0] for line in account(core, "quick")] == ["buffered"]
+
+
+def test_a_moment_whose_line_and_key_are_gone_does_not_fire_again(core, clock):
+    put(core, when="every 1h")
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+    clock.advance(hours=1)
+    tick(core)
+    run_all(core)
+    first, second = account(core)
+    clock.advance(100 * DAY)
+    sweep(core)
+    assert account(core) == [second]
+    assert core.rows("SELECT 1 FROM triggers WHERE dedup_key LIKE :key", key=f"%:{first[1]:.0f}") == []
+
+    tick(core)
+
+    assert first not in account(core)
+
+
+# The log of what people did
+
+
+def test_a_row_of_the_log_goes_after_ninety_days_and_the_anchor_with_it(core, clock):
+    core.do(audit, ADA, "release")
+    clock.advance(DAY)
+    core.do(audit, ADA, "release")
+
+    clock.advance(89 * DAY - 1)
+    assert sweep(core, OF_THE_LOG).rows == 0
+    clock.advance(1)
+    assert dict(sweep(core, OF_THE_LOG).removed) == {"audit_log": 1}
+    assert log(core) == [2]
+
+    clock.advance(DAY)
+    sweep(core, OF_THE_LOG)
+    assert log(core) == []
+    core.do(audit, ADA, "release")
+    sweep(core, OF_THE_LOG)
+    assert log(core) == [3]
+
+
+def test_an_invalidation_stays_while_its_record_could_be_replayed(core, clock):
+    begun = begin(core)
+    end(core, begun, Succeeded(result_json="1"))
+    core.do(Invalidation().invalidate, begun.id, ADA, "wrong city")
+    core.do(audit, ADA, "release")
+    clock.advance(400 * DAY)
+
+    assert sweep(core, OF_THE_LOG).rows == 0
+    sweep(core, only(bodies=DAY, audit=90 * DAY))
+
+    assert log(core) == []
+
+
+def test_more_than_a_batch_of_the_log_goes_in_several(core, clock):
+    def many(tx) -> None:  # type: ignore[no-untyped-def]
+        for _ in range(1_100):
+            audit(tx, ADA, "release")
+
+    core.do(many)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, OF_THE_LOG).removed["audit_log"] == 1_100

@@ -1,0 +1,127 @@
+"""A word that was in a payload, a result or the arguments of an action is nowhere in the files once its time is up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Call, TaskContext
+from craftcore.core import Core
+from tests.engine.lab import lab
+from tests.retention.sweeping import DAY, assert_sound, dump, give_all_back, only, sweep
+from tests.virtual import VirtualClock, VirtualCore
+
+CANARY = "canary-7f3a91c2"
+LARGE = f"{CANARY} " * 2_000
+
+
+def an_app() -> App:
+    app = App("secrets")
+
+    @app.action("bank.pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> str:
+        return "ref-1"  # it is the reference, too, and that is kept
+
+    @app.workflow("plain")
+    async def plain(text: str) -> str:
+        return text
+
+    @app.workflow("breaks", max_attempts=1)
+    async def breaks(text: str) -> str:
+        raise RuntimeError(text)
+
+    @app.workflow("whole", max_attempts=1)
+    async def whole(ctx: TaskContext, text: str) -> str:
+        await ctx.step("say", str.upper, text)
+        await ctx.step("large", str, LARGE)
+        await ctx.act(pay, to=text)
+        answer = await ctx.ask(text, options=["send", "hold"])
+        note = await ctx.wait_for("note")
+        return f"{answer} {note}"
+
+    return app
+
+
+async def live(folder: Path, clock: VirtualClock) -> None:
+    app = an_app()
+    async with lab(app, folder, clock=clock) as it:
+        await it.settled((await app.emit("plain", {"text": CANARY}, description=CANARY, dedup_key="a")).id)
+        await it.settled((await app.emit("plain", {"text": LARGE})).id)
+        await it.settled((await app.emit("breaks", {"text": CANARY})).id)
+        whole = await app.emit("whole", {"text": CANARY})
+        question = await it.question()
+        await it.engine.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE kind = 'event'")))
+        await it.engine.signal(whole.id, "note", CANARY)
+        await it.ended(whole.id)
+        await it.idle()
+
+
+def files(path: Path) -> bytes:
+    """What lies on the disk, free pages and all."""
+    return b"".join(part.read_bytes() for part in path.parent.iterdir() if part.name.startswith(path.name))
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: VirtualClock):  # type: ignore[no-untyped-def]
+    anyio.run(live, tmp_path, clock)
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    yield core
+    core.close()
+
+
+def hidden(core: Core) -> bool:
+    core.close()  # moves the WAL into the file
+    return CANARY.encode() not in files(core.database.path) and CANARY.upper().encode() not in files(core.database.path)
+
+
+def test_it_would_be_found(core):
+    assert not hidden(core)
+    assert CANARY in str(dump(core)["triggers"])
+
+
+def test_after_a_week_no_trigger_record_or_activity_says_it(core, clock):
+    clock.advance(31 * DAY)  # the failed one can be tried again until then
+
+    sweep(core)
+
+    told = dump(core)
+    for table in ("triggers", "executions", "events", "blobs", "activity_log"):
+        assert CANARY not in str(told[table]).lower(), table
+
+
+def test_after_ninety_days_it_is_nowhere_in_the_files(core, clock):
+    clock.advance(91 * DAY)
+
+    sweep(core)
+    assert_sound(core)
+
+    assert CANARY not in str(dump(core)).lower()
+    assert hidden(core)
+    give_all_back(core)
+    assert hidden(core)
+
+
+def test_nor_in_the_wal_while_somebody_keeps_the_file_open(core, clock):
+    """Old pages lie in the WAL until it is cut off; the daemon does that when it is idle."""
+    clock.advance(91 * DAY)
+    sweep(core)
+
+    connection = core.database.connect()
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        assert CANARY.encode() not in files(core.database.path)
+        assert os.path.getsize(f"{core.database.path}-wal") == 0
+    finally:
+        connection.close()
+
+
+def test_keeping_for_ever_keeps_it(core, clock):
+    clock.advance(91 * DAY)
+
+    assert sweep(core, only()).rows == 0
+    assert not hidden(core)
