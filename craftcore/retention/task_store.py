@@ -7,6 +7,9 @@ from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.retention.rest_store import Rest
 from craftcore.storage.transaction import Reader, Row, Transaction
 
+TASKS = 100
+"""In one batch: each asks after six tables, whether it has anything there or not."""
+
 FIRST = "SELECT created_at FROM tasks WHERE seq > :after ORDER BY seq LIMIT 1"
 LAST = "SELECT max(seq) FROM (SELECT seq FROM tasks WHERE seq > :after ORDER BY seq LIMIT :window)"
 
@@ -90,7 +93,7 @@ class OldTasks:
         return taken
 
     def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
-        rows = tx.all(DUE, after=after, last=last, history=old.history, most=BATCH)
+        rows = tx.all(DUE, after=after, last=last, history=old.history, most=TASKS)
         rest = Rest(tx, old.dead)
         found = [row for row in rows if rest.has(row["id"], row["id"]) and rest.has(row["parent_id"], None)]
-        return found, rows[-1]["seq"] if len(rows) == BATCH else last
+        return found, rows[-1]["seq"] if len(rows) == TASKS else last

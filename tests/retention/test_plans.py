@@ -1,0 +1,188 @@
+"""A batch costs what it takes, however much else there is: no statement of retention walks through a table, but for the
+looks, which visit one window; and what SQLite asks at a deletion is answered by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.retention.account_store import OldAudit, OldOccurrences
+from craftcore.retention.body_store import OldArguments, OldBodies
+from craftcore.retention.horizons import NEVER, Horizons
+from craftcore.retention.record_store import OldLooseRecords, OldRecords
+from craftcore.retention.task_store import OldTasks
+from craftcore.retention.trigger_store import OldTriggers
+from craftcore.storage.transaction import Transaction
+from craftcore.triggers.settlement import Succeeded
+from tests.activities.life import DONE, an_activity
+from tests.retention.test_tasks import with_everything
+from tests.tasks.life import begin
+from tests.triggers.life import emit, run_one, start_one
+from tests.triggers.test_claim_plans import connection_of, steps_of, undone
+from tests.virtual import VirtualClock, VirtualCore
+
+HANDFUL, CROWD = 10, 20_000
+ALL = Horizons(*[1e12] * len(Horizons._fields))
+"""Everything is old."""
+
+TABLES = (
+    *("triggers", "executions", "events", "blobs", "tasks", "waits", "questions", "mailbox", "activity_log"),
+    *("activity_decisions", "schedule_occurrences", "audit_log"),
+)
+
+KINDS: dict[str, Any] = {
+    "triggers": OldTriggers(),
+    "bodies": OldBodies(),
+    "arguments": OldArguments(),
+    "tasks": OldTasks(),
+    "records": OldRecords(),
+    "loose records": OldLooseRecords(),
+    "occurrences": OldOccurrences(),
+    "log": OldAudit(),
+}
+
+MORE = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :more)
+INSERT INTO {table} ({columns}) SELECT {values} FROM {table}, numbers WHERE {table}.seq = :seq
+"""
+
+
+@pytest.fixture(scope="module")
+def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("handful") / "agent.db", HANDFUL) as core:
+        yield core
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("crowd") / "agent.db", CROWD) as core:
+        yield core
+
+
+@contextmanager
+def filled(path: Path, number: int) -> Iterator[VirtualCore]:
+    """A task with everything, a record in the chain, then so many more of every row that hangs on a task that stays."""
+    core = VirtualCore(path, clock := VirtualClock())
+    with_everything(core, clock)
+    emit(core)
+    recorder = Recorder()
+    [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "workflow"))])
+    core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
+    emit(core)
+    run_one(core)
+    stays = begin(core)
+    an_activity(core, stays, DONE)
+    with core.transaction() as tx:
+        task, (activity,) = stays.task.seq, tx.tuples("SELECT max(seq) FROM activity_log")
+        more(tx, "activity_log", activity[0], number, idem_key="idem_key || n")
+        tx.run(
+            "INSERT INTO questions (id, task_seq, kind, question, status, created_at, closed_at) "
+            "SELECT 'q' || seq, :task, 'stale', '?', 'WITHDRAWN', 1, 1 FROM activity_log",
+            task=task,
+        )
+        tx.run(
+            "INSERT INTO mailbox (task_seq, event, payload_json, status, created_at) "
+            "SELECT :task, 'x', '1', 'LEFT', 1 FROM activity_log",
+            task=task,
+        )
+        tx.run(
+            "INSERT INTO activity_decisions (activity_seq, decision, decided_by, decided_at) "
+            "SELECT seq, 'happened', 'ada', 1 FROM activity_log WHERE task_seq = :task",
+            task=task,
+        )
+        tx.run(
+            "INSERT INTO waits (id, task_seq, turn, name, kind, due_at, status, resolved_by, created_at, resolved_at) "
+            "SELECT 'w' || seq, :task, 1, 'n' || seq, 'timer', 1, 'RESOLVED', 'timer', 1, 1 FROM activity_log",
+            task=task,
+        )
+        more(tx, "triggers", 1, number, id="id || n", status="'DONE'")
+    yield core
+    core.close()
+
+
+def more(tx: Transaction, table: str, seq: int, number: int, **changes: str) -> None:
+    columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
+    values = ", ".join(changes.get(name, f"{table}.{name}") for name in columns)
+    tx.run(MORE.format(table=table, columns=", ".join(columns), values=values), seq=seq, more=number)
+
+
+def taking(core: VirtualCore, kind: str) -> Callable[[Transaction], Any]:
+    old = ALL if kind != "triggers" else ALL._replace(triggers=NEVER)
+    rows = KINDS[kind]
+
+    def take(tx: Transaction) -> Any:
+        found = rows.find(tx, old, 0)
+        return rows.take(tx, old, found.seqs or [1])
+
+    return take
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_statement_of_a_batch_walks_through_a_table(crowd, kind):
+    statements: dict[str, Any] = {}
+
+    def note(_cursor: object, sql: str, bindings: Any) -> bool:
+        statements.setdefault(sql, bindings)
+        return True
+
+    with undone(crowd) as tx:
+        connection_of(tx).exec_trace = note
+        taking(crowd, kind)(tx)
+        connection_of(tx).exec_trace = None
+        plans = {
+            sql: [row[3] for row in connection_of(tx).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+            for sql, bindings in statements.items()
+        }
+
+    assert plans
+    lines = {(line, " ".join(sql.split())) for sql, plan in plans.items() for line in plan}
+    walks = {(line, sql) for line, sql in lines if line.startswith(tuple(f"SCAN {table}" for table in TABLES))}
+    assert {(line, sql) for line, sql in walks if not is_a_window(line, sql)} == set()
+
+
+def is_a_window(line: str, sql: str) -> bool:
+    """The newest row, the first ones by number, or the records without an end."""
+    if line == "SCAN executions USING INDEX executions_incomplete" or "max(seq)" in sql.lower():
+        return True
+    return sql.endswith(("ORDER BY seq LIMIT :looked_at", "ORDER BY seq LIMIT :window)"))
+
+
+@pytest.mark.parametrize("kind", ["tasks", "records", "bodies", "arguments", "loose records", "log", "occurrences"])
+def test_twenty_thousand_rows_beside_it_cost_a_batch_no_step_more_than_ten(handful, crowd, kind):
+    """Rows of a task that goes on: each deletion asks whether any of them refers to what is deleted."""
+
+    def work(core: VirtualCore) -> int:
+        rows = KINDS[kind]
+        with undone(core) as tx:
+            found = rows.find(tx, ALL, 0)
+            return steps_of(tx, lambda: rows.take(tx, ALL, found.seqs[:20] or [1]))
+
+    assert work(crowd) <= work(handful) + 500
+
+
+@pytest.mark.parametrize("index", ["questions_task", "mailbox_task", "activity_log_task", "questions_of"])
+def test_each_index_is_what_keeps_a_deletion_from_walking(crowd, index):
+    """Without it the same batch costs a walk through twenty thousand rows."""
+
+    def steps(*, without: bool) -> int:
+        with undone(crowd) as tx:
+            if without:
+                tx.run(f"DROP INDEX {index}")
+            old = KINDS["tasks"]
+            found = old.find(tx, ALL, 0)
+            assert found.seqs
+            return steps_of(tx, lambda: old.take(tx, ALL, found.seqs))
+
+    assert steps(without=True) > steps(without=False) + CROWD
+
+
+def test_no_index_of_retention_is_on_the_way_of_a_trigger():
+    """None is on `triggers`, `executions`, `events` or `tasks`."""
+    sql = (Path(__file__).parents[2] / "migrations" / "0006_retention.sql").read_text()
+    made = [line.split(" ON ")[1].split()[0] for line in sql.splitlines() if line.startswith("CREATE INDEX")]
+    assert set(made) == {"activity_log", "questions", "mailbox"}
