@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from craftcore.executions.invalidation import Invalidation
 from craftcore.storage.audit import Actor, audit
+from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
 from tests.retention.sweeping import DAY, HOUR, only, sweep
@@ -109,7 +110,7 @@ def test_an_invalidation_stays_while_its_record_could_be_replayed(core, clock):
 
 
 def test_more_than_a_batch_of_the_log_goes_in_several(core, clock):
-    def many(tx) -> None:  # type: ignore[no-untyped-def]
+    def many(tx: Transaction) -> None:
         for _ in range(1_100):
             audit(tx, ADA, "release")
 

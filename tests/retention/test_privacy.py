@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -67,7 +68,7 @@ def files(path: Path) -> bytes:
 
 
 @pytest.fixture
-def core(tmp_path: Path, clock: VirtualClock):  # type: ignore[no-untyped-def]
+def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
     anyio.run(live, tmp_path, clock)
     core = VirtualCore(tmp_path / "agent.db", clock)
     yield core

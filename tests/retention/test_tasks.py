@@ -11,7 +11,6 @@ from craftcore.retention.model import BATCH
 from tests.activities.life import DONE, UNKNOWN, an_activity, decide
 from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
 from tests.tasks.life import (
-    HOPELESS,
     Running,
     a_question,
     a_sleep,
@@ -23,6 +22,7 @@ from tests.tasks.life import (
     for_child,
     suspend,
 )
+from tests.triggers.life import HOPELESS
 from tests.virtual import VirtualCore
 
 OF_TASKS = only(history=90 * DAY)

@@ -1,0 +1,113 @@
+"""`craftcore db gc` and what `db stats` says of retention: to people and to programs."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import apsw
+import pytest
+
+from craftcore.daemon.lock import DaemonLock
+from tests.retention.sweeping import DAY, assert_sound
+from tests.triggers.life import emit, run_one
+
+
+def three_old_ones(core, clock) -> None:
+    for name in ("Ada", "Grace", "Hedy"):
+        emit(core, payload={"name": name}, dedup_key=name if name == "Grace" else None)
+        run_one(core)
+    clock.advance(DAY)
+
+
+def test_a_dry_run_says_what_is_due_and_changes_nothing(cli, core, clock):
+    three_old_ones(core, clock)
+    before = core.rows("SELECT * FROM triggers")
+
+    told = cli("--json", "db", "gc", "--dry-run").json
+
+    assert told["dry_run"] is True
+    assert told["due"]["triggers"] == 3
+    assert {kind for kind, count in told["due"].items() if count} == {"triggers"}
+    assert cli("db", "gc", "--dry-run").out == "would take triggers: 3\n"
+    assert core.rows("SELECT * FROM triggers") == before
+    assert core.rows("SELECT * FROM audit_log") == []
+
+
+def test_by_hand_it_takes_what_a_daemon_would_and_says_so_by_table(cli, core, clock):
+    three_old_ones(core, clock)
+
+    told = cli("--json", "db", "gc").json
+
+    assert (told["removed"], told["stripped"]) == ({"triggers": 1}, {"triggers": 2})
+    assert (told["dry_run"], told["vacuumed"], told["gives_pages_back"]) == (False, False, True)
+    assert_sound(core)
+    again = cli("db", "gc")
+    assert (again.code, again.out) == (0, "nothing is old enough to go\n0 pages given back, 0 are free\n")
+    assert [row["action"] for row in core.rows("SELECT action FROM audit_log")] == ["db gc", "db gc"]
+
+
+def test_people_are_told_table_by_table(cli, core, clock):
+    three_old_ones(core, clock)
+
+    lines = cli("db", "gc").out.splitlines()
+
+    assert lines[:2] == ["removed 1 of triggers", "stripped 2 of triggers"]
+
+
+def test_the_settings_of_the_file_count(cli, core, clock, tmp_path):
+    three_old_ones(core, clock)
+    settings = tmp_path / "craftcore.toml"
+    settings.write_text("[retention]\ntriggers = 0\n")
+
+    assert cli("--config", str(settings), "db", "gc", "--dry-run").out == "nothing is old enough to go\n"
+    settings.write_text("[retention]\nsettled = 0\n")
+    assert cli("--config", str(settings), "db", "gc").code == 78
+
+
+def test_a_file_that_cannot_give_pages_back_is_told_of_and_can_be_rebuilt(cli, core, database):
+    emit(core)
+    core.close()
+    connection = apsw.Connection(str(database))
+    connection.pragma("journal_mode", "delete")
+    connection.pragma("auto_vacuum", "none")
+    connection.execute("VACUUM")
+    connection.close()
+
+    told = cli("db", "gc")
+    assert "craftcore --db" in told.out or "db gc --vacuum" in told.out
+    assert cli("--json", "db", "gc").json["gives_pages_back"] is False
+
+    told = cli("--json", "db", "gc", "--vacuum").json
+    assert (told["vacuumed"], told["gives_pages_back"]) == (True, True)
+    assert_sound(core)
+    assert cli("db", "gc").out.count("vacuum") == 0
+
+
+def test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written(cli, core, clock, database):
+    three_old_ones(core, clock)
+
+    with DaemonLock.acquire(database, pid=os.getpid(), host=socket.gethostname(), now=clock.now()):
+        refused = cli("db", "gc", "--vacuum")
+        assert (refused.code, refused.out) == (75, "")
+        assert core.rows("SELECT * FROM audit_log") == []
+        assert cli("db", "gc").code == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--vacuum"]])
+def test_a_file_that_is_not_there_is_not_made(cli, database, options):
+    assert cli("db", "gc", *options).code == 10
+    assert not database.exists()
+    assert list(database.parent.glob(f"{database.name}*")) == []
+
+
+def test_stats_say_what_is_oldest_and_what_would_go(cli, core, clock):
+    three_old_ones(core, clock)
+
+    told = cli("--json", "db", "stats").json
+
+    assert told["due"]["triggers"] == 3
+    assert told["oldest"]["triggers"]["at"] == clock.now() - DAY
+    assert told["oldest"]["tasks"] == {"at": None, "at_iso": None}
+    out = cli("db", "stats").out
+    assert "retention would take triggers: 3" in out

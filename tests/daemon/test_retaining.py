@@ -1,0 +1,163 @@
+"""Retention beside a running engine: it takes what is over, waits for what is in the way, and stops with the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App
+from craftcore.daemon import retaining
+from craftcore.daemon.retaining import Retaining
+from craftcore.daemon.status_text import Condition, status_text
+from craftcore.storage.facts import remember
+from craftcore.storage.transaction import Transaction
+from craftcore.testing.faulty_disk import FaultyDisk
+from tests.engine.lab import Lab, lab
+from tests.retention.sweeping import DAY, assert_sound
+from tests.virtual import VirtualClock, VirtualCore
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retaining, "REST", 0.001)
+    monkeypatch.setattr(retaining, "LOOK_AGAIN", 0.01)
+
+
+def an_app() -> App:
+    app = App("retained")
+
+    @app.workflow("greet")
+    async def greet(name: str = "you") -> str:
+        return f"Hello {name}"
+
+    return app
+
+
+@asynccontextmanager
+async def a_day_later(
+    folder: Path,
+    clock: VirtualClock,
+    prepare: Callable[[Transaction], Any] | None = None,
+    *,
+    before: Callable[[], object] = lambda: None,
+) -> Any:
+    """An engine that has run three triggers, the last of which stays for its number; and from now on, retention."""
+    core = VirtualCore(folder / "agent.db", clock)
+    async with lab(an_app(), folder, clock=clock) as it:
+        for name in ("Ada", "Grace", "Hedy"):
+            await it.settled((await it.app.emit("greet", {"name": name})).id)
+        await it.idle()
+        if prepare is not None:
+            core.do(prepare)
+            await it.idle_window()
+        clock.advance(DAY)
+        before()
+        async with anyio.create_task_group() as tasks:
+            own = Retaining(core, it.engine, first_after=0.0, every=0.01)
+            tasks.start_soon(own.retain)
+            yield it, own
+            tasks.cancel_scope.cancel()
+    core.close()
+
+
+def triggers(it: Lab) -> int:
+    return len(it.rows("SELECT 1 FROM triggers"))
+
+
+async def test_it_takes_what_is_over_while_the_engine_goes_on(tmp_path, clock):
+    async with a_day_later(tmp_path, clock) as (it, own):
+        await it.until(lambda: triggers(it) == 1)
+        fresh = await it.app.emit("greet", {"name": "Joan"})
+        await it.settled(fresh.id)
+        passes = own.passes
+        await it.until(lambda: own.passes > passes + 1)
+        assert it.trigger(fresh.id)["payload_json"] == '{"name":"Joan"}'
+
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    assert_sound(core)
+    core.close()
+
+
+async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, clock):
+    def hold(tx: Transaction) -> None:
+        remember(tx, "held", "it was restored")
+
+    async with a_day_later(tmp_path, clock, hold) as (it, own):
+        assert it.engine.is_held
+        await anyio.sleep(0.2)
+        assert (triggers(it), own.passes) == (3, 0)
+
+        core = VirtualCore(tmp_path / "agent.db", clock)
+        core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'held'"))
+        core.close()
+        it.engine.ring(schedules=True)
+
+        await it.until(lambda: triggers(it) == 1)
+
+
+async def test_while_a_reader_keeps_a_long_wal_it_waits_and_then_goes_on(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(retaining, "WAL_LONG", -1)
+    async with a_day_later(tmp_path, clock) as (it, own):
+        await it.until(lambda: own.pinned)
+        await anyio.sleep(0.1)
+        assert triggers(it) == 3
+
+        monkeypatch.setattr(retaining, "WAL_LONG", 32 << 20)
+
+        await it.until(lambda: triggers(it) == 1)
+        assert not own.pinned
+
+
+async def test_on_a_full_disk_it_tries_again_until_it_has_made_room(tmp_path, clock):
+    with FaultyDisk() as disk:
+        async with a_day_later(tmp_path, clock, before=disk.fill) as (it, own):
+            await it.until(lambda: disk.refused_writes > 5)
+            assert (triggers(it), own.passes) == (3, 0)
+
+            disk.free()
+
+            await it.until(lambda: triggers(it) == 1)
+
+
+async def test_a_row_that_cannot_be_read_stops_one_kind_and_nothing_else(tmp_path, clock):
+    def spoil(tx: Transaction) -> None:
+        tx.run("UPDATE triggers SET task_id = CAST(x'ff' AS TEXT) WHERE seq = 1")
+
+    async with a_day_later(tmp_path, clock, spoil) as (it, own):
+        await it.until(lambda: own.passes > 1)
+        clock.advance(7 * DAY)
+        await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NULL")) == 0)
+
+
+async def test_it_stops_with_the_engine(tmp_path, clock):
+    async with a_day_later(tmp_path, clock) as (it, own):
+        await it.until(lambda: own.passes > 0)
+        it.engine.stop()
+        passes = own.passes
+        await anyio.sleep(0.1)
+        assert own.passes <= passes + 1
+
+
+async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_over(tmp_path, clock, monkeypatch):
+    began = anyio.Event()
+
+    async def note(self: Retaining) -> None:
+        assert self._first_after == retaining.FIRST_AFTER >= 60
+        began.set()
+
+    monkeypatch.setattr(Retaining, "retain", note)
+    async with lab(an_app(), tmp_path, clock=clock) as it:
+        await it.until(began.is_set)
+
+
+def test_a_long_wal_is_trouble_that_the_status_line_names():
+    said = status_text(Condition(running=0, due=None, settled={}, wal_bytes=80 << 20))
+
+    assert said == "WAL of 80 MiB: a reader keeps an old snapshot open; running 0"

@@ -1,0 +1,63 @@
+"""A year of work, a day at a time: the file is as large as what is kept, not as what ever happened."""
+
+from __future__ import annotations
+
+from craftcore.config import RetentionSettings
+from craftcore.storage.pages import KEPT_FREE, free_pages
+from craftcore.triggers.settlement import Succeeded
+from tests.executions.attempts import begin, end
+from tests.retention.sweeping import DAY, assert_sound, batches, give_all_back
+from tests.virtual import VirtualCore
+
+SHORT = RetentionSettings(triggers=DAY, dead=3 * DAY, keys=9 * DAY, bodies=2 * DAY, history=9 * DAY, audit=9 * DAY)
+"""The proportions of the defaults, with a tenth of the days."""
+
+
+def a_day(core: VirtualCore, number: int) -> None:
+    for n in range(10):
+        begun = begin(core, payload={"text": "x" * 2_000}, dedup_key=f"day-{number}-{n}")
+        end(core, begun, Succeeded(result_json=f'"{"y" * 2_000}"'))
+
+
+def pages(core: VirtualCore) -> int:
+    [row] = core.rows("PRAGMA page_count")
+    return int(row["page_count"])
+
+
+def a_year(core: VirtualCore, days: int) -> list[int]:
+    """The size of the file each evening."""
+    sizes = []
+    for day in range(days):
+        a_day(core, day)
+        core.clock.advance(hours=24)  # type: ignore[attr-defined]
+        for _ in batches(core, SHORT):
+            pass
+        give_all_back(core)
+        sizes.append(pages(core))
+    return sizes
+
+
+def test_after_the_longest_horizon_the_file_grows_no_more(core):
+    sizes = a_year(core, 60)
+
+    assert_sound(core)
+    assert max(sizes[15:]) <= max(sizes[:15])
+    [rows] = core.rows("SELECT (SELECT count(*) FROM triggers) AS t, (SELECT count(*) FROM executions) AS e")
+    assert rows == {"t": 80, "e": 80}, "what is not nine days old"
+
+
+def test_free_pages_go_back_and_a_mebibyte_stays_for_what_comes_next(core):
+    for day in range(40):
+        a_day(core, day)
+    full = pages(core)
+    core.clock.advance(hours=24 * 10)
+    for _ in batches(core, SHORT):
+        pass
+    assert pages(core) == full, "deleting alone shrinks nothing"
+
+    give_all_back(core)
+
+    with core.reading() as reader:
+        left = free_pages(reader)
+    assert pages(core) < full / 2
+    assert KEPT_FREE - 64 <= left <= KEPT_FREE

@@ -1,0 +1,146 @@
+"""The WAL is cut off when nobody writes, a reader keeps it and is not waited for, and a file can be rebuilt."""
+
+from __future__ import annotations
+
+import anyio
+import apsw
+import pytest
+
+from craftcore.storage import writer as writing
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.pages import KEPT_FREE, free_pages, give_back, gives_back, rebuild, wal_bytes
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import WAL_KEPT, Writer
+from tests.processes import PATIENCE
+
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, body TEXT) STRICT;")
+
+
+@pytest.fixture
+def database(tmp_path, clock) -> Database:
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [TABLES])
+    return database
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is idle at once."""
+    monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.02)
+
+
+def write(tx: Transaction, kibibytes: int) -> None:
+    tx.run("INSERT INTO t (body) VALUES (:body)", body="x" * (kibibytes << 10))
+
+
+async def until_short(database: Database) -> None:
+    with anyio.fail_after(PATIENCE):
+        while wal_bytes(database.path) > WAL_KEPT:  # noqa: ASYNC110 - a file has no event to wait on
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.anyio
+async def test_a_long_wal_is_cut_off_once_nobody_writes(database, soon):
+    async with Writer(database) as writer:
+        await writer.commit(write, 8 << 10)
+        assert wal_bytes(database.path) > 8 << 20
+
+        await until_short(database)
+
+        assert wal_bytes(database.path) == 0
+        await writer.commit(write, 1)
+
+
+@pytest.mark.anyio
+async def test_a_reader_keeps_it_and_holds_up_nobody_and_once_it_has_gone_the_wal_is_cut_off(database, soon):
+    async with Writer(database) as writer:
+        await writer.commit(write, 1)
+        with database.reading() as reader:
+            before = reader.value("SELECT count(*) FROM t")
+            for _ in range(4):
+                await writer.commit(write, 2 << 10)
+                await anyio.sleep(0.1)  # it tries to cut it off meanwhile
+            assert wal_bytes(database.path) > 8 << 20
+            with anyio.fail_after(PATIENCE):
+                await writer.commit(write, 1)
+            assert reader.value("SELECT count(*) FROM t") == before
+
+        await until_short(database)
+
+
+@pytest.mark.anyio
+async def test_while_somebody_writes_without_a_reader_it_stays_within_its_limit(database):
+    async with Writer(database) as writer:
+        longest = 0
+        for _ in range(100):
+            await writer.commit(write, 1 << 10)
+            longest = max(longest, wal_bytes(database.path))
+
+    assert 8 << 20 < longest <= 64 << 20
+
+
+@pytest.mark.anyio
+async def test_another_process_that_writes_is_not_waited_for_either(database, soon):
+    other = apsw.Connection(str(database.path))
+    async with Writer(database) as writer:
+        await writer.commit(write, 4 << 10)
+        other.execute("BEGIN IMMEDIATE")
+        await anyio.sleep(0.2)
+        other.execute("COMMIT")
+        with anyio.fail_after(PATIENCE):
+            await writer.commit(write, 1)
+        await until_short(database)
+    other.close()
+
+
+# Free pages
+
+
+def fill_and_empty(database: Database) -> None:
+    with database.transaction() as tx:
+        for _ in range(100):
+            write(tx, 64)
+    with database.transaction() as tx:
+        tx.run("DELETE FROM t")
+
+
+def test_free_pages_go_back_some_at_a_time(database):
+    fill_and_empty(database)
+    with database.transaction() as tx:
+        before = free_pages(tx)
+        left = give_back(tx)
+        assert left == before - 64 - KEPT_FREE
+
+    while left:
+        with database.transaction() as tx:
+            left = give_back(tx)
+    with database.transaction() as tx:
+        assert KEPT_FREE - 64 < free_pages(tx) <= KEPT_FREE
+        assert give_back(tx) == 0
+    database.close()
+
+
+def test_a_file_from_before_gives_nothing_back_until_it_is_rebuilt(tmp_path, clock):
+    path = tmp_path / "agent.db"
+    old = apsw.Connection(str(path))
+    old.pragma("page_size", 4096)
+    old.execute("CREATE TABLE x (y)")
+    old.execute("DROP TABLE x")
+    old.close()
+    database = Database(path, clock)
+    migrate(database, clock, [TABLES])
+    fill_and_empty(database)
+    with database.transaction() as tx:
+        assert not gives_back(tx)
+        assert give_back(tx) == 0
+    database.close()
+    size = path.stat().st_size
+
+    rebuild(database)
+
+    assert path.stat().st_size < size / 10
+    with database.reading() as reader:
+        assert gives_back(reader)
+        assert reader.value("PRAGMA integrity_check") == "ok"
