@@ -104,7 +104,7 @@ def _take_all(core: Core, retention: Retention) -> Taken:
             batch = Taken()
             if found.seqs:
                 with core.transaction() as tx:
-                    batch = retention.take(tx, step, found.seqs)
+                    batch = retention.take(tx, step, found.seqs, tx.now)
                 taken.add(batch)
             if not (batch.more and batch.rows):
                 after = found.after

@@ -33,6 +33,10 @@ REST = 0.05
 LOOK_AGAIN = 10.0
 """Seconds until it looks again whether it may go on."""
 
+AHEAD_MAX = 86_400.0
+"""Seconds that the wall clock may be ahead of the time that passed since the start: a clock that is set forward by
+a year makes nothing a year older."""
+
 WAL_LONG = 32 << 20
 """Bytes. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
 
@@ -48,6 +52,7 @@ class Retaining:
         self._retention = Retention(core.config.retention)
         self._first_after = first_after
         self._every = every
+        self._ahead = core.clock.now() - core.clock.boot_time()
         self.passes = 0
         self.pinned = False
 
@@ -91,10 +96,14 @@ class Retaining:
 
     def _find(self, step: Step, after: int) -> Found:
         with self._core.reading() as reader:
-            return self._retention.find(reader, step, self._core.clock.now(), after)
+            return self._retention.find(reader, step, self._now(), after)
 
     async def _take(self, step: Step, found: Found) -> Taken:
-        return await self._engine.writer.commit(self._retention.take, step, found.seqs)
+        return await self._engine.writer.commit(self._retention.take, step, found.seqs, self._now())
+
+    def _now(self) -> float:
+        clock = self._core.clock
+        return min(clock.now(), clock.boot_time() + self._ahead + AHEAD_MAX)
 
     async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
         """A full disk may have room for a smaller commit, or for this one later."""

@@ -75,6 +75,6 @@ class Retention:
             counts[step.name] = count
         return counts
 
-    def take(self, tx: Transaction, step: Step, seqs: list[int]) -> Taken:
-        """One batch: of these, what is due now, as far as it fits. `more`: look again where the last look began."""
-        return step.rows.take(tx, self.horizons(tx, tx.now), seqs)
+    def take(self, tx: Transaction, step: Step, seqs: list[int], now: float) -> Taken:
+        """One batch: of these, what is due then, as far as it fits. `more`: look again where the last look began."""
+        return step.rows.take(tx, self.horizons(tx, now), seqs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from craftcore import App
 from craftcore.daemon import retaining
 from craftcore.daemon.retaining import Retaining
 from craftcore.daemon.status_text import Condition, status_text
+from craftcore.storage import writer as writing
 from craftcore.storage.facts import remember
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
@@ -102,17 +103,49 @@ async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, 
         await it.until(lambda: triggers(it) == 1)
 
 
-async def test_while_a_reader_keeps_a_long_wal_it_waits_and_then_goes_on(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(retaining, "WAL_LONG", -1)
+async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_reader_has_gone(
+    tmp_path, clock, monkeypatch
+):
+    monkeypatch.setattr(retaining, "WAL_LONG", 64 << 10)
+    monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.02)
+    monkeypatch.setattr(writing, "WAL_KEPT", 0)
+    core = VirtualCore(tmp_path / "agent.db", clock)
+
+    def fill(tx: Transaction) -> None:
+        tx.run("CREATE TABLE theirs AS SELECT zeroblob(300000) AS body")
+
+    with ExitStack() as reads:
+
+        def begin_to_read() -> None:
+            reader = reads.enter_context(core.reading())
+            assert reader.value("SELECT count(*) FROM triggers") == 3
+            core.do(fill)
+
+        async with a_day_later(tmp_path, clock, before=begin_to_read) as (it, own):
+            await it.until(lambda: own.pinned)
+            await anyio.sleep(0.2)
+            assert (triggers(it), own.passes) == (3, 0)
+            await it.settled((await it.app.emit("greet")).id)  # the engine itself waits for no reader
+
+            reads.close()
+
+            await it.until(lambda: triggers(it) == 1)
+            assert not own.pinned
+    core.close()
+
+
+async def test_a_clock_that_is_set_forward_by_a_year_makes_nothing_a_year_older(tmp_path, clock):
     async with a_day_later(tmp_path, clock) as (it, own):
-        await it.until(lambda: own.pinned)
-        await anyio.sleep(0.1)
-        assert triggers(it) == 3
-
-        monkeypatch.setattr(retaining, "WAL_LONG", 32 << 20)
-
         await it.until(lambda: triggers(it) == 1)
-        assert not own.pinned
+        clock.set_back(-365 * DAY)
+        passes = own.passes
+        await it.until(lambda: own.passes > passes + 2)
+        assert it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL") == []
+
+        clock.advance(6 * DAY)  # seven, since they ended, have really passed
+
+        await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL")) == 3)
 
 
 async def test_on_a_full_disk_it_tries_again_until_it_has_made_room(tmp_path, clock):

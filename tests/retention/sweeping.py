@@ -34,7 +34,7 @@ def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Ite
                 found = retention.find(reader, step, core.clock.now(), after)
             taken = Taken()
             if found.seqs:
-                taken = core.do(retention.take, step, found.seqs)
+                taken = core.do(retention.take, step, found.seqs, core.clock.now())
                 yield step, taken
             if not (taken.more and taken.rows):
                 after = found.after
