@@ -14,3 +14,14 @@ CREATE INDEX mailbox_wait ON mailbox (wait_seq) WHERE wait_seq IS NOT NULL;
 
 -- A message that its task has not read yet may have to be emitted anew when the task ends: its trigger stays.
 CREATE INDEX mailbox_trigger ON mailbox (trigger_id) WHERE trigger_id IS NOT NULL AND status = 'UNREAD';
+
+-- Of two indexes that cost the same SQLite takes the younger: those that hold only what is open are made anew, so that
+-- the questions of the engine go on being answered by them.
+DROP INDEX activity_log_in_doubt;
+CREATE INDEX activity_log_in_doubt ON activity_log (task_seq) WHERE status = 'UNKNOWN' AND decision IS NULL;
+DROP INDEX questions_open;
+CREATE INDEX questions_open ON questions (task_seq) WHERE status = 'OPEN';
+DROP INDEX questions_activity;
+CREATE UNIQUE INDEX questions_activity ON questions (activity_seq) WHERE activity_seq IS NOT NULL AND status = 'OPEN';
+DROP INDEX mailbox_unread;
+CREATE INDEX mailbox_unread ON mailbox (task_seq, event, seq) WHERE status = 'UNREAD';

@@ -13,7 +13,11 @@ SELECT EXISTS (
                       status IN ('RUNNING', 'WAITING')
                    OR (status = 'FAILED' AND ended_at > :dead)
                    OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq AND status = 'OPEN')
-                   OR EXISTS (SELECT 1 FROM activity_log WHERE task_seq = tasks.seq AND status = 'INTENT')
+                   OR EXISTS (SELECT 1
+                                FROM activity_log
+                               WHERE status IN ('INTENT', 'UNKNOWN')
+                                 AND +status = 'INTENT'
+                                 AND +task_seq = tasks.seq)
                    OR EXISTS (SELECT 1
                                 FROM activity_log
                                WHERE task_seq = tasks.seq
@@ -23,7 +27,8 @@ SELECT EXISTS (
        )
     OR EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status IN ('PENDING', 'CLAIMED'))
 """
-"""A task that failed can be tried again, for as long as a dead letter can."""
+"""A task that failed can be tried again, for as long as a dead letter can. The plus: of calls without
+an end there are fewer than of activities of a long task."""
 
 
 class Rest:
