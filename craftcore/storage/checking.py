@@ -70,14 +70,14 @@ def quick_check(reader: Reader) -> list[str]:
 
 
 def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
-    """What of the schema is gone, changed, or hangs on a table of ours and is not of our making.
+    """What of the schema is gone, changed, or hangs on a table or a view of ours and is not of our making.
 
     Tables of the user's own are theirs, with whatever hangs on them.
     """
     there = _things(reader)
     ours = _as_migrated(shipped() if migrations is None else migrations)
     faults = [f"the {kind} {name} is missing: {_what_for(kind)}" for kind, name in ours if (kind, name) not in there]
-    tables = {name for kind, name in ours if kind == "table"}
+    tables = {name for kind, name in ours if kind in ("table", "view")}
     for (kind, name), as_it_is in there.items():
         table = as_it_is[1].lower()
         if (kind, name) in ours:
@@ -94,6 +94,8 @@ def _what_for(kind: str) -> str:
             return "nothing refuses a change of what it guarded. Run craftcore verify, and restore a backup"
         case "index":
             return "what it kept unique may be there twice, and what it sped up is slow. Restore a backup"
+        case "view":
+            return "whoever reads it with plain SQL meets an error, the engine does not. Restore a backup"
         case _:
             return "restore a backup"
 

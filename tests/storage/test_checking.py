@@ -62,6 +62,14 @@ def test_an_index_that_is_gone_is_named(core):
     assert fault.startswith("the index executions_id is missing")
 
 
+def test_a_view_that_is_gone_or_says_something_else_is_named(core):
+    change(core, "DROP VIEW v_dead", "DROP VIEW v_inbox", "CREATE VIEW v_inbox AS SELECT 1 AS id")
+
+    missing, changed = sorted(check(core).schema)
+    assert missing.startswith("the view v_dead is missing: whoever reads it")
+    assert changed == "the view v_inbox is not as the migrations made it"
+
+
 def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(core):
     """To SQLite an index of a PRIMARY KEY is known by its name alone."""
     change(
@@ -79,6 +87,10 @@ def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(co
         (
             "CREATE TRIGGER mine AFTER INSERT ON Triggers BEGIN SELECT 1; END",
             "the trigger mine on triggers is none of ours: DROP TRIGGER mine",
+        ),
+        (
+            "CREATE TRIGGER mine INSTEAD OF DELETE ON V_Dead BEGIN SELECT 1; END",
+            "the trigger mine on v_dead is none of ours: DROP TRIGGER mine",
         ),
         ("CREATE INDEX mine ON events (at)", "the index mine on events is none of ours: DROP INDEX mine"),
     ],

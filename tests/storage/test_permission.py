@@ -108,6 +108,16 @@ async def test_a_function_may_keep_a_full_text_index(database):
     assert found == [("first",), ("second",)]
 
 
+async def test_a_function_may_read_the_views(database):
+    views = ("v_overdue", "v_running", "v_dead", "v_unknown", "v_inbox", "v_timeline")
+
+    def look(tx: Transaction) -> list[int]:
+        return [tx.value(f"SELECT count(*) FROM {view} WHERE 1") for view in views]
+
+    async with Writer(database) as writer:
+        assert await writer.commit_apart(look, (), lambda tx, result: result) == [0] * len(views)
+
+
 async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(database):
     def upsert(tx: Transaction) -> str:
         try:
@@ -218,6 +228,12 @@ REFUSED = [
     "UPDATE sqlite_master SET sql = 'x'",
     "DELETE FROM sqlite_schema",
     "SELECT load_extension('mine')",
+    "DROP VIEW v_dead",
+    "CREATE VIEW IF NOT EXISTS V_Dead AS SELECT 1",
+    "CREATE TABLE IF NOT EXISTS v_dead (x)",
+    "CREATE TRIGGER mine INSTEAD OF INSERT ON v_dead BEGIN SELECT 1; END",
+    "ALTER TABLE notes RENAME TO v_dead",
+    "DELETE FROM v_dead",
     "CREATE TABLE mine (name TEXT REFERENCES facts ON DELETE CASCADE)",
     "CREATE TABLE mine (trigger_id TEXT REFERENCES Triggers (id))",
     "ALTER TABLE notes ADD COLUMN trigger_id TEXT REFERENCES triggers (id)",
