@@ -33,6 +33,7 @@ COMMANDS = {
     "audit": "audit:audit",
     "verify": "verify:verify",
     "db": "db:db",
+    "systemd": "systemd:systemd",
     "demo": "demo:demo",
 }
 """Name -> module:function, in the order of the help text: from the first day to the last."""

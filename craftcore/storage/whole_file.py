@@ -11,8 +11,8 @@ from craftcore.errors import CannotCreate
 from craftcore.storage.failures import translate_os
 
 
-def write_whole(path: Path, body: bytes) -> None:
-    """Put a file of mode 0600 there, in the place of the one that is: on disk when this returns.
+def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
+    """Put a file of that mode there, in the place of the one that is: on disk when this returns.
 
     It is written beside its place, under a name that begins with `.craftcore-`, and renamed; only that one can be left
     half-written. A link is followed. Raises CannotCreate for what is no regular file, PermissionRefused, StorageFull.
@@ -24,6 +24,7 @@ def write_whole(path: Path, body: bytes) -> None:
             raise CannotCreate(f"{path}: there is something else than a regular file, which is left as it is")
         descriptor, beside = tempfile.mkstemp(prefix=".craftcore-", dir=real.parent)
         with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(body)
             file.flush()
             os.fsync(file.fileno())

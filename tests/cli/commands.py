@@ -50,6 +50,7 @@ READS: dict[str, Call] = {
     "verify": Call(),
     "db check": Call(),
     "db stats": Call(),
+    "systemd print": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore"]),
 }
 
 BY_HAND: dict[str, Call] = {
@@ -90,6 +91,7 @@ WORKS: dict[str, Call] = {
     "run": Call(lambda world: ["--until-idle"]),
     "emit": Call(lambda world: ["nap"]),
     "init": Call(lambda world: ["new"]),
+    "systemd install": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore", "--root", "image"]),
     "demo": Call(),
     "reload": Call(),
     "db backup": Call(lambda world: ["-o", "backup.db"]),

@@ -1,0 +1,182 @@
+"""`craftcore systemd`: the shipped units, printed or put where systemd looks for them. It never talks to systemd."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.root import Changing, Noun
+from craftcore.cli.session import Session
+from craftcore.cli.units import (
+    SYSTEM,
+    Scope,
+    environment_text,
+    hidden_from_system,
+    of_user,
+    rendered,
+    shipped,
+    this_program,
+)
+from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
+from craftcore.storage.failures import translate_os
+from craftcore.storage.whole_file import write_whole
+
+UNIT_MODE, SECRET_MODE = 0o644, 0o600
+
+user_option = click.option("--user", is_flag=True, help="A daemon of one's own, in ~/.config/systemd/user.")
+backup_option = click.option("--backup", is_flag=True, help="With the timer of the regular backup.")
+program_option = click.option("--program", metavar="PATH", help="The craftcore to start; else the one that runs now.")
+
+
+@click.group(cls=Noun)
+def systemd() -> None:
+    """The systemd units: print, install."""
+
+
+@systemd.command("print")
+@user_option
+@backup_option
+@program_option
+@click.pass_obj
+def print_(session: Session, /, user: bool, backup: bool, program: str | None) -> None:
+    """The units as `systemd install` would write them."""
+    scope = of_user(Path.home()) if user else SYSTEM
+    program = program or this_program()
+    texts = {name: rendered(text, program) for name, text in shipped(scope, backup=backup).items()}
+    if session.json:
+        units = [{"name": name, "path": str(scope.units / name), "text": text} for name, text in texts.items()]
+        session.out.document({"units": units, "environment_file": str(scope.environment), "program": program})
+        return
+    if not user and (where := hidden_from_system(program)) is not None:
+        session.out.aside(f"this unit will not find it: {where}, which a system unit cannot see")
+    for name, text in texts.items():
+        session.out.line(f"# {scope.units / name}")
+        for line in text.splitlines():
+            session.out.line(line)
+
+
+@systemd.command("install", cls=Changing)
+@user_option
+@backup_option
+@program_option
+@click.option("--root", metavar="DIR", help="Install below this directory, as for an image of a system.")
+@click.option("--yes", is_flag=True, help="Also over a file that says something else.")
+@click.pass_obj
+def install(session: Session, /, user: bool, backup: bool, program: str | None, root: str | None, yes: bool) -> None:
+    """Write the units where systemd looks for them.
+
+    The environment file beside them is written only where there is none. What to tell systemd then is printed and left
+    to you. Exit 73 when another text stands there, which is shown; 77 without the right to write there.
+    """
+    if user and root is not None:
+        raise click.UsageError("--root is for the system units, not for --user")
+    scope = _own_scope() if user else SYSTEM
+    program = program or this_program()
+    if not user and root is None and (where := hidden_from_system(program)) is not None:
+        raise InvalidInput(
+            f"{where}, which a system unit cannot see: install craftcore elsewhere, say in /opt/craftcore, "
+            "or the unit of your own with --user"
+        )
+    texts = {name: rendered(text, program) for name, text in shipped(scope, backup=backup).items()}
+    standing = {name: _standing(_below(root, scope.units / name)) for name in texts}
+    if not yes:
+        _refuse_to_replace(session, scope, {name: (text, standing[name]) for name, text in texts.items()}, root)
+    written = []
+    for name, text in texts.items():
+        if standing[name] != text:
+            written.append(_write(_below(root, scope.units / name), text, UNIT_MODE, user))
+    environment = _below(root, scope.environment)
+    if not os.path.lexists(environment):
+        written.append(_write(environment, environment_text(scope), SECRET_MODE, user))
+    _say(session, scope, list(texts), written, environment, program)
+
+
+def _own_scope() -> Scope:
+    """Raises PermissionRefused where it would be somebody else's, as in a sudo that keeps $HOME."""
+    home = Path.home()
+    try:
+        owner = home.stat().st_uid
+    except OSError as error:
+        raise translate_os(error, home) from error
+    if owner != os.geteuid():
+        raise PermissionRefused(f"{home} is not yours: run it as whom it belongs to, without sudo")
+    return of_user(home)
+
+
+def _below(root: str | None, path: Path) -> Path:
+    return path if root is None else Path(root) / path.relative_to("/")
+
+
+def _standing(path: Path) -> str | None:
+    """What the file says; None when there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="backslashreplace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise translate_os(error, path) from error
+
+
+def _refuse_to_replace(
+    session: Session, scope: Scope, units: dict[str, tuple[str, str | None]], root: str | None
+) -> None:
+    """Raise CannotCreate, and show what differs, where another text stands."""
+    for name, (text, standing) in units.items():
+        if standing is None or standing == text:
+            continue
+        path = _below(root, scope.units / name)
+        differs = list(difflib.unified_diff(standing.splitlines(), text.splitlines(), "as it is", "new", lineterm=""))
+        if not session.json:
+            for line in differs:
+                session.out.line(line)
+        raise CannotCreate(
+            f"{path} says something else, and nothing was written. Changes of your own belong into a drop-in "
+            f"({' '.join(scope.systemctl)} edit {name}); to replace it, add --yes",
+            path=str(path),
+            diff="\n".join(differs),
+        )
+
+
+def _write(path: Path, text: str, mode: int, user: bool) -> Path:
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o700 if user else 0o755)
+        write_whole(path, text.encode(), mode=mode)
+    except (OSError, PermissionRefused) as error:
+        told = translate_os(error, path) if isinstance(error, OSError) else error
+        if isinstance(told, PermissionRefused) and not user and os.geteuid() != 0:
+            told = PermissionRefused(f"{told.message}. It takes root (sudo), or --user for a unit of your own")
+        raise told from error
+    return path
+
+
+def _say(
+    session: Session, scope: Scope, names: list[str], written: list[Path], environment: Path, program: str
+) -> None:
+    enable = ["craftcore", *(name for name in names if name.endswith(".timer"))]
+    commands: list[tuple[str, ...]] = [
+        (*scope.systemctl, "daemon-reload"),
+        (*scope.systemctl, "enable", "--now", *enable),
+    ]
+    if session.json:
+        document: dict[str, Any] = {
+            "written": [str(path) for path in written],
+            "environment_file": str(environment),
+            "program": program,
+            "next": [list(command) for command in commands],
+        }
+        session.out.document(document)
+        return
+    out = session.out
+    for path in written:
+        out.line(f"wrote {path}")
+    if not any(path.name != "environment" for path in written):
+        out.line("the units are as they should be")
+    out.line(f"they start {program}; name your app in {environment}, then:")
+    out.line(f"  {' && '.join(' '.join(command) for command in commands)}")

@@ -1,0 +1,287 @@
+"""`craftcore systemd`: what is printed is what is installed, nothing of anybody's is overwritten unasked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from craftcore.cli.units import SYSTEM, hidden_from_system, of_user, rendered, shipped, this_program
+from craftcore.errors import InvalidInput, NotFound
+from tests.cli.test_permissions import as_nobody, folder, open_to_strangers
+from tests.test_systemd_units import SYSTEM_UNIT, USER_UNIT, analyze, needs_systemd
+
+__all__ = ["analyze", "folder"]
+
+PROGRAM = "/opt/craftcore/bin/craftcore"
+NEXT = "  systemctl daemon-reload && systemctl enable --now craftcore"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """The root of a system that is not this one."""
+    (tmp_path / "image").mkdir()
+    return tmp_path / "image"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def install(cli, image):
+    return lambda *more: cli("systemd", "install", "--program", PROGRAM, "--root", str(image), *more)
+
+
+def everything(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def start_of(unit: str) -> str:
+    [line] = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    return line.removeprefix("ExecStart=")
+
+
+def test_the_unit_and_its_environment_file_are_written(install, image):
+    done = install()
+
+    assert (done.code, done.err) == (0, "")
+    unit, environment = image / "etc/systemd/system/craftcore.service", image / "etc/craftcore/environment"
+    assert set(everything(image)) == {str(path.relative_to(image)) for path in (unit, environment)}
+    assert unit.read_text() == SYSTEM_UNIT.read_text().replace("env craftcore", f"env {PROGRAM}")
+    assert start_of(unit.read_text()) == f"/usr/bin/env {PROGRAM} run $CRAFTCORE_APP"
+    assert all(line.startswith("#") for line in environment.read_text().splitlines())
+    assert "#CRAFTCORE_CONFIG=/etc/craftcore/craftcore.toml\n" in environment.read_text()
+    assert done.out.splitlines()[-1] == NEXT
+    assert f"wrote {unit}" in done.out
+
+
+def test_modes_do_not_depend_on_the_umask(install, image):
+    umask = os.umask(0)
+    try:
+        install()
+    finally:
+        os.umask(umask)
+
+    assert mode(image / "etc/systemd/system/craftcore.service") == 0o644
+    assert mode(image / "etc/craftcore/environment") == 0o600
+    assert {mode(path) for path in image.rglob("*") if path.is_dir()} == {0o755}
+
+
+def test_what_is_printed_is_what_is_installed(cli, install, image):
+    printed = cli("systemd", "print", "--program", PROGRAM)
+    document = cli("--json", "systemd", "print", "--program", PROGRAM).json
+    install()
+
+    unit = (image / "etc/systemd/system/craftcore.service").read_text()
+    assert printed.out == f"# /etc/systemd/system/craftcore.service\n{unit}"
+    assert document["units"] == [
+        {"name": "craftcore.service", "path": "/etc/systemd/system/craftcore.service", "text": unit}
+    ]
+    assert document["environment_file"] == "/etc/craftcore/environment"
+
+
+def test_a_second_time_nothing_is_written(install, image):
+    install()
+    environment = image / "etc/craftcore/environment"
+    environment.write_text("CRAFTCORE_APP=mine:app\n")
+    before = everything(image)
+
+    again = install("--json")
+
+    assert again.json["written"] == []
+    assert again.json["next"] == [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", "craftcore"]]
+    assert everything(image) == before
+    assert "the units are as they should be" in install().out
+
+
+def test_a_unit_that_somebody_changed_is_left_alone_and_what_differs_is_shown(install, image):
+    install()
+    unit = image / "etc/systemd/system/craftcore.service"
+    shipped_text = unit.read_text()
+    unit.write_text(shipped_text.replace("WatchdogSec=30", "WatchdogSec=\x1b[31m90"))
+    before = everything(image)
+
+    refused, document = install(), install("--json")
+
+    assert (refused.code, document.code) == (73, 73)
+    assert "add --yes" in refused.err
+    assert "systemctl edit craftcore.service" in refused.err
+    assert "-WatchdogSec=\\x1b[31m90\n+WatchdogSec=30\n" in refused.out
+    assert "+WatchdogSec=30" in document.json["error"]["diff"]
+    assert everything(image) == before
+
+    assert install("--yes").code == 0
+    assert unit.read_text() == shipped_text
+
+
+def test_the_environment_file_is_never_replaced(install, image):
+    environment = image / "etc/craftcore/environment"
+    environment.parent.mkdir(parents=True)
+    environment.write_text("CRAFTCORE_APP=mine:app\n")
+
+    assert install("--yes").code == 0
+
+    assert environment.read_text() == "CRAFTCORE_APP=mine:app\n"
+
+
+def test_a_unit_that_is_masked_is_not_written_through(install, image):
+    unit = image / "etc/systemd/system/craftcore.service"
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to("/dev/null")
+
+    assert install().code == 73
+    refused = install("--yes")
+
+    assert refused.code == 73
+    assert "something else than a regular file" in refused.err
+    assert unit.is_symlink()
+
+
+def test_the_units_of_a_user_are_in_their_home(cli, home):
+    done = cli("systemd", "install", "--user", "--program", PROGRAM)
+
+    assert done.code == 0
+    assert set(everything(home)) == {".config/systemd/user/craftcore.service", ".config/craftcore/environment"}
+    unit = home / ".config/systemd/user/craftcore.service"
+    assert unit.read_text() == USER_UNIT.read_text().replace("env craftcore", f"env {PROGRAM}")
+    assert (mode(unit), mode(home / ".config/craftcore")) == (0o644, 0o700)
+    assert done.out.splitlines()[-1] == ("  systemctl --user daemon-reload && systemctl --user enable --now craftcore")
+    assert "EnvironmentFile=-%h/.config/craftcore/environment" in unit.read_text()
+
+
+def test_a_user_may_have_a_program_of_their_own_and_needs_to_name_none(cli, home):
+    """The one that belongs to the Python that runs now: installed, it works out of a virtual environment."""
+    beside = Path(sys.executable).with_name("craftcore")
+    if not beside.exists():
+        pytest.skip(f"craftcore is not installed: there is no {beside}")
+
+    assert cli("systemd", "install", "--user").code == 0
+
+    unit = (home / ".config/systemd/user/craftcore.service").read_text()
+    assert shlex.split(start_of(unit))[:2] == ["/usr/bin/env", str(beside)]
+    assert os.access(shlex.split(start_of(unit))[1], os.X_OK)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is let into the home of another")
+def test_root_installs_nothing_into_the_home_of_another(cli, home):
+    os.chown(home, 65534, 65534)
+
+    refused = cli("systemd", "install", "--user", "--program", PROGRAM)
+
+    assert refused.code == 77
+    assert "without sudo" in refused.err
+    assert everything(home) == {}
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    reason="we are root, and nobody cannot come to this checkout and its environment",
+)
+def test_who_may_not_write_there_is_told_what_it_takes(folder):
+    folder.chmod(0o555)
+
+    refused = as_nobody(folder, "systemd", "install", "--root", str(folder), "--program", PROGRAM)
+
+    assert (refused.code, refused.out) == (77, "")
+    assert "permission denied. It takes root (sudo), or --user" in refused.err
+    assert os.listdir(folder) == []
+
+
+def test_a_program_that_the_system_unit_could_not_see_is_refused(cli):
+    refused = cli("systemd", "install", "--program", "/home/ada/venv/bin/craftcore")
+
+    assert refused.code == 64
+    assert "/home/ada/venv/bin/craftcore is in /home, which a system unit cannot see" in refused.err
+    assert not Path("/etc/systemd/system/craftcore.service").exists()
+    assert "will not find it" in cli("systemd", "print", "--program", "/root/craftcore").err
+
+
+def test_a_link_is_followed_to_see_whether_it_can_be_seen(tmp_path):
+    link = tmp_path / "craftcore"
+    link.symlink_to("/root/venv/bin/craftcore")
+
+    assert "/root" in str(hidden_from_system(str(link))) or "/tmp" in str(hidden_from_system(str(link)))
+    assert hidden_from_system("/opt/craftcore/bin/craftcore") is None
+
+
+@pytest.mark.parametrize(
+    "program", ["craftcore", "/opt/100%/craftcore", "/a=b/craftcore", "/a\nExecStop=/bad", '/a"b', "/$x"]
+)
+def test_a_path_that_systemd_would_read_as_another_is_refused(cli, image, program):
+    refused = cli("systemd", "install", "--root", str(image), "--program", program)
+
+    assert refused.code == 64
+    assert "cannot stand in a unit" in refused.err
+    assert everything(image) == {}
+
+
+@needs_systemd
+@pytest.mark.parametrize("program", [PROGRAM, "/opt/my programs/bin/craftcore"])
+@pytest.mark.parametrize(("scope", "flag"), [(SYSTEM, "--system"), (of_user(Path("/h")), "--user")], ids=str)
+def test_systemd_accepts_what_is_written(analyze, tmp_path, scope, flag, program):
+    for name, text in shipped(scope, backup=False).items():
+        unit = tmp_path / name
+        unit.write_text(rendered(text, program))
+
+        verified = analyze(flag, "verify", unit)
+
+        assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+        assert shlex.split(start_of(unit.read_text()))[:3] == ["/usr/bin/env", program, "run"]
+
+
+def test_the_units_of_the_backup_come_with_it_and_its_timer_is_what_is_enabled(tmp_path):
+    for name in ("craftcore.service", "craftcore-backup.service", "craftcore-backup.timer", "other.service"):
+        (tmp_path / name).write_text("[Service]\nExecStart=/usr/bin/env craftcore db backup\n")
+
+    units = shipped(SYSTEM, backup=True, places=(tmp_path,))
+
+    assert list(units) == ["craftcore.service", "craftcore-backup.service", "craftcore-backup.timer"]
+    assert "env /opt/x/craftcore db backup" in rendered(units["craftcore-backup.service"], "/opt/x/craftcore")
+    assert list(shipped(SYSTEM, backup=False, places=(tmp_path,))) == ["craftcore.service"]
+
+
+def test_with_the_backup_its_timer_is_enabled_too(install, image):
+    timers = sorted(SYSTEM_UNIT.parent.glob("craftcore-backup.timer"))
+
+    done = install("--backup", "--json")
+
+    if timers:
+        assert done.json["next"][-1] == ["systemctl", "enable", "--now", "craftcore", "craftcore-backup.timer"]
+    else:
+        assert (done.code, everything(image)) == (10, {})
+
+
+def test_a_craftcore_without_units_of_a_backup_says_so(tmp_path):
+    (tmp_path / "craftcore.service").write_text("")
+
+    with pytest.raises(NotFound, match="ships no units of a backup"):
+        shipped(SYSTEM, backup=True, places=(tmp_path,))
+
+
+def test_where_craftcore_is_not_installed_the_program_has_to_be_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    with pytest.raises(InvalidInput, match="--program"):
+        this_program()
+
+
+def test_every_line_that_starts_craftcore_is_given_its_path():
+    for unit in (SYSTEM_UNIT, USER_UNIT):
+        assert "env craftcore" in unit.read_text()
+        assert "env craftcore" not in rendered(unit.read_text(), PROGRAM)
+
+
+def test_an_image_is_not_for_the_units_of_a_user(cli, image):
+    assert cli("systemd", "install", "--user", "--root", str(image)).code == 64
