@@ -32,8 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+    asked = os.environ.get("_CRAFTCORE_COMPLETE", "") if not given else ""
     try:
-        code = _invoke(session, given)
+        code = _complete(session, asked) if asked else _invoke(session, given)
         sys.stdout.flush()
     except OSError as error:
         if not _is_lost_output(error):
@@ -83,6 +84,13 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         said = " ".join(str(error).split())
         text = f"a bug in craftcore: {type(error).__name__}: {said} (CRAFTCORE_TRACEBACK=1 shows where)"
         return _refuse(session, "BUG", text, BUG)
+
+
+def _complete(session: Session, instruction: str) -> int:
+    """A shell asks what it may offer."""
+    from craftcore.cli.completing import complete
+
+    return complete(session, instruction)
 
 
 def _refuse(session: Session, code: str, message: str, exit_code: int, **details: object) -> int:

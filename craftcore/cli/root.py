@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "run": "run:run",
@@ -34,6 +35,7 @@ COMMANDS = {
     "verify": "verify:verify",
     "db": "db:db",
     "systemd": "systemd:systemd",
+    "completion": "completion:completion",
     "demo": "demo:demo",
 }
 """Name -> module:function, in the order of the help text: from the first day to the last."""
@@ -45,6 +47,8 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(global_options())
+        for param in self.params:
+            _complete(param)
 
 
 class Changing(Command):
@@ -72,6 +76,8 @@ class Noun(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(global_options())
+        for param in self.params:
+            _complete(param)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
@@ -86,6 +92,11 @@ class Root(Noun):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Commands by their names alone: what each is for would cost the import of all of them."""
+        names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -112,6 +123,17 @@ def global_options() -> list[click.Parameter]:
     ]
 
 
+def _complete(param: click.Parameter) -> None:
+    """Let a shell be offered what is there."""
+
+    def offer(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        from craftcore.cli.completing import offered
+
+        return offered(ctx, param, incomplete)
+
+    param.shell_complete = offer  # type: ignore[method-assign]
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value == "":  # an unset variable in a script; another database than the one meant would be worse than none
         raise click.BadParameter("it is empty", ctx, param)
@@ -120,7 +142,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value:
+    if value and not ctx.resilient_parsing:  # which completes a line and runs none
         from importlib.metadata import version
 
         click.echo(f"craftcore {version('craftcore')}")

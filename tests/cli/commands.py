@@ -50,6 +50,7 @@ READS: dict[str, Call] = {
     "verify": Call(),
     "db check": Call(),
     "db stats": Call(),
+    "completion": Call(lambda world: ["bash"]),
     "systemd print": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore"]),
 }
 

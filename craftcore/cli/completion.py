@@ -1,0 +1,34 @@
+"""`craftcore completion`: the few lines by which a shell asks us what to offer."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+from craftcore.cli.completing import VARIABLE
+from craftcore.cli.root import Command, root
+from craftcore.cli.session import Session
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_obj
+def completion(session: Session, /, shell: str) -> None:
+    """Print the script by which a shell completes.
+
+    It offers commands, options and ids.
+
+    \b
+    bash   eval "$(craftcore completion bash)"                         in ~/.bashrc
+    zsh    eval "$(craftcore completion zsh)"                          in ~/.zshrc, after compinit
+    fish   craftcore completion fish > ~/.config/fish/completions/craftcore.fish
+
+    Ids are read from the database in passing: --db, else CRAFTCORE_DB, else that in the state directory.
+    """
+    asked = get_completion_class(shell)
+    assert asked is not None, shell
+    script = ShellComplete.source(asked(root, {}, "craftcore", VARIABLE))  # bash's own would run bash first
+    if session.json:
+        session.out.document({"shell": shell, "script": script})
+    else:
+        click.echo(script, nl=False)

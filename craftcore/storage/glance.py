@@ -1,0 +1,40 @@
+"""A look at the file in passing: it makes no file, waits for nobody, and may come to nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from craftcore.errors import NotFound
+from craftcore.storage.database import refuse_foreign
+from craftcore.storage.transaction import Reader
+
+
+@contextmanager
+def glancing(path: Path) -> Iterator[Reader]:
+    """Read what is there now. Raises NotFound, DatabaseInvalid or an apsw.Error: whoever only glances goes on without.
+
+    SQLite makes a `-shm` for whoever reads beside a `-wal`. Without a `-wal` the file is all there is, and is read as
+    one that nobody changes; with a `-wal` alone there is no look at it.
+    """
+    real = os.path.realpath(path)
+    beside = [os.path.exists(f"{real}{end}") for end in ("-wal", "-shm", "-journal")]
+    if not os.path.isfile(real) or beside not in ([True, True, False], [False, False, False]):
+        raise NotFound(f"{path}: no database that can be read in passing")
+    how = "" if beside[0] else "&immutable=1"
+    connection = apsw.Connection(
+        f"file:{quote(real)}?mode=ro{how}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("query_only", True)
+        connection.pragma("trusted_schema", False)
+        refuse_foreign(connection, path)
+        yield Reader(connection)
+    finally:
+        connection.close()
