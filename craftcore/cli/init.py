@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -29,15 +30,20 @@ def init(session: Session, /, directory: str) -> None:
     settings = next(place for place in SETTINGS if place.is_dir()) / "craftcore.toml"
     texts = {"app.py": STARTER.read_text(), "craftcore.toml": settings.read_text()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for missing in [place for place in (*reversed(folder.parents), folder) if not place.exists()]:
+            missing.mkdir(mode=0o755)  # whatever the umask: who can write here decides what the daemon runs
         if standing := [name for name in texts if (folder / name).exists()]:
             raise CannotCreate(f"{folder / standing[0]} exists and is not overwritten; nothing was written")
         for name, text in texts.items():
-            with (folder / name).open("x") as file:
+            with open(folder / name, "x", opener=_for_others_to_read) as file:
                 file.write(text)
     except OSError as error:
         raise CannotCreate(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     _say(session, folder)
+
+
+def _for_others_to_read(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o644)
 
 
 def _say(session: Session, folder: Path) -> None:
