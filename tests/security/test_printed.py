@@ -1,0 +1,144 @@
+"""Nothing that stands in a database can speak to the terminal of whoever looks at it, or pass for a line of ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from craftcore.triggers.model import TriggerSpec
+from tests.cli.commands import BY_HAND, READS, line
+from tests.processes import APP, craftcore
+from tests.security.tampered import FORGED, HOSTILE, tamper
+
+LISTS = [name for name in READS if name.endswith(" list")]
+DEEPER = {
+    "inspect --list": ["inspect", "--list"],
+    "inspect --stats": ["inspect", "--stats"],
+    "schedule list --all": ["schedule", "list", "--all"],
+}
+MOST_CHANGED = 40
+"""Columns of text, at least, that have something hostile in them."""
+
+
+def not_harmless(text: str) -> list[str]:
+    """The lines that are not: what does not print, and what passes for a line of ours. A quote has a bar before it."""
+    return [one for one in text.split("\n") if not one.isprintable() or one.lstrip().startswith(FORGED)]
+
+
+@pytest.fixture
+def hostile(here, database):
+    here.core.close()
+    changed = tamper(database, names=False)
+    assert len(changed) > MOST_CHANGED, changed
+    return here.world
+
+
+@pytest.mark.parametrize("name", READS)
+def test_whatever_a_command_shows_is_shown_and_not_obeyed(cli, hostile, name):
+    shown = cli(*line(name, READS[name], hostile))
+
+    assert shown.code != 70, shown.err
+    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_document_is_ascii(cli, hostile, name):
+    document = cli("--json", *line(name, READS[name], hostile))
+
+    assert document.code != 70
+    assert document.out.replace("\n", "").isascii()
+    assert document.out.replace("\n", "").isprintable()
+    assert document.json is not None
+
+
+@pytest.mark.parametrize("name", DEEPER)
+def test_the_other_lists_show_and_do_not_obey_either(cli, hostile, name):
+    shown = cli(*DEEPER[name])
+
+    assert shown.code == 0
+    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_what_is_done_by_hand_says_so_harmlessly(cli, hostile, name):
+    done = cli(*line(name, BY_HAND[name], hostile))
+
+    assert done.code != 70, done.err
+    assert (not_harmless(done.out), not_harmless(done.err)) == ([], [])
+
+
+@pytest.mark.parametrize("name", [*LISTS, "status", "audit", *DEEPER])
+def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, here, database, name):
+    cli("schedule", "pause", "nightly")
+    here.core.close()
+    assert len(tamper(database, names=True)) > MOST_CHANGED + 20
+
+    shown = cli(*DEEPER.get(name, name.split()))
+
+    assert shown.code != 70, shown.err
+    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+    assert name == "inspect --stats" or "\\x1b" in shown.out + shown.err
+
+
+def test_what_somebody_typed_is_not_obeyed_either(cli, here):
+    for arguments in (
+        ["trigger", "show", HOSTILE],
+        ["trigger", "list", "--status", HOSTILE],
+        ["emit", HOSTILE],
+        ["emit", "nap", "--payload", HOSTILE],
+        ["emit", "nap", "--at", HOSTILE],
+        ["schedule", "add", "new", HOSTILE, "--workflow", "nap"],
+        ["replay", HOSTILE],
+        ["replay", f"./{HOSTILE}.json".replace("\x00", "")],
+        ["inspect", "--list", "--since", HOSTILE],
+        [HOSTILE],
+        ["--db", HOSTILE.replace("\x00", ""), "status"],
+        ["run", HOSTILE],
+    ):
+        refused = cli(*arguments)
+
+        assert refused.code not in (0, 70), arguments
+        assert (not_harmless(refused.out), not_harmless(refused.err)) == ([], []), arguments
+
+
+def test_what_a_trigger_may_say_of_itself_comes_back_as_it_went_in(cli, here):
+    """Not refused, not cut: only printed so that it cannot act."""
+    spec = TriggerSpec(workflow="nap", payload={"text": HOSTILE.replace("\x00", "")})
+    emitted = here.core.do(here.core.triggers.emit, spec)
+
+    shown, document = cli("trigger", "show", emitted.id), cli("--json", "trigger", "show", emitted.id)
+
+    assert not_harmless(shown.out) == []
+    assert document.json["payload"]["text"] == HOSTILE.replace("\x00", "")
+
+
+LOUD = (
+    APP
+    + """
+@app.workflow("loud", retry=once)
+async def loud(text: str) -> None:
+    raise RuntimeError(text)
+"""
+)
+
+
+@pytest.mark.parametrize("how", ["text", "json"])
+def test_no_log_line_of_a_daemon_can_be_forged(tmp_path, how):
+    (tmp_path / "app.py").write_text(LOUD)
+    (tmp_path / "settings.toml").write_text(f'[log]\nformat = "{how}"\n')
+    (tmp_path / "payload").write_text(json.dumps({"text": HOSTILE}))
+    emitted = craftcore(tmp_path, "emit", "loud", "--payload", "@payload")
+    assert emitted.code == 0, emitted.err
+
+    ran = craftcore(tmp_path, "--config", "settings.toml", "run", "app:app", "--until-idle")
+
+    assert ran.code == 4
+    assert "trigger.settled" in ran.err
+    assert (not_harmless(ran.out), not_harmless(ran.err)) == ([], [])
+
+
+def test_this_test_would_see_one():
+    for bad in ("\x1b[2J", "\r", "\u2028", "\u202e", "\x9b", f"ok\n{FORGED}", "\x00", f"  {FORGED}"):
+        assert not_harmless(bad)
+    assert not_harmless(f"ü ok … \n  | {FORGED}\n") == []
