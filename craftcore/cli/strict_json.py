@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, NoReturn
 
 from craftcore.errors import InvalidInput
@@ -15,8 +16,7 @@ def strict_json(text: str, where: str) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
             raise InvalidInput(f"{where} has the key {twice!r:.80} twice in one object")
         return found
 

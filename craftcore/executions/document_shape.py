@@ -116,7 +116,7 @@ def shape_of(value: Any) -> Document:
 
 def not_one(path: str, why: str) -> InvalidInput:
     """The refusal; `path` '': of the whole."""
-    return InvalidInput(f"it is no document of a record: {path + ': ' if path else ''}{why}")
+    return InvalidInput(f"it is no document of a record: {f'{path:.200}: ' if path else ''}{why:.500}")
 
 
 def _refuse_deep(value: Any) -> None:
