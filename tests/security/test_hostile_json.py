@@ -1,0 +1,204 @@
+"""Whatever is handed to who reads JSON, or TOML: it is taken, or refused with an error of ours that says where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.cli.record_file import envelope_in, record_in
+from craftcore.cli.strict_json import strict_json, utf8_text
+from craftcore.config import Config
+from craftcore.daemon.lock_note import LockNote, note_from, note_line
+from craftcore.errors import CraftcoreError, InvalidInput
+from craftcore.executions.comparison import differences
+from craftcore.executions.document import document_of
+from craftcore.executions.head import Head, head_from, head_text
+from craftcore.executions.record import faults, why_not_replayable
+from tests.cli.world import World
+from tests.security.hostile_json import objects, texts
+from tests.virtual import VirtualCore, a_trigger
+
+MANY = 600
+CAMPAIGN = 100_000
+
+SHIPPED = (Path(__file__).parents[2] / "config" / "craftcore.toml").read_bytes()
+UNCOMMENTED = b"\n".join(line.removeprefix(b"#") for line in SHIPPED.splitlines() if b"=" in line)
+PAYLOAD = b'{"city": "Berlin", "days": [1, 2, 3], "deep": {"a": {"b": [true, null, 1.5, "\xc3\xbc"]}}, "t": "\\u0001"}'
+HEAD = head_text(
+    Head(at=1.5, place=2, hash="sha256:aa", newest=3, unchained_to=0, removed=0, audit_place=0, audit_hash="")
+).encode()
+NOTE = note_line(LockNote(pid=12, host="h", started_at=1.5, database_id="d", epoch=3))
+
+
+@dataclass
+class Doors:
+    """Every place where text from elsewhere is read, each with a sound one of it."""
+
+    core: VirtualCore
+    world: World
+    folder: Path
+    record: bytes
+
+    def all(self) -> dict[str, tuple[list[bytes], Callable[[bytes], object]]]:
+        return {
+            "the payload of emit": ([PAYLOAD], self.emit),
+            "a signal": ([PAYLOAD, b'"text"', b"12"], self.signal),
+            "an answer": ([b"send", b"hold", b"a text of its own"], self.answer),
+            "a record": ([self.record], self.record_file),
+            "an envelope": ([PAYLOAD], self.envelope_file),
+            "a head": ([HEAD], lambda text: head_from(utf8_text(text, "it", 1 << 20))),
+            "a lock file": ([NOTE], note_from),
+            "the settings": ([SHIPPED, UNCOMMENTED], self.settings),
+        }
+
+    def emit(self, text: bytes) -> None:
+        payload = strict_json(utf8_text(text, "it", 1 << 20), "it")
+        accepted = self.core.triggers.accept(a_trigger(payload=payload))
+        assert json.loads(accepted.payload_json) == payload
+
+    def signal(self, text: bytes) -> None:
+        payload = strict_json(utf8_text(text, "it", 1 << 20), "it")
+        self._undone(lambda tx: self.core.tasks.signal(tx, self.world.waits, "another", payload))
+
+    def answer(self, text: bytes) -> None:
+        said = text.decode(errors="surrogateescape")
+        self._undone(
+            lambda tx: self.core.tasks.answer(tx, self.world.question, said, note=said, reference=None, answered_by="a")
+        )
+
+    def record_file(self, text: bytes) -> None:
+        path = self.folder / "record.json"
+        path.write_bytes(text)
+        record = record_in(str(path))
+        assert all(faults(record))
+        assert why_not_replayable(record) != ""
+        json.dumps(document_of(record))
+        assert differences(record, record) == []
+
+    def envelope_file(self, text: bytes) -> None:
+        path = self.folder / "envelope.json"
+        path.write_bytes(text)
+        envelope_in(str(path))
+
+    def settings(self, text: bytes) -> None:
+        path = self.folder / "settings.toml"
+        path.write_bytes(text)
+        Config.load(path)
+
+    def _undone(self, work: Callable[[Any], object]) -> None:
+        class Enough(Exception):
+            pass
+
+        try:
+            with self.core.transaction() as tx:
+                work(tx)
+                raise Enough
+        except Enough:
+            pass
+
+
+NAMES = (
+    "the payload of emit", "a signal", "an answer", "a record", "an envelope", "a head", "a lock file", "the settings"
+)  # fmt: skip
+
+
+@pytest.fixture
+def doors(here, cli, tmp_path) -> Doors:
+    exported = cli("export", here.world.ended)
+    assert exported.code == 0
+    return Doors(here.core, here.world, tmp_path, exported.out.encode())
+
+
+def hand_over(door: Callable[[bytes], object], text: bytes) -> bool:
+    """Whether it was taken; refused, it is with an error of ours that a person can read."""
+    try:
+        door(text)
+        return True
+    except CraftcoreError as error:
+        refused = error
+    assert 0 < len(refused.message.splitlines()[0]) < 2_000, text
+    assert refused.exit_code in (1, 64, 78), text
+    return False
+
+
+def hand_over_all(doors: Doors, name: str, seed: int, count: int) -> list[bool]:
+    sound, door = doors.all()[name]
+    taken = []
+    for text in texts(seed, count, sound):
+        try:
+            taken.append(hand_over(door, text))
+        except Exception as error:
+            raise AssertionError(f"{name}: {text[:3000]!r}") from error
+    return taken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sound_is_taken(doors, name):
+    sound, door = doors.all()[name]
+
+    assert any(hand_over(door, text) for text in sound)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_is_refused_by_an_error_of_ours(doors, name):
+    taken = hand_over_all(doors, name, seed=7, count=MANY)
+
+    assert False in taken or name == "a lock file"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hundred_thousand_of_them(doors, name):
+    hand_over_all(doors, name, seed=11, count=CAMPAIGN // len(NAMES))
+
+
+def test_what_a_program_hands_over_that_is_no_json_is_refused(core):
+    answers = set()
+    for payload in objects(seed=3, count=MANY):
+        try:
+            core.triggers.accept(a_trigger(payload=payload))
+            answers.add("taken")
+        except InvalidInput:
+            answers.add("refused")
+
+    assert answers == {"taken", "refused"}
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 200_000, b"a=" + b"[" * 200_000, b"9" * 100_000])
+@pytest.mark.parametrize("name", NAMES)
+def test_depth_and_length_end_no_program(doors, name, text):
+    _, door = doors.all()[name]
+
+    assert not hand_over(door, text) or name == "a lock file"
+
+
+def test_a_key_that_is_there_twice_is_found_among_many():
+    """In one walk: not one for each key."""
+    body = ",".join(f'"k{number}":1' for number in range(200_000))
+
+    with pytest.raises(InvalidInput, match="the key 'k199999' twice"):
+        strict_json(f'{{{body},"k199999":2}}', "it")
+
+
+@pytest.mark.parametrize("name", ["record", "head", "payload", "settings"])
+def test_the_command_line_answers_in_one_line(cli, here, tmp_path, name):
+    """Through every layer there is, a few of each."""
+    sound = {"record": cli("export", here.world.ended).out.encode(), "head": HEAD, "payload": PAYLOAD}
+    arguments = {
+        "record": ["replay", "./it.json"],
+        "head": ["verify", "--against", "it.json"],
+        "payload": ["emit", "nap", "--payload", "@it.json"],
+        "settings": ["--config", "it.json", "status"],
+    }[name]
+    for text in texts(5, 60, [sound.get(name, SHIPPED)]):
+        (tmp_path / "it.json").write_bytes(text)
+
+        ended = cli(*arguments)
+
+        assert ended.code in (0, 1, 11, 64, 65, 78), (ended.err, text)
+        assert "a bug in craftcore" not in ended.err, text
