@@ -351,3 +351,7 @@ def _to_retry(whose: str, code: object) -> ErrorCode:
     there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
     why = "is no code" if found is None else "is never tried again: raise Fail with it"
     raise InvalidInput(f"{whose}(code={code!r:.80}) {why}. Those that are tried again: {there_are}")
+
+
+class NoModel(ValueError):
+    """A row that can be read and is none of ours: who shows it says so, the engine sets it aside."""

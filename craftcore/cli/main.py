@@ -19,7 +19,7 @@ import click
 from craftcore.cli.root import root
 from craftcore.cli.session import Session
 from craftcore.daemon.log_lines import escaped
-from craftcore.errors import CraftcoreError, RowInvalid
+from craftcore.errors import CraftcoreError, NoModel, RowInvalid
 
 USAGE, BUG, OUTPUT_FAILED, INTERRUPTED, PIPE_CLOSED = 64, 70, 74, 130, 141
 
@@ -77,6 +77,9 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         text = (
             f"{session.path}: a damaged row holds text that is not UTF-8. A daemon that meets it sets it aside as DEAD"
         )
+        return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
+    except NoModel as error:
+        text = f"{session.path}: a damaged row cannot be shown: {error}. A daemon that meets it sets it aside as DEAD"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
     except Exception as error:
         if _is_lost_output(error) or os.environ.get("CRAFTCORE_TRACEBACK"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from craftcore.canonical import canonical
+from craftcore.errors import NoModel
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
@@ -323,23 +324,23 @@ def task_of(row: Row) -> Task:
 def _check(row: Row) -> None:
     for name in ("workflow", "agent", "session_id"):
         if row[name] is not None and not is_name(row[name]):
-            raise ValueError(f"{name} {row[name]!r:.80} is no name")
+            raise NoModel(f"{name} {row[name]!r:.80} is no name")
     if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
-        raise ValueError(f"max_attempts {row['max_attempts']} is no number of attempts")
+        raise NoModel(f"max_attempts {row['max_attempts']} is no number of attempts")
     for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
         if not least <= row[name] < COUNT_LIMIT:
-            raise ValueError(f"{name} {row[name]} is no count")
+            raise NoModel(f"{name} {row[name]} is no count")
 
 
 def _agents(text: str) -> tuple[str, ...]:
     try:
         agents = json.loads(text)
     except RecursionError as error:
-        raise ValueError(f"agents_json {text!r:.80} is nested too deeply") from error
+        raise NoModel(f"agents_json {text!r:.80} is nested too deeply") from error
     if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
-        raise ValueError(f"agents_json {text!r:.80} is no list of names")
+        raise NoModel(f"agents_json {text!r:.80} is no list of names")
     if len(set(agents)) < len(agents):
-        raise ValueError(f"agents_json {text!r:.80} says one twice, and each is tried once")
+        raise NoModel(f"agents_json {text!r:.80} says one twice, and each is tried once")
     return tuple(agents)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import apsw
 import pytest
 
 from craftcore.triggers.model import TriggerSpec
@@ -79,6 +80,20 @@ def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, here, databas
     assert shown.code != 70, shown.err
     assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
     assert name == "inspect --stats" or "\\x1b" in shown.out + shown.err
+
+
+@pytest.mark.parametrize("name", ["trigger list", "task list", "inbox list"])
+def test_a_live_task_that_is_none_of_ours_is_said_to_be_a_damaged_row_and_no_bug(cli, here, database, name):
+    here.core.close()
+    connection = apsw.Connection(str(database))
+    connection.execute("UPDATE tasks SET session_id = ?", (HOSTILE,))
+    connection.close()
+
+    refused = cli(*name.split())
+
+    assert refused.code == 65
+    assert "a damaged row cannot be shown: session_id" in refused.err
+    assert not_harmless(refused.err) == []
 
 
 def test_what_somebody_typed_is_not_obeyed_either(cli, here):
