@@ -352,7 +352,8 @@ def _unknown(table: str, given: dict[str, Any], known: dict[str, Any]) -> Iterat
             hint = f"did you mean '{near[0]}'?"
         else:
             hint = f"allowed: {', '.join(known)}"
-        yield f"{table}{name if name.isidentifier() else _shown(name)} is unknown; {hint}"
+        shown = name if name.isidentifier() and len(name) <= 80 else _shown(name)
+        yield f"{table}{shown} is unknown; {hint}"
 
 
 def _broken_relations(config: Config) -> Iterator[str]:

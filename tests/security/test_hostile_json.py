@@ -177,6 +177,12 @@ def test_depth_and_length_end_no_program(doors, name, text):
     assert not hand_over(door, text) or name == "a lock file"
 
 
+def test_a_setting_with_a_name_of_any_length_is_refused_in_a_line_one_can_read(doors):
+    _, door = doors.all()["the settings"]
+
+    assert not hand_over(door, b"[email]\nima" + b"1" * 5_000 + b" = 1\n")
+
+
 def test_a_key_that_is_there_twice_is_found_among_many():
     """In one walk: not one for each key."""
     body = ",".join(f'"k{number}":1' for number in range(200_000))
