@@ -17,7 +17,7 @@ from craftcore.engine.attempts import Attempts
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
-from craftcore.triggers.settlement import RELEASED, Failed, Outcome, Released
+from craftcore.triggers.settlement import RELEASED, Cancelled, Failed, Outcome, Released
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class Fallback:
                 error=outcome.message,
             )
             _hand_over(run, record, agent)
-            outcome = await self._runner.run(run)
+            outcome = _stopped(run) or await self._runner.run(run)
         return outcome
 
     def _next(self, run: Run) -> str | None:
@@ -63,6 +63,17 @@ class Fallback:
             return None  # of the whole task
         place = routed.agents.index(routed.workflow) + 1
         return routed.agents[place] if place < len(routed.agents) else None
+
+
+def _stopped(run: Run) -> Outcome | None:
+    """What it comes to when it was stopped while it was handed over; None: it was not."""
+    match run.stopped_by:
+        case "cancelled":
+            return Cancelled()
+        case "shutdown":
+            return Released(reason=RELEASED)
+        case _:
+            return None
 
 
 def _hand_over(run: Run, record: Record, agent: str) -> None:

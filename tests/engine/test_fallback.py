@@ -23,7 +23,9 @@ from craftcore import (
     Strategy,
     TaskContext,
     TriggerSpec,
+    cutpoints,
 )
+from craftcore.cutpoints import CutPoint
 from craftcore.errors import ConfigInvalid
 from tests.engine.lab import Lab, lab, look, settings
 
@@ -173,6 +175,35 @@ async def test_a_task_cancelled_while_its_first_agent_runs_is_given_to_no_other(
         await app.cancel_task(id)
         assert (await it.ended(id))["status"] == "CANCELLED"
         assert "FALLBACK_TRIGGERED" not in it.events(id)
+
+
+@pytest.mark.parametrize(
+    ("why", "comes_to"), [("cancelled", ("DONE", "cancelled")), ("shutdown", ("PENDING", "shutdown"))]
+)
+async def test_what_is_stopped_while_it_is_handed_over_is_not_begun_by_the_next_agent(
+    tmp_path, monkeypatch, why, comes_to
+):
+    app = App()
+    failing(app, "a", ValueError("a"), fallback=["b"])
+    began: list[str] = []
+
+    @app.workflow("b")
+    async def b() -> None:
+        began.append("b")
+
+    async with lab(app, tmp_path) as it:
+
+        def stop() -> None:
+            it.engine.pause()  # what is given back stays
+            [run] = it.engine.consumer.running.values()
+            run.stop(why)
+
+        monkeypatch.setitem(cutpoints._armed, CutPoint.FELL_BACK, stop)
+        id = (await app.emit("a")).id
+        await it.until(lambda: it.trigger(id)["reason"] is not None)
+        row = it.trigger(id)
+        assert (row["status"], row["reason"]) == comes_to
+        assert began == []
 
 
 @pytest.mark.parametrize("takes_ctx", [True, False])
