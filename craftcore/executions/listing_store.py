@@ -6,15 +6,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from craftcore.executions.model import Status
+from craftcore.storage.corrupt import legible
 from craftcore.storage.transaction import Reader
 
 _NEWEST = """
-SELECT id, created_at, workflow, status, error_code, latency_ms, trigger_id, attempt,
+SELECT CAST(id AS BLOB)                        AS id,
+       coalesce(CAST(created_at AS REAL), 0.0) AS created_at,
+       CAST(workflow AS BLOB)                  AS workflow,
+       CAST(status AS BLOB)                    AS status,
+       CAST(error_code AS BLOB)                AS error_code,
+       CAST(latency_ms AS REAL)                AS latency_ms,
+       CAST(trigger_id AS BLOB)                AS trigger_id,
+       CAST(attempt AS INTEGER)                AS attempt,
        CASE
            WHEN response_json IS NULL AND response_hash IS NULL THEN 'execution_incomplete'
            WHEN EXISTS (SELECT 1 FROM audit_log WHERE subject = executions.id AND action = 'invalidate')
                THEN 'manually_invalidated'
-           WHEN NOT replayable THEN coalesce(replayable_reason, 'execution_incomplete')
+           WHEN NOT replayable THEN coalesce(CAST(replayable_reason AS BLOB), 'execution_incomplete')
            WHEN stripped_at IS NOT NULL THEN 'body_stripped'
        END AS replayable_reason
   FROM executions {walk}
@@ -31,7 +39,8 @@ NEWEST = _NEWEST.format(walk="NOT INDEXED\n WHERE 1")
 NEWEST_FAILED = _NEWEST.format(walk="INDEXED BY executions_error\n WHERE status = 'error'")
 NEWEST_INCOMPLETE = _NEWEST.format(walk="INDEXED BY executions_incomplete\n WHERE status = 'incomplete'")
 """Each walks from the newest back, and stops when it has enough: over all records, or over those that its index holds.
-None is found by its envelope's hash or its moment: such an index would cost every trigger something."""
+None is found by its envelope's hash or its moment: such an index would cost every trigger something. A record that a
+bad disk damaged is listed with the others: its texts are read as bytes, and whatever stands for a number as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +56,14 @@ class Sought:
 
 
 class Listed(NamedTuple):
-    """One record of a list. `replayable_reason`: why it cannot be replayed, as far as its header tells; None: it can.
-    Whether it is what was written is told by who reads all of it."""
+    """One record of a list. `status`: one of Status, if it is not damaged. `replayable_reason`: why it cannot be
+    replayed, as far as its header tells; None: it can. Whether it is what was written is told by who reads all of it.
+    """
 
     id: str
     created_at: float
     workflow: str | None
-    status: Status
+    status: str
     error_code: str | None
     latency_ms: float | None
     trigger_id: str
@@ -81,12 +91,19 @@ class ExecutionListing:
             until=sought.until,
             envelope_hash=sought.envelope_hash,
         )
-        return [Listed(**{**row, "status": Status(row["status"])}) for row in rows]
+        return [Listed(**{name: legible(value) for name, value in row.items()}) for row in rows]
 
     def error_codes(self, tx: Reader) -> set[str]:
         """Every code that a failed record has."""
-        rows = tx.tuples("SELECT DISTINCT error_code FROM executions WHERE status = 'error' AND error_code IS NOT NULL")
-        return {code for (code,) in rows}
+        rows = tx.tuples(
+            """
+            SELECT DISTINCT CAST(error_code AS BLOB)
+              FROM executions
+             WHERE status = 'error'
+               AND error_code IS NOT NULL
+            """
+        )
+        return {legible(code) for (code,) in rows}
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""

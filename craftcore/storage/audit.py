@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from craftcore.canonical import canonical, sha256_of
+from craftcore.errors import DatabaseInvalid
+from craftcore.storage.corrupt import told
 from craftcore.storage.transaction import Reader, Transaction
 
 NAME_MAX = 200
@@ -71,12 +73,9 @@ def audit(
     """Write down that somebody did this; the number of the row. `details` are JSON, and say who logged in as
     `login_uid` and `login_name`. A text that is too long is cut."""
     login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
-    last = tx.one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
-    if last is None:  # none was ever written, or retention took them
-        last = tx.one("SELECT audit_anchor_seq AS seq, audit_anchor_hash AS hash FROM record_chain")
-        assert last is not None
+    last, before = _last(tx)
     row = AuditRow(
-        seq=last["seq"] + 1,
+        seq=last + 1,
         at=tx.now,
         uid=actor.uid,
         name=_kept(actor.name, NAME_MAX),
@@ -84,7 +83,7 @@ def audit(
         subject=subject,
         reason=None if reason is None else _kept(reason, TEXT_MAX),
         details_json=canonical({name: _kept_of(value) for name, value in {**(details or {}), **login}.items()}),
-        prev_hash=last["hash"],
+        prev_hash=before,
         hash="",
     )
     tx.run(
@@ -140,6 +139,17 @@ def row_of(row: Iterable[Any]) -> AuditRow:
         prev_hash=prev_hash,
         hash=hash_,
     )
+
+
+def _last(tx: Reader) -> tuple[int, str]:
+    """Number and hash of the row before. A hash that a bad disk damaged keeps nobody from doing what must be done:
+    `verify` tells of it."""
+    last = tx.one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+    if last is None:  # none was ever written, or retention took them
+        last = tx.one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")
+    if last is None:
+        raise DatabaseInvalid("the end of the operators' log is damaged: nothing can be done by hand. Restore a backup")
+    return last["seq"], told(last["hash"]) or ""
 
 
 def _kept(text: str, limit: int) -> str:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from craftcore.storage.audit import AuditRow, row_of
+from craftcore.storage.corrupt import legible
 from craftcore.storage.transaction import Reader
 
 _NEWEST = """
-SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
+SELECT seq,
+       CASE typeof(at) WHEN 'real' THEN at ELSE 0.0 END      AS at,
+       CASE typeof(uid) WHEN 'integer' THEN uid ELSE -1 END  AS uid,
+       CAST(name AS BLOB)                                    AS name,
+       CAST(action AS BLOB)                                  AS action,
+       CAST(subject AS BLOB)                                 AS subject,
+       CAST(reason AS BLOB)                                  AS reason,
+       CAST(details_json AS BLOB)                            AS details_json,
+       CAST(prev_hash AS BLOB)                               AS prev_hash,
+       CAST(hash AS BLOB)                                    AS hash
   FROM audit_log
  WHERE {those}
    AND (:action IS NULL OR action = :action OR (action >= :action || ' ' AND action < :action || '!'))
@@ -26,7 +36,8 @@ SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, has
 """
 NEWEST = _NEWEST.format(those="1")
 NEWEST_OF = _NEWEST.format(those="subject = :subject")
-"""By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order."""
+"""By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order. A row that a
+bad disk damaged is listed with the others: its texts are read as bytes; where no number is, nobody did it in 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,7 @@ class AuditListing:
             until=those.until,
             limit=limit,
         )
-        return [row_of(row.values()) for row in rows]
+        return [row_of(map(legible, row.values())) for row in rows]
 
     def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""

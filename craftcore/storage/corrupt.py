@@ -41,3 +41,8 @@ def readable(row: Row) -> dict[str, Any]:
 def told(value: bytes | None) -> str | None:
     """A text, bad bytes as escapes."""
     return None if value is None else value.decode(errors="backslashreplace")
+
+
+def legible(value: Any) -> Any:
+    """The same of a value that is one of those, or of another kind and stays as it is."""
+    return told(value) if isinstance(value, bytes) else value

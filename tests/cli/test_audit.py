@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 
+import apsw
 import pytest
 
 from tests.cli.world import NOON
+from tests.crash.spoiling import lax, unguarded
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -182,6 +184,25 @@ def test_an_ambiguous_id_is_told(cli, here):
 
 def test_there_is_no_log_without_a_database(cli):
     assert cli("audit").code == 10
+
+
+@pytest.mark.parametrize(
+    "column", ["name", "action", "subject", "reason", "details_json", "hash", "prev_hash", "uid", "at"]
+)
+def test_a_row_that_is_no_text_is_listed_with_the_others(cli, done, column):
+    done.core.close()
+    connection = apsw.Connection(str(done.core.database.path))
+    with unguarded(connection), lax(connection, "audit_log"):
+        connection.execute(f"UPDATE audit_log SET {column} = CAST(x'ff41' AS TEXT) WHERE seq = 2")
+    connection.close()
+
+    assert cli("audit").code == 0
+    told = cli("--json", "audit").json[-2]
+    assert told["seq"] == 2
+    if column == "details_json":
+        assert told["details"] == {"damaged": r"\xffA"}
+    else:
+        assert told[column] == {"uid": -1, "at": 0.0}.get(column, r"\xffA")
 
 
 def test_a_damaged_row_is_shown_as_it_is(cli, done):

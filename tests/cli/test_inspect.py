@@ -6,12 +6,14 @@ import os
 import pwd
 import re
 
+import apsw
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.cli.bank import LOST, Bank
+from tests.crash.spoiling import lax, unguarded
 from tests.executions.attempts import again, begin, boot, end
 from tests.resting import HOUR, a_task
 from tests.triggers.life import BROKEN, HOPELESS, emit, look
@@ -538,6 +540,24 @@ def test_a_damaged_record_is_shown_as_it_is(cli, core):
     assert (told["last_event"]["seq"], told["last_event"]["payload"]) == (5, "{oops")
     assert [event["payload"] for event in told["events"]][::3] == [[1], "{oops"]
     assert cli("inspect", "--list").code == cli("inspect", "--stats").code == 0
+
+
+@pytest.mark.parametrize("column", ["id", "workflow", "status", "error_code", "trigger_id", "created_at", "latency_ms"])
+def test_a_damaged_record_is_listed_with_the_others(cli, core, column):
+    other, id_ = an_end(core), an_end(core, HOPELESS)
+    connection = apsw.Connection(str(core.database.path))
+    connection.execute("PRAGMA ignore_check_constraints = 1")
+    with unguarded(connection), lax(connection, "executions"):
+        connection.execute(f"UPDATE executions SET {column} = CAST(x'ff41' AS TEXT) WHERE id = ?", (id_,))
+    connection.close()
+
+    listed = cli("--json", "inspect", "--list").json
+
+    assert (len(listed), listed[1]["id"]) == (2, other)
+    if not column.endswith(("_at", "_ms")):
+        assert listed[0][column] == r"\xffA"
+    assert cli("inspect", "--list").code == cli("inspect", "--stats").code == 0
+    assert cli("inspect", "--list", "--error-code", "NONE").code == 12
 
 
 def test_what_is_nested_too_deeply_to_be_read_is_shown_as_it_is(cli, core):

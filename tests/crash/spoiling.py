@@ -38,6 +38,22 @@ def unguarded(connection: apsw.Connection) -> Iterator[None]:
         connection.execute(made)
 
 
+@contextmanager
+def lax(connection: apsw.Connection, table: str) -> Iterator[None]:
+    """In here a column of this table takes what is of another kind, as a bad disk makes it."""
+    was = ") STRICT"
+    for before, after in ((was, ")"), (")", was)):
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+        connection.execute("PRAGMA writable_schema = 1")
+        connection.execute(
+            "UPDATE sqlite_schema SET sql = substr(sql, 1, length(sql) - ?) || ? WHERE name = ?",
+            (len(before), after, table),
+        )
+        connection.execute("PRAGMA writable_schema = RESET")
+        if after != was:
+            yield
+
+
 def sql(*statements: str) -> Spoil:
     """Each of these that is about rows changes some."""
 

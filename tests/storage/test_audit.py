@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from craftcore.canonical import canonical, sha256_of
-from craftcore.errors import RowInvalid, StateRefused
+from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
 from craftcore.storage.audit import NAME_MAX, TEXT_MAX, Actor, audit, audited
 from tests.processes import PATIENCE, environment
 from tests.virtual import a_trigger
@@ -140,6 +140,28 @@ def test_where_retention_took_all_rows_the_next_is_chained_to_the_last_of_them(c
     did(core)
 
     assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, last.hash)]
+
+
+def test_a_damaged_hash_keeps_nobody_from_the_next_row(core):
+    for _ in range(2):
+        did(core)
+
+    def damage(tx):
+        tx.run("DROP TRIGGER audit_log_is_final")
+        tx.run("UPDATE audit_log SET hash = CAST(x'ff' AS TEXT) WHERE seq = 2")
+
+    core.do(damage)
+
+    assert did(core, "task cancel", "t-1") == 3
+    [after] = core.rows("SELECT prev_hash, subject FROM audit_log WHERE seq = 3")
+    assert after == {"prev_hash": r"\xff", "subject": "t-1"}
+
+
+def test_a_log_that_has_lost_its_beginning_takes_no_row(core):
+    core.do(lambda tx: tx.run("DELETE FROM record_chain"))
+
+    with pytest.raises(DatabaseInvalid, match="the end of the operators' log is damaged"):
+        did(core)
 
 
 def test_what_is_refused_takes_its_rows_with_it(core):
