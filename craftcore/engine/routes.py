@@ -53,7 +53,8 @@ class Routes:
             task = self._of_session(tx, session) if session is not None else None
             if task is not None:
                 return Delivery(task.id)
-            if self._app.router is not None and session is None and len(self._tasks.live_sessions(tx, 2)) > 1:
+            is_named = claim.session_id is not None
+            if self._app.router is not None and not is_named and len(self._tasks.live_sessions(tx, 2)) > 1:
                 return None
         return by_source(claim, self._app.by_source)
 

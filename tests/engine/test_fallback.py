@@ -544,6 +544,23 @@ async def test_a_router_that_says_DIRECT_has_one_agent_tried_whatever_that_decla
         assert json.loads(it.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
 
 
+async def test_what_a_router_put_into_a_session_is_put_to_it_again_and_not_to_the_rule_for_its_source(tmp_path):
+    app = App(router=Says(Route(workflow="a", session_id="third", fallback=("b",))))
+    failing(app, "a", Retry("a"), max_attempts=2)
+    failing(app, "b", Retry("b"))
+
+    @app.workflow("talk", sources=["MESSAGE"])
+    async def talk(ctx: TaskContext) -> None:
+        await ctx.wait_for("bye")
+
+    async with lab(app, tmp_path) as it:
+        for session in ("first", "second"):
+            await it.waiting((await app.emit("talk", session_id=session)).id)
+        id = (await app.emit(None, source="MESSAGE")).id
+        assert (await it.settled(id))["status"] == "DEAD"
+        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+
+
 async def test_a_router_that_says_nothing_leaves_it_to_the_declaration(tmp_path):
     app = three(Says(Route(workflow="a")))
     async with lab(app, tmp_path) as it:
