@@ -45,7 +45,7 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 
 @click.group(cls=Noun)
 def db() -> None:
-    """The database file: migrate, back up, restore, check, stats, gc."""
+    """The database file: backup, restore, check, gc, stats."""
 
 
 db.add_command(backup)

@@ -266,6 +266,7 @@ def _refuse_old_sqlite() -> None:
 
 
 def _open(path: Path, flags: int, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
+    _refuse_device(path)
     try:
         return apsw.Connection(str(path), flags=flags, statementcachesize=statement_cache)
     except apsw.Error as error:
@@ -286,6 +287,17 @@ def _open_to_read(path: Path, patience: float, with_checks: bool) -> apsw.Connec
         connection.close()
         raise
     return connection
+
+
+def _refuse_device(path: Path) -> None:
+    """Raise DatabaseInvalid for a device, a pipe or a socket: reading one may wait for ever, and /dev/null that is closed
+    to others harms the whole machine."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # SQLite says what is wrong with it
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise DatabaseInvalid(f"{path}: not a file, and a database is one; nothing was changed")
 
 
 def _close_to_others(path: Path) -> None:

@@ -361,3 +361,22 @@ def test_a_reader_that_takes_longer_than_it_may_is_interrupted(database):
             reader.value(endless)
     with database.reading(within=60) as reader:
         assert reader.value("SELECT 1") == 1
+
+
+@pytest.mark.parametrize("door", [Database.reading, Database.transaction, Database.connect])
+def test_what_is_no_file_is_refused_by_every_door_and_left_as_it_is(tmp_path, database, door):
+    """A pipe would be waited for; the mode of a device is everybody's."""
+    (tmp_path / "elsewhere").mkdir()
+    pipe = tmp_path / "elsewhere" / "pipe"
+    os.mkfifo(pipe)
+    pipe.chmod(0o666)
+    database.path.symlink_to(pipe)
+    database.create()
+
+    with pytest.raises(DatabaseInvalid, match="not a file, and a database is one"):
+        opened = door(database)
+        if door is not Database.connect:
+            with opened:
+                pass
+
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o666
