@@ -37,7 +37,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A frame before it is drawn: the verdict, lines of facts, sections."""
+    """A frame before it is drawn: the verdict, lines of facts (first what else is wrong), sections."""
 
     ok: bool
     verdict: str
@@ -61,6 +61,7 @@ def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
     if now_rates is not None:
         moved = f"settled {now_rates.settled_per_second:,.1f}/s  failed {now_rates.failed_per_second:,.1f}/s"
     facts = (
+        *(escaped(f"also {reason['text']}") for reason in found["reasons"][1:]),
         "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead")) + f"  {lag}",
         f"{moved}  file {size(found['bytes'])}, WAL {size(found['wal_bytes'])}  {clock_time(now)}",
     )

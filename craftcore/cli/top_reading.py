@@ -86,7 +86,7 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
         since = ended if before is None else before.ended
         return Reading(
             document={
-                **{name: status[name] for name in ("verdict", "ok", "now", "now_iso", "database", "counts")},
+                **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
                 "running": [with_iso(row) for row in reader.all(RUNNING, limit=SHOWN)],
                 "due_next": due_next(reader),

@@ -290,8 +290,8 @@ def _open_to_read(path: Path, patience: float, with_checks: bool) -> apsw.Connec
 
 
 def _refuse_device(path: Path) -> None:
-    """Raise DatabaseInvalid for a device, a pipe or a socket: reading one may wait for ever, and /dev/null that is closed
-    to others harms the whole machine."""
+    """Raise DatabaseInvalid for a device, a pipe or a socket: reading one may wait for ever, and a /dev/null that is
+    closed to others harms the whole machine."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
