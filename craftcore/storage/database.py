@@ -15,6 +15,7 @@ import apsw
 
 from craftcore.clock import Clock
 from craftcore.errors import (
+    CannotCreate,
     DatabaseInvalid,
     NotFound,
     OutcomeUnknown,
@@ -290,14 +291,14 @@ def _open_to_read(path: Path, patience: float, with_checks: bool) -> apsw.Connec
 
 
 def _refuse_device(path: Path) -> None:
-    """Raise DatabaseInvalid for a device, a pipe or a socket: reading one may wait for ever, and a /dev/null that is
+    """Raise CannotCreate for a device, a pipe or a socket: reading one may wait for ever, and a /dev/null that is
     closed to others harms the whole machine."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
         return  # SQLite says what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise DatabaseInvalid(f"{path}: not a file, and a database is one; nothing was changed")
+        raise CannotCreate(f"{path}: cannot be opened: it is no file, and a database is one; nothing was changed")
 
 
 def _close_to_others(path: Path) -> None:
