@@ -14,7 +14,6 @@ from craftcore.daemon.lock import DaemonLock
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
 from tests.triggers.life import claim_one, emit, start
-from tests.virtual import VirtualCore
 
 HOUR = 3600.0
 
@@ -138,13 +137,6 @@ def test_a_held_engine_is_not_called_slow():
 
 
 # what status finds
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture

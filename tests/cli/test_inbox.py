@@ -25,13 +25,6 @@ ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
 
 @pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
-
-
-@pytest.fixture
 def ask(database, clock):
     """`ask(timeout=60)`: the id of a task that has asked, and that of its question."""
 

@@ -17,7 +17,6 @@ from tests.crash.spoiling import lax, unguarded
 from tests.executions.attempts import again, begin, boot, end
 from tests.resting import HOUR, a_task
 from tests.triggers.life import BROKEN, HOPELESS, emit, look
-from tests.virtual import VirtualCore
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 HI = Succeeded(result_json='"hi"')
@@ -25,13 +24,6 @@ LATE = Failed(code="AGENT_TIMEOUT", message="Agent slow did not respond", retrya
 THEIRS = Failed(code="card.declined", message="no", retryable=False)
 
 COLUMNS = "id created workflow status replayable"
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture

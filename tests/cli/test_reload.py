@@ -16,7 +16,6 @@ from craftcore.daemon.lock_note import LockNote, note_line
 from craftcore.errors import PermissionRefused
 from tests.cli.conftest import NOON
 from tests.processes import APP, PATIENCE, a_daemon, craftcore
-from tests.virtual import VirtualCore
 
 NOBODY = 65_534
 
@@ -107,13 +106,6 @@ def test_a_daemon_that_does_not_answer_is_told_of(folder, daemon, cli, monkeypat
 
 
 # who is never signalled
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture

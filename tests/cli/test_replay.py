@@ -12,14 +12,6 @@ import pytest
 
 from craftcore.triggers.settlement import Failed, Released, Succeeded
 from tests.executions.seen import HELLO, TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
-from tests.virtual import VirtualCore
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 def one_line(result, code, *words):

@@ -17,16 +17,8 @@ from craftcore.triggers.model import TriggerSpec
 from tests.cli.bank import LOST, Bank
 from tests.resting import HOUR, a_task, at_rest
 from tests.triggers.life import claim_one, start
-from tests.virtual import VirtualCore
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 def show(cli, task_id):

@@ -13,16 +13,8 @@ from craftcore.storage.facts import remember
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
 from tests.triggers.life import ack, claim_all, start
-from tests.virtual import VirtualCore
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture
