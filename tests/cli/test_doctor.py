@@ -177,6 +177,7 @@ def test_what_others_may_do_is_told_with_the_command_that_ends_it(
     (tmp_path / "c.toml").write_text("")
     (tmp_path / "c.toml").chmod(0o600)
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
+    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)  # nobody is behind that bell
     with daemon_lock(tmp_path / "agent.db"), contextlib.closing(Doorbell.open(tmp_path / "agent.db")):
         path = tmp_path / name
         path.chmod(mode)
@@ -624,18 +625,19 @@ def test_a_unit_that_would_not_start_this_is_told(core, found, database, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("state", "pid", "level", "words"),
+    ("state", "whose", "level", "words"),
     [
-        ("active", 1, "FAIL", "runs this database: end that one"),
-        ("active", os.getpid(), "ok", "is ours"),
-        ("failed", 0, "FAIL", "systemd gave up on it"),
+        ("active", "another", "FAIL", "runs this database: end that one"),
+        ("active", "mine", "ok", "is ours"),
+        ("failed", "none", "FAIL", "systemd gave up on it"),
     ],
 )
-def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, monkeypatch, state, pid, level, words):
+def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, monkeypatch, state, whose, level, words):
     """A systemctl that says what systemd's would: this machine may have none that answers."""
     install(tmp_path, OURS.format(database=database))
     (tmp_path / "bin").mkdir()
     said = tmp_path / "bin" / "systemctl"
+    pid = {"mine": os.getpid(), "another": 1, "none": 0}[whose]
     said.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
     said.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
