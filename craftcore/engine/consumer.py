@@ -35,6 +35,7 @@ from craftcore.tasks.entering import Gone
 from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
+    RELEASED,
     Delivered,
     Failed,
     Obsolete,
@@ -96,6 +97,7 @@ class Consumer:
         self._routes = Routes(app)
         self._alone: int | None = None  # the seq of the trigger that nothing may run beside
         self.stopping = False
+        self._is_leaving = False
 
     # The main path, top to bottom
 
@@ -113,6 +115,8 @@ class Consumer:
             self._give_up_places(claims, runs)
             for run in runs:
                 self.running[run.claim.seq] = run
+                if self._is_leaving:
+                    run.outcome = run.outcome or Released(reason=RELEASED)
                 self._hand_over(run)
             self._on_started(runs)
             reach(CutPoint.START_COMMITTED)
@@ -223,6 +227,12 @@ class Consumer:
 
     async def _insist(self, work: Callable[..., Any], *args: Any) -> Any:
         return await insist(self._writer, self._set_aside, work, *args)
+
+    def leave(self) -> None:
+        """Stop what runs, and begin nothing of what is on its way to its start: all of it is given back."""
+        self.stopping = self._is_leaving = True
+        for run in list(self.running.values()):
+            run.stop("shutdown")
 
     # Places and hand-over
 

@@ -265,8 +265,7 @@ class Engine:
                 if self.failure is None:
                     await self._drain()
             finally:
-                for run in list(self.consumer.running.values()):
-                    run.stop("shutdown")  # nobody waits for a thread that does not return
+                self.consumer.leave()  # nobody waits for a thread that does not return
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
             raise self.failure
@@ -335,8 +334,7 @@ class Engine:
         with anyio.move_on_after(self._grace):
             while not self.consumer.is_idle and not self._hurry.is_set():
                 await self._next_settle_or_hurry()
-        for run in list(self.consumer.running.values()):
-            run.stop("shutdown")
+        self.consumer.leave()
         with anyio.move_on_after(DRAIN_SECONDS):
             while not self.consumer.is_idle and self.failure is None:
                 await self.settled()

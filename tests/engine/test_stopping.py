@@ -241,6 +241,50 @@ async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path):
     assert look(it.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
 
 
+async def test_what_is_being_started_while_the_engine_hurries_is_given_back_and_never_begins(tmp_path):
+    """Its start is on its way to the disk when everything that runs is stopped."""
+    app = App()
+    opened, stopped = anyio.Event(), anyio.Event()
+    began: list[str] = []
+    gate = threading.Event()
+
+    @app.workflow("short")
+    async def short() -> None:
+        began.append("short")
+        await opened.wait()
+
+    @app.workflow("long")
+    async def long() -> None:
+        began.append("long")
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stopped.set()
+
+    @app.workflow("late")
+    async def late() -> None:
+        began.append("late")
+        await anyio.sleep_forever()
+
+    config = settings(concurrency=2, shutdown_grace=3600.0)
+    with anyio.fail_after(PATIENCE):
+        async with lab(app, tmp_path, config) as it, anyio.create_task_group() as tasks:
+            await app.emit("short")
+            await app.emit("long")
+            late_one = await app.emit("late")
+            await it.until(lambda: len(began) == 2)
+            tasks.start_soon(it.engine.writer.commit, lambda _tx: gate.wait(2 * PATIENCE))
+            opened.set()
+            consumer = it.engine.consumer
+            await it.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held()))
+            it.engine.hurry()
+            await stopped.wait()
+            gate.set()
+    assert sorted(began) == ["long", "short"]
+    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=late_one.id)
+    assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
+
+
 async def test_a_deaf_thread_does_not_hold_the_shutdown(tmp_path):
     app = App()
     gate = threading.Event()
