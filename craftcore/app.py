@@ -19,6 +19,7 @@ from craftcore.triggers.acceptance import NAME
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
 from craftcore.triggers.versions import bare
+from craftcore.words import message_of
 from craftcore.workflow import Rate, Workflow, parameters, wrong_order
 
 if TYPE_CHECKING:
@@ -286,8 +287,8 @@ class App:
             raise UnknownWorkflow(f"no workflow is named {row.workflow}; declared are {', '.join(self.workflows)}")
         try:
             workflow.arguments(row.payload_json)
-        except Exception as error:  # msgspec's own, or whatever the author's types raise
-            raise InvalidInput(f"the payload does not fit {row.workflow}: {error!s:.2000}") from error
+        except BaseException as error:  # msgspec's own, or whatever the author's types raise
+            raise InvalidInput(f"the payload does not fit {row.workflow}: {message_of(error)}") from error
 
     async def emit(
         self,

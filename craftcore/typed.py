@@ -29,6 +29,7 @@ import msgspec.inspect
 
 from craftcore.canonical import canonical, canonical_tree
 from craftcore.errors import InvalidInput
+from craftcore.words import type_of
 
 MAX_DEPTH = 64
 _SHOWN = 400
@@ -62,7 +63,7 @@ def from_json(text: str, type_: Any = Any, where: str = "value") -> Any:
             told, key, path = unfit.groups()
             where = f"a key of {where}{path}" if key else where + path
         raise InvalidInput(f"{where}: {told:.{_SHOWN}}") from error
-    except Exception as error:  # a type of the user's checks itself, and may raise anything
+    except BaseException as error:  # a type of the user's checks itself, and may raise anything
         raise InvalidInput(f"{where}: {_why(error)}") from error
 
 
@@ -163,7 +164,7 @@ def _built(value: Any, where: str) -> Any:
         built = msgspec.to_builtins(value, enc_hook=_unknown, order="deterministic")
         if _is_plain(built, MAX_DEPTH, rows=False):
             return built
-    except Exception:
+    except BaseException:
         pass  # the walk finds it again, and where it is
     return _walked(value, where, ())
 
@@ -186,12 +187,12 @@ def _walked(value: Any, where: str, above: tuple[int, ...]) -> Any:
         if isinstance(opened, set | frozenset):
             return _in_order(_walked(part, f"{where}[...]", above) for part in opened)
         return [_walked(part, f"{where}[{index}]", above) for index, part in enumerate(opened)]
-    except InvalidInput:
-        raise
     except _Unknown as error:
-        raise InvalidInput(f"{where}: {type(value).__name__} is not JSON") from error
-    except Exception as error:  # a type of the user's tells its parts itself, and may raise anything
-        raise InvalidInput(f"{where}: {type(value).__name__} is not JSON ({_why(error)})") from error
+        raise InvalidInput(f"{where}: {type_of(value)} is not JSON") from error
+    except BaseException as error:  # a type of the user's tells its parts itself, and may raise anything
+        if type(error) is InvalidInput:  # of a part, with the path to it
+            raise
+        raise InvalidInput(f"{where}: {type_of(value)} is not JSON ({_why(error)})") from error
 
 
 def _walked_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def _key_text(key: Any, where: str) -> str:
         name = msgspec.to_builtins(key, enc_hook=_unknown)
         if type(name) in (str, int):
             return str(name)
-    except Exception:
+    except BaseException:
         pass  # said below
     raise InvalidInput(f"{where}: key {_told(repr, key):.80} is not text")
 
@@ -256,7 +257,7 @@ def _unknown(value: Any) -> Any:
         return float.__float__(value)
     if hasattr(type(value), "model_dump"):
         return _dumped(value)
-    raise _Unknown(type(value).__name__)
+    raise _Unknown(type_of(value))
 
 
 def _dumped(model: Any) -> Any:
@@ -335,17 +336,17 @@ def _at(where: str, name: str) -> str:
     return f"{where}.{name:.80}" if name.isidentifier() else f"{where}[{json.dumps(name[:80])}]"
 
 
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {_told(str, error):.{_SHOWN}}"
+def _why(error: BaseException) -> str:
+    return f"{type_of(error)}: {_told(str, error):.{_SHOWN}}"
 
 
 def _told(tell: Callable[[Any], str], value: Any) -> str:
     """What `str` or `repr` tells of it, in one line that can be stored; the name of its type where that fails."""
     try:
         text = " ".join(tell(value).split())
-    except Exception:  # somebody's __repr__ is broken, or it is too deep for it
+    except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
         text = ""
-    return (text or type(value).__name__).encode(errors="replace").decode()
+    return (text or type_of(value)).encode(errors="replace").decode()
 
 
 @lru_cache(maxsize=1024)

@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import anyio
 
-from craftcore.engine.words import message_of
 from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.words import message_of
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

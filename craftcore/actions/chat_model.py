@@ -18,8 +18,8 @@ import anyio
 from craftcore.actions.http_status import code_of, retry_after
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.clock import SystemClock
-from craftcore.engine.words import bounded, message_of
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
+from craftcore.words import bounded, message_of
 
 if TYPE_CHECKING:
     import httpx2

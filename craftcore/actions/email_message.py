@@ -15,9 +15,9 @@ from email import policy
 from email.message import EmailMessage
 from email.utils import format_datetime
 
-from craftcore.engine.words import bounded, shown
 from craftcore.errors import ErrorCode, Fail
 from craftcore.spelling import ADDRESS_SAID, Mailbox, is_one_line, mailbox
+from craftcore.words import bounded, shown
 
 RECIPIENTS_MAX = 100
 SUBJECT_MAX = 500

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from craftcore.actions.address_rules import Resolve, addresses_of
-from craftcore.engine.words import message_of
 from craftcore.errors import CraftcoreError, ErrorCode, NoEffect
+from craftcore.words import message_of
 
 if TYPE_CHECKING:
     import httpcore2

@@ -24,8 +24,8 @@ from typing import Any
 from craftcore.actions.http_exchange import Answer, AnswerMissing, Cut
 from craftcore.actions.http_status import code_of, retry_after
 from craftcore.actions.scrubbing import Scrubber
-from craftcore.engine.words import bounded
 from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.words import bounded
 
 HEADERS_MAX = 64
 HEADER_MAX_CHARACTERS = 1024

@@ -19,8 +19,8 @@ from anyio.streams.tls import TLSStream
 
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.config import EmailSettings
-from craftcore.engine.words import bounded, message_of
 from craftcore.errors import CraftcoreError, ErrorCode
+from craftcore.words import bounded, message_of
 
 PORTS = {"tls": 993, "starttls": 143, "none": 143}
 LINE_MAX_BYTES = 64 << 10

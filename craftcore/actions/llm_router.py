@@ -13,9 +13,9 @@ from datetime import timedelta
 
 from craftcore.actions.chat_model import ChatModel
 from craftcore.engine.router import LiveSession, Route, RoutedTrigger, RoutingContext
-from craftcore.engine.words import bounded
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
 from craftcore.triggers.acceptance import NAME
+from craftcore.words import bounded
 
 SESSIONS_MAX = 20
 """How many sessions are offered, those last moved: with the limits below, a question fits into a small model."""

@@ -23,8 +23,8 @@ import anyio
 from craftcore.actions.email_message import Outgoing
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.config import EmailSettings
-from craftcore.engine.words import bounded, message_of
 from craftcore.errors import CraftcoreError, ErrorCode, Fail, NoEffect
+from craftcore.words import bounded, message_of
 
 QUIT_SECONDS = 2.0
 CHUNK_BYTES = 64 << 10

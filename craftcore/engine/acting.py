@@ -22,13 +22,13 @@ from craftcore.engine.calling import Answer, Finding, deadline_of, reconciled, u
 from craftcore.engine.ledgered import Ledgered
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Turn, check_name
-from craftcore.engine.words import shown
 from craftcore.error_codes import known
 from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
 from craftcore.typed import from_json, json_text
+from craftcore.words import shown
 
 _NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
 

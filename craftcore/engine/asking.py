@@ -7,12 +7,11 @@ import anyio.lowlevel
 import structlog
 
 from craftcore.engine.failures import wait_asked
-from craftcore.engine.groups import is_a
 from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, checked
 from craftcore.engine.run import Run
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, shown, type_of
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, shown, type_of
 
 log = structlog.get_logger(__name__)
 

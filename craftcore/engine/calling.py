@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from inspect import iscoroutine
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 import anyio
@@ -21,10 +21,10 @@ from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
 from craftcore.engine.failures import wait_asked
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn, in_step
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of, shown, type_of
 from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
 from craftcore.tasks.outcomes import Done
 from craftcore.typed import as_stored, is_async
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of, shown, type_of
 
 REFERENCE_MAX = 998
 """Characters of a provider's reference that are kept: those of a line of mail."""
@@ -141,7 +141,7 @@ class _Calling:
         except Exception as error:
             self.raised.append(error)
             raise
-        if iscoroutine(result):
+        if is_a(result, CoroutineType):
             return result
         self.returned.append(result)
 
@@ -238,6 +238,6 @@ def _reference_in(value: Any) -> str | None:
     """The provider's reference: what was returned, if it is text, or what a mapping says."""
     try:
         given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
-    except Exception:  # a mapping of somebody's own
+        return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None
+    except BaseException:  # a mapping of somebody's own
         return None
-    return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None

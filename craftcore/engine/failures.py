@@ -15,11 +15,11 @@ from typing import Any
 from craftcore.canonical import canonical
 from craftcore.clock import YEAR_10000
 from craftcore.engine.groups import decisive, said
-from craftcore.engine.words import bounded, message_of, shown, type_of
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
 from craftcore.typed import MAX_DEPTH
+from craftcore.words import bounded, message_of, shown, type_of
 
 CODE_LIMIT = 100
 """Characters of an error code that are kept."""
@@ -38,10 +38,10 @@ def failed(code: ErrorCode, message: str, **details: Any) -> Failed:
     return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
 
 
-def wait_asked(error: BaseException) -> float | None:
-    """The seconds that an error's `retry_after` asks for; None where it has none."""
+def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
+    """The seconds that an error's `retry_after`, or another attribute, asks for; None where it has none."""
     try:
-        return _seconds(getattr(error, "retry_after", None))
+        return _seconds(getattr(error, name, None))
     except BaseException:  # a property of somebody's own
         return None
 

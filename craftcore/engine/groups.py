@@ -5,9 +5,11 @@ Types are looked at, never what an error of somebody's own says of itself: its p
 
 from __future__ import annotations
 
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of
+from typing import cast
+
 from craftcore.error_codes import known
 from craftcore.errors import CraftcoreError, Fail
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
 
 LEAVES_SAID = 100
 """Of so many errors of a group the words are told: more would not fit into a message."""
@@ -22,11 +24,6 @@ def is_only(error: BaseException, kinds: Kinds) -> bool:
     return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in _leaves(error))
 
 
-def is_a(error: BaseException, kinds: Kinds) -> bool:
-    """`isinstance`, for any error."""
-    return issubclass(type(error), kinds)
-
-
 def decisive(error: BaseException) -> BaseException:
     """The error that says what becomes of an attempt: of several, the first that trying again cannot help; the group
     itself when there is none."""
@@ -36,9 +33,12 @@ def decisive(error: BaseException) -> BaseException:
 
 def is_hopeless(error: BaseException) -> bool:
     """Trying again cannot help."""
-    if not isinstance(error, CraftcoreError):
-        return isinstance(error, Fail)
-    code = known(error.code)
+    if not is_a(error, CraftcoreError):
+        return is_a(error, Fail)
+    try:
+        code = known(cast(CraftcoreError, error).code)
+    except BaseException:  # one of somebody's own is broken
+        return False
     return code is not None and not code.may_be_retried
 
 

@@ -15,6 +15,7 @@ import anyio
 
 from craftcore.engine.groups import is_only
 from craftcore.engine.run import Run
+from craftcore.words import is_a
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any,
             result: T = end.value
             return result
         except BaseException as error:
-            if told is not None and (isinstance(error, Over) or is_only(error, (Over, type(told)))):
+            if told is not None and (is_a(error, Over) or is_only(error, (Over, type(told)))):
                 raise told from None
             raise
         try:

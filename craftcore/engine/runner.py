@@ -18,13 +18,12 @@ from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext, TriggerView
 from craftcore.engine.failures import failed, outcome_of
 from craftcore.engine.flights import flown
-from craftcore.engine.groups import is_a, is_only
+from craftcore.engine.groups import is_only
 from craftcore.engine.isolation import in_own_context
 from craftcore.engine.router import unroutable
 from craftcore.engine.run import Run
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import ComesAgain, Doors, Suspend, Turn, continues, told
-from craftcore.engine.words import MESSAGE_LIMIT, bounded, message_of
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
@@ -41,6 +40,7 @@ from craftcore.triggers.settlement import (
 )
 from craftcore.triggers.sources import DEFAULTS
 from craftcore.typed import from_json, json_text
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
 from craftcore.workflow import Workflow
 
 
@@ -69,7 +69,7 @@ class Runner:
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         except msgspec.DecodeError as error:
             return Corrupt(message=f"the payload is not JSON: {error}")
-        except Exception as error:  # the author's own types convert themselves, and raise what they like
+        except BaseException as error:  # the author's own types convert themselves, and raise what they like
             message = bounded(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         if run.deadline_at is not None and run.deadline_at <= self._doors.clock.now():

@@ -14,6 +14,7 @@ import msgspec
 
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.failures import wait_asked
 from craftcore.engine.groups import decisive, is_hopeless, said
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import Turn, in_step
@@ -22,6 +23,7 @@ from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.typed import as_stored, from_json, is_async, json_text, return_type
+from craftcore.words import is_a
 
 OnChange = Literal["error", "rerun"]
 
@@ -173,9 +175,9 @@ def _wait_before_next(
 ) -> float | None:
     """Seconds until a step is tried again; None: its failure is the turn's."""
     decided = decisive(error)
-    if retry is None or attempt >= retry.max_attempts or isinstance(decided, Snooze) or is_hopeless(decided):
+    if retry is None or attempt >= retry.max_attempts or is_a(decided, Snooze) or is_hopeless(decided):
         return None
-    asked = decided.after if isinstance(decided, Retry) else None
+    asked = wait_asked(decided, "after") if is_a(decided, Retry) else None
     return max(retry.backoff(f"{turn.task.id}:{step.identity}", attempt), asked or 0.0)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from threading import Lock
+from types import CoroutineType
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ import anyio.to_thread
 from craftcore.engine.run import Run
 from craftcore.errors import ErrorCode, Fail
 from craftcore.storage.waiters import current_loop
+from craftcore.words import is_a
 
 
 async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
@@ -33,7 +34,7 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
             begun = True
         try:
             result = call()
-            if inspect.iscoroutine(result):
+            if is_a(result, CoroutineType):
                 result.close()
                 raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
             return result

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from types import CoroutineType
+from typing import Any, NoReturn, TypeVar, cast
 
 import apsw
 
@@ -17,6 +18,7 @@ from craftcore.storage.database import Database, close
 from craftcore.storage.guard import Guard
 from craftcore.storage.permission import our_names
 from craftcore.storage.transaction import Many, Row, Transaction
+from craftcore.words import is_a
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -88,8 +90,8 @@ class Apart:
         connection = self.connection()
         with Guard(connection, self._database.clock, self._database.path, self._ours) as guard:
             result = user(UserTransaction(connection, tx.now, guard), *args)
-        if inspect.iscoroutine(result):
-            result.close()
+        if is_a(result, CoroutineType):
+            cast("CoroutineType[Any, Any, Any]", result).close()
             raise InvalidInput(COROUTINE)
         guard.verify()
         return record(tx, result)

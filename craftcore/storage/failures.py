@@ -16,11 +16,12 @@ from craftcore.errors import (
     StorageError,
     StorageFull,
 )
+from craftcore.words import message_of
 
 
 def translate(error: apsw.Error, path: str | Path) -> StorageError:
     """The error of ours that says what SQLite said, where, and what to do."""
-    said = str(error) or type(error).__name__
+    said = message_of(error)  # a function of the user's may raise one of its own
     match error:
         case apsw.FullError():
             return StorageFull(f"{path}: the disk is full; nothing was written. Free some space and try again")

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from traceback import clear_frames
-from typing import Self
+from typing import Self, cast
 
 import apsw
 
@@ -15,6 +14,7 @@ from craftcore.clock import Clock
 from craftcore.errors import CraftcoreError, InvalidInput, RowInvalid, StorageError, TookTooLong
 from craftcore.storage.failures import translate
 from craftcore.storage.permission import refusal
+from craftcore.words import is_a, let_go, message_of
 
 APART_SECONDS = 1.0
 """For so long the user's function may hold the one write lock of the file."""
@@ -64,9 +64,9 @@ class Guard:
         try:
             yield
         except Exception as error:
-            clear_frames(error.__traceback__)  # whoever keeps the exception would keep its statement open
-            if isinstance(error, apsw.Error):
-                raise self._told(error, sql) from error
+            let_go(error)  # whoever keeps the exception would keep its statement open
+            if is_a(error, apsw.Error):
+                raise self._told(cast(apsw.Error, error), sql) from error
             raise
 
     def verify(self) -> None:
@@ -110,7 +110,7 @@ class Guard:
                 | apsw.RangeError()
                 | apsw.TooBigError()
             ):
-                return InvalidInput(f"SQLite refused a statement of a transaction: {error}: {sql:.300}")
+                return InvalidInput(f"SQLite refused a statement of a transaction: {message_of(error)}: {sql:.300}")
             case _:
                 return translate(error, self._path)
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from traceback import clear_frames
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -16,6 +15,7 @@ from craftcore.errors import StorageFull
 from craftcore.storage.database import Database
 from craftcore.storage.failures import translate
 from craftcore.storage.transaction import Transaction
+from craftcore.words import is_a, let_go
 
 BATCH_LIMIT = 1000
 """Pieces per commit, so that no caller waits for an endless one."""
@@ -89,7 +89,7 @@ def run_rides(connection: apsw.Connection, database: Database, rides: list[Ride]
         else:
             ride[0].error = error
         if not connection.in_transaction:
-            if isinstance(error, StorageFull):
+            if error is not None and is_a(error, StorageFull):
                 raise error
             return [*stand, *queue]
     return []
@@ -107,11 +107,11 @@ def _run_ride(connection: apsw.Connection, database: Database, ride: Ride, after
         else:
             results = [work(tx, *args)]
     except BaseException as error:  # SystemExit, too: it is its caller who wants to end, not the writer
-        clear_frames(error.__traceback__)  # a statement left half-way there would keep the others from committing
+        let_go(error)  # a statement left half-way there would keep the others from committing
         if connection.in_transaction:
             connection.execute("ROLLBACK TO ride")
             connection.execute("RELEASE ride")
-        return translate(error, database.path) if isinstance(error, apsw.Error) else error
+        return translate(cast(apsw.Error, error), database.path) if is_a(error, apsw.Error) else error
     connection.execute("RELEASE ride")
     for piece, result in zip(ride, results, strict=True):
         refused = piece.each and isinstance(result, Exception)

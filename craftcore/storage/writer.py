@@ -36,6 +36,7 @@ from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
 from craftcore.storage.waiters import Loop, current_loop
+from craftcore.words import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -244,11 +245,11 @@ class Writer:
         if isinstance(error, apsw.Error):
             error = translate(error, self._database.path)
         for piece in batch:
-            piece.error = piece.error or error
+            piece.error = error if piece.error is None else piece.error
         if isinstance(error, StorageFull):
             self.full = True
             return None
-        fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {error!r}")
+        fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {shown(error)}")
         self._wal_holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
         with self._bell:
             self.failed = fatal

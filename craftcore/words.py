@@ -1,11 +1,27 @@
-"""What user code says of itself, as it can be stored: it may be endless, no text at all, or fail to be said."""
+"""What user code says of itself, as it can be stored: it may be endless, no text at all, or fail to be said.
+
+What Python knows of a value is asked here, never what the value says: even its `__class__` may be somebody's property.
+"""
 
 from __future__ import annotations
+
+from traceback import clear_frames
 
 MESSAGE_LIMIT = 2_000
 """Characters of an error message that are kept."""
 
 _NAME = type.__dict__["__name__"]
+_TRACEBACK = BaseException.__dict__["__traceback__"]
+
+
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """`isinstance`, for any value."""
+    return issubclass(type(value), kinds)
+
+
+def let_go(error: BaseException) -> None:
+    """Forget the variables of the frames it came through: whoever keeps the error would keep them, too."""
+    clear_frames(_TRACEBACK.__get__(error))
 
 
 def message_of(error: BaseException) -> str:

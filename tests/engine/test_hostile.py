@@ -1,0 +1,176 @@
+"""Whatever a function of the user's raises, wherever it is called: the writer and the engine go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, Continue, TaskContext
+from tests.engine.acts import ledger
+from tests.engine.hostile import ERRORS
+from tests.engine.lab import lab
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[[], BaseException]
+
+FAILING = (
+    *("raises", "plainly", "step", "plain_step", "transaction", "reversible"),
+    *("step_result", "transaction_result", "state"),  # a value raises it that is to become JSON
+    *("payload", "step_type", "transaction_type"),  # a type raises it that is to be made of JSON
+)
+"""Where it fails the attempt."""
+
+ACTS = {
+    "act": "UNKNOWN",
+    "plain_act": "UNKNOWN",
+    "act_result": "DONE",
+    "act_type": "DONE",
+    "act_reference": "DONE",
+    "reconciled": "UNKNOWN",
+}
+"""Where an irreversible action raises it, its result or its reconciler; and what the ledger says of it."""
+
+
+def hostile(make: Make) -> App:
+    """An app with a workflow for each place."""
+    app = App()
+    accepted: list[bool] = []
+
+    class Encoded:
+        def model_dump(self, **_: Any) -> Any:
+            raise make()
+
+    class ReadBack:
+        @classmethod
+        def model_validate(cls, value: Any) -> Any:
+            raise make()
+
+    class ReadBackLater:
+        """It raises when its workflow is entered, and not yet when its trigger is accepted."""
+
+        @classmethod
+        def model_validate(cls, value: Any) -> Any:
+            if accepted:
+                raise make()
+            accepted.append(True)
+            return cls()
+
+    class Reference(dict[str, Any]):
+        def get(self, *_: Any) -> Any:
+            raise make()
+
+    async def raises(given: Any = None) -> None:
+        raise make()
+
+    def plainly(given: Any = None) -> None:
+        raise make()
+
+    def encoded(given: Any = None) -> Any:
+        return Encoded()
+
+    def read_back(given: Any = None) -> Any:
+        return {}
+
+    async def result(ctx: TaskContext) -> Any:
+        return Encoded()
+
+    async def step(ctx: TaskContext) -> None:
+        await ctx.step("it", raises)
+
+    async def plain_step(ctx: TaskContext) -> None:
+        await ctx.step("it", plainly)
+
+    async def step_result(ctx: TaskContext) -> None:
+        await ctx.step("it", encoded)
+
+    async def step_type(ctx: TaskContext) -> None:
+        await ctx.step("it", read_back)
+
+    async def transaction(ctx: TaskContext) -> None:
+        await ctx.transaction("it", plainly)
+
+    async def transaction_result(ctx: TaskContext) -> None:
+        await ctx.transaction("it", encoded)
+
+    async def transaction_type(ctx: TaskContext) -> None:
+        await ctx.transaction("it", read_back)
+
+    async def state(ctx: TaskContext) -> Any:
+        return Continue(Encoded())
+
+    async def next_state(ctx: Any) -> Any:
+        return Continue({})
+
+    async def payload(given: Any) -> None: ...
+
+    read_back.__annotations__["return"] = ReadBack
+    next_state.__annotations__["ctx"] = TaskContext[ReadBack]
+    payload.__annotations__["given"] = ReadBackLater
+
+    def action(name: str, fn: Callable[..., Any], **options: Any) -> Any:
+        declared = app.action(name, **{"irreversible": True, **options})(fn)
+
+        async def acts(ctx: TaskContext) -> None:
+            await ctx.act(declared)
+
+        app.declare(name, acts, max_attempts=1)
+        return declared
+
+    async def refused(call: Call) -> None:
+        raise ConnectionError
+
+    async def returns(call: Call) -> Any:
+        return Encoded()
+
+    async def returns_type(call: Call) -> Any:
+        return {}
+
+    async def returns_reference(call: Call) -> Any:
+        return Reference(x=1)
+
+    returns_type.__annotations__["return"] = ReadBack
+    action("reversible", raises, irreversible=False)
+    action("act", raises)
+    action("plain_act", plainly)
+    action("act_result", returns)
+    action("act_type", returns_type)
+    action("act_reference", returns_reference)
+    action("reconciled", refused, on_unknown="reconcile").reconcile(raises)
+    for fn in (
+        *(raises, plainly, step, plain_step, transaction),
+        *(result, step_result, transaction_result, state),
+        *(payload, step_type, transaction_type, next_state),
+    ):
+        app.declare(fn.__name__, fn, max_attempts=1)
+
+    @app.workflow("good")
+    async def good(ctx: TaskContext) -> str:
+        return await ctx.transaction("it", lambda tx: "written")
+
+    return app
+
+
+@pytest.mark.parametrize("make", ERRORS.values(), ids=ERRORS)
+async def test_whatever_is_raised_wherever_it_is_raised_ends_its_own_attempt_and_nothing_else(
+    tmp_path, monkeypatch, make
+):
+    monkeypatch.setattr("craftcore.engine.calling.RECONCILE_WAIT_SECONDS", 0.0)
+    app = hostile(make)
+    async with lab(app, tmp_path) as it:
+        payloads: dict[str, Any] = {"payload": {"given": {}}}
+        ids = {
+            name: (await app.emit(name, payloads.get(name))).id for name in (*FAILING, *ACTS, "result", "next_state")
+        }
+        for name in FAILING:
+            row = await it.settled(ids[name])
+            assert (name, row["status"] in ("DEAD", "FAILED"), bool(row["error_code"])) == (name, True, True)
+        assert (await it.ended(ids["next_state"]))["status"] == "FAILED"
+        for name in (*ACTS, "result"):
+            await it.settled(ids[name])
+        assert "result_unstored" in it.task(ids["result"])["result_json"]
+        assert {row["action"]: row["status"] for row in ledger(it)} == ACTS
+        assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+        assert it.engine.writer.failed is None
