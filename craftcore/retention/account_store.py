@@ -43,7 +43,7 @@ class OldOccurrences:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or oldest > old.history:
+        if oldest is None or old.history < oldest <= old.now:
             return Found([], None)
         last: int = tx.value(LAST, after=after, window=WINDOW)
         return self._due(tx, old, after, last)

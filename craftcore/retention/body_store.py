@@ -65,7 +65,7 @@ class OldBodies:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or oldest > old.bodies:
+        if oldest is None or old.bodies < oldest <= old.now:
             return Found([], None)
         last: int = tx.value(LAST, after=after, window=WINDOW)
         rows, next_after = self._due(tx, old, after, last)
@@ -99,7 +99,7 @@ class OldArguments:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         oldest: float | None = tx.value(ACTS_FIRST, after=after)
-        if oldest is None or oldest > old.bodies:
+        if oldest is None or old.bodies < oldest <= old.now:
             return Found([], None)
         last: int = tx.value(ACTS_LAST, after=after, window=WINDOW)
         return self._due(tx, old, after, last)

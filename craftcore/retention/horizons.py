@@ -14,7 +14,8 @@ AFTER_CATCH_UP = 7 * 86_400.0
 
 
 class Horizons(NamedTuple):
-    """What ended at or before such a moment may go; NEVER: it is kept."""
+    """What ended at or before such a moment may go; NEVER: it is kept. What is later than `now` was stamped by a clock
+    that was ahead, and says nothing of its neighbours' age."""
 
     triggers: float
     dead: float
@@ -22,6 +23,7 @@ class Horizons(NamedTuple):
     bodies: float
     history: float
     audit: float
+    now: float
 
 
 def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -> Horizons:
@@ -38,6 +40,7 @@ def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -
         bodies=_before(now, settings.bodies),
         history=_before(now, settings.history),
         audit=_before(now, settings.audit),
+        now=now,
     )
 
 

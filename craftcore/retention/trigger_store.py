@@ -48,7 +48,7 @@ class OldTriggers:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or oldest > max(old.triggers, old.dead):
+        if oldest is None or max(old.triggers, old.dead) < oldest <= old.now:
             return Found([], None)
         last: int = tx.value(LAST, after=after, window=WINDOW)
         rows, next_after = self._due(tx, old, after, last)

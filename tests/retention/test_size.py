@@ -46,6 +46,21 @@ def test_after_the_longest_horizon_the_file_grows_no_more(core):
     assert rows == {"t": 80, "e": 80}, "what is not nine days old"
 
 
+def test_a_day_on_which_the_clock_was_a_year_ahead_keeps_nothing_but_its_own(core):
+    """The oldest rows say that they are of next year. What came after them is as old as ever."""
+    core.clock.advance(365 * DAY)
+    a_day(core, 365)
+    core.clock.set_back(365 * DAY)
+
+    a_year(core, 30)
+
+    [left] = core.rows("""
+        SELECT (SELECT count(*) FROM triggers) AS triggers,
+               (SELECT count(*) FROM executions WHERE stripped_at IS NULL) AS with_bodies
+        """)
+    assert left == {"triggers": 10 + 80, "with_bodies": 10 + 10}
+
+
 def test_free_pages_go_back_and_a_mebibyte_stays_for_what_comes_next(core):
     for day in range(40):
         a_day(core, day)
