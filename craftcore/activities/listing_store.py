@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.activities.store import ActivityStore, activity_of
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -33,18 +34,20 @@ class ActivityListing:
         status: ActivityStatus | None = None,
         task_id: str | None = None,
         action: str | None = None,
-    ) -> list[Activity]:
+    ) -> list[Activity | Damaged]:
         """The newest activities, newest first; of one status, task, action; None: of any."""
         is_open = status in (ActivityStatus.INTENT, ActivityStatus.UNKNOWN)
-        rows = tx.all(
+        return each(
+            tx,
             NEWEST_OF_TASK if task_id is not None else NEWEST_OPEN if is_open else NEWEST,
+            activity_of,
+            key="idem_key",
             status=status,
             task_id=task_id,
             action=action,
             **({} if task_id is None else {"low": f"activity:{task_id}:", "high": f"activity:{task_id};"}),
             limit=limit,
         )
-        return [activity_of(row) for row in rows]
 
     def in_doubt(self, tx: Reader) -> tuple[int, Activity | None]:
         """How many are in doubt and nobody has decided, and the one that has been so for longest."""

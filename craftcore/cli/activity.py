@@ -20,6 +20,7 @@ from craftcore.cli.activity_text import (
     told_event,
     told_task_of,
 )
+from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.given import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
@@ -53,7 +54,7 @@ activity.add_command(resolve)
 @click.option("--action", metavar="NAME", help="Only of this action.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> None:
+def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> int:
     """The newest irreversible actions, newest first."""
     chosen = allowed("status", status, list(ActivityStatus))
     with session.core().reading() as reader:
@@ -64,10 +65,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
             task_id=None if task_id is None else the_task(reader, task_id).id,
             action=action,
         )
-    if session.json:
-        session.out.document([told_activity(one) for one in found])
-    else:
-        session.out.table(LIST_COLUMNS, [cells(one) for one in found])
+    return print_list(session, LIST_COLUMNS, found, told=told_activity, cells=cells, key="key")
 
 
 @activity.command("show")

@@ -9,6 +9,7 @@ from craftcore.cli.given import whole_id
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import pending_again, print_triggers, say_done, tasks_of
+from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
 
@@ -23,12 +24,11 @@ def dead() -> None:
 @dead.command("list")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, limit: int) -> None:
+def list_(session: Session, /, limit: int) -> int:
     """The dead letters, last buried first."""
     with session.core().reading() as reader:
         found = TriggerStore().dead(reader, limit)
-        tasks = tasks_of(reader, found)
-    print_triggers(session.out, found, tasks)
+        return print_triggers(session, reader, found)
 
 
 @dead.command("requeue", cls=ByHand)
@@ -66,5 +66,5 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 
 def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
     if everything:
-        return [letter.id for letter in TriggerStore().dead(reader, ALL)]
+        return [letter.id for letter in whole(TriggerStore().dead(reader, ALL))]
     return [whole_id(reader, given) for given in dict.fromkeys(ids)]

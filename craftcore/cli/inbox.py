@@ -8,6 +8,7 @@ from craftcore.activities.model import Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity_hands import say_decided
 from craftcore.cli.caller import caller
+from craftcore.cli.damaged import say_damaged, told_damaged
 from craftcore.cli.given import the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
@@ -15,6 +16,8 @@ from craftcore.cli.question_text import SAID_MAX, told_question, until_answered
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.daemon.log_lines import shortened
+from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
@@ -31,25 +34,32 @@ def inbox() -> None:
 @inbox.command("list")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, limit: int) -> None:
+def list_(session: Session, /, limit: int) -> int:
     """The open questions, oldest first, and how to answer each."""
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
         questions = QuestionStore().open_ones(reader, limit + 1)
-        found = [(question, TaskStore().by_seq(reader, question.task_seq)) for question in questions]
+        found = [(question, _task_of(reader, question)) for question in questions]
     if len(found) > limit:
         session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
+    damaged = [one for pair in found for one in pair if isinstance(one, Damaged)]
     if session.json:
-        session.out.document([told_question(question) for question, _ in found])
-        return
+        session.out.document(
+            [told_damaged(one) if isinstance(one, Damaged) else told_question(one) for one, _ in found]
+        )
+        return say_damaged(session, damaged)
     for number, (question, task) in enumerate(found):
         if number:
             session.out.line()
-        _print(session, question, task, now)
+        if isinstance(question, Damaged):
+            session.out.line(f"question {question.id} is damaged: {question.wrong}", style="bold")
+        else:
+            _print(session, question, task, now)
     if not found:
         session.out.line("nobody is asked anything")
+    return say_damaged(session, damaged)
 
 
 @inbox.command("answer", cls=ByHand)
@@ -83,11 +93,21 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
         session.say_without_daemon(core)
 
 
-def _print(session: Session, question: Question, task: Task, now: float) -> None:
+def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | None:
+    if isinstance(question, Damaged):
+        return None
+    return attempted(question.task_id, lambda: TaskStore().by_seq(reader, question.task_seq))
+
+
+def _print(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
     out: Output = session.out
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
-    out.line(f"{asks} {task.id} of {task.workflow} asked {from_now(question.created_at, now)}:", style="bold")
+    asked = f"{asks} {question.task_id} of {question.workflow} asked {from_now(question.created_at, now)}:"
+    out.line(asked, style="bold")
     out.quote(question.question)
+    if not isinstance(task, Task):
+        out.line("  its task is damaged, and nobody can answer before a daemon has set it aside")
+        return
     takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
     out.line(f"  {until_answered(question, task, now)}. To answer{takes}:")
     options = question.options or ("TEXT",)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from craftcore.cli.damaged import print_list, say_damaged
 from craftcore.cli.given import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
@@ -30,6 +31,7 @@ from craftcore.executions.listing_store import ExecutionListing, Sought
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.statistics import statistics
+from craftcore.storage.corrupt import Damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.attempt_hands import facts_of
 from craftcore.tasks.store import TaskStore
@@ -69,7 +71,7 @@ def inspect(
     with_envelope: bool,
     limit: int | None,
     **given: str | None,
-) -> None:
+) -> int | None:
     """One execution as JSON, the newest of them, or their counts.
 
     Of one that did not end well the document says what to do about it, with the commands to paste.
@@ -80,22 +82,20 @@ def inspect(
         if limit is not None or any(value is not None for value in given.values()):
             raise click.UsageError("filters and --limit belong to --list and --stats")
         _one(session, execution_id, with_events=with_events, with_envelope=with_envelope)
-        return
+        return None
     if with_events or with_envelope:
         raise click.UsageError("--events and --envelope belong to an ID")
     limit = limit or (LISTED if listed else COUNTED)
     with session.core().reading() as reader:
         found = ExecutionListing().newest(reader, limit, _sought(reader, given))
-    if counted:
-        many = statistics(found)
-        if session.json:
-            session.out.document(told_statistics(many, limit))
-        else:
-            say_statistics(session.out, many, limit)
-    elif session.json:
-        session.out.document([told_listed(row) for row in found])
+    if listed:
+        return print_list(session, LIST_COLUMNS, found, told=told_listed, cells=cells)
+    many = statistics([row for row in found if not isinstance(row, Damaged)])
+    if session.json:
+        session.out.document(told_statistics(many, limit))
     else:
-        session.out.table(LIST_COLUMNS, [cells(row) for row in found])
+        say_statistics(session.out, many, limit)
+    return say_damaged(session, [row for row in found if isinstance(row, Damaged)])
 
 
 def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:

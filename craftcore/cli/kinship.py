@@ -32,12 +32,16 @@ SUSPENDED, LATER = "suspended: ", "continues later"
 
 def task_of(reader: Reader, trigger: Trigger) -> Task | None:
     """The task that a trigger created, advances, or was delivered to; None when it has to do with none."""
-    store = TaskStore()
+    task_id = task_id_of(reader, trigger)
+    return None if task_id is None else TaskStore().get(reader, task_id)
+
+
+def task_id_of(reader: Reader, trigger: Trigger) -> str | None:
+    """Its id, whose row retention may have taken."""
     if trigger.reason == "delivered":
-        task_id = reader.value(DELIVERED_TO, **_records(trigger))
-        return None if task_id is None else store.get(reader, task_id)
-    own = store.get(reader, trigger.id)
-    return own if own is not None or trigger.task_id is None else store.get(reader, trigger.task_id)
+        delivered: str | None = reader.value(DELIVERED_TO, **_records(trigger))
+        return delivered
+    return trigger.id if reader.value("SELECT 1 FROM tasks WHERE id = :id", id=trigger.id) else trigger.task_id
 
 
 def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:

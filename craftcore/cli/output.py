@@ -41,6 +41,10 @@ class Output:
         if not self.as_json:
             print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
 
+    def complaint(self, text: str) -> None:
+        """What went wrong with the answer: on standard error, for programs, too."""
+        print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
+
     def quote(self, text: str) -> None:
         """Somebody's words, as many lines as they have, each behind a bar: none of them can pass for ours."""
         for line in text.splitlines() or [""]:

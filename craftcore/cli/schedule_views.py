@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.damaged import print_list
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
@@ -31,6 +32,7 @@ from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.timing import Startup
+from craftcore.storage.corrupt import Damaged, attempted
 from craftcore.storage.transaction import Reader, Row
 
 LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
@@ -45,24 +47,36 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.option("--all", "removed", is_flag=True, help="Removed ones, too.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, removed: bool, limit: int) -> None:
+def list_(session: Session, /, removed: bool, limit: int) -> int:
     """All schedules by id: when each comes next, how it last ended."""
     core = session.core()
     with core.reading() as reader:
         found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
         holds = what_holds_them(reader, core.clock.now())
-        latest = {schedule.id: AccountStore().last_trigger(reader, schedule.id) for schedule in found}
+        latest = {one.id: _latest(reader, one.id) for one in found if not isinstance(one, Damaged)}
     if len(found) > limit:
         session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
-    if session.json:
-        session.out.document([{**document(schedule), **latest[schedule.id]} for schedule in found])
-    else:
-        marks = any(map(is_irreversible, found))
-        columns = (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS
-        session.out.table(columns, [_cells(schedule, latest[schedule.id], marks) for schedule in found])
-        if holds is not None:
-            session.out.aside(holds)
+    marks = any(not isinstance(one, Damaged) and is_irreversible(one) for one in found)
+    code = print_list(
+        session,
+        (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
+        found,
+        told=lambda one: {**document(one), **_told_latest(latest[one.id])},
+        cells=lambda one: _cells(one, _told_latest(latest[one.id]), marks),
+        beside=latest.values(),
+    )
+    if holds is not None:
+        session.out.aside(holds)
+    return code
+
+
+def _latest(reader: Reader, schedule_id: str) -> Row | Damaged:
+    return attempted(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
+
+
+def _told_latest(latest: Row | Damaged) -> Row:
+    return {"last_trigger_id": None, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
 
 
 def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:

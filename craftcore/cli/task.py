@@ -11,6 +11,7 @@ import click
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli import task_hands
 from craftcore.cli.activity_text import told_activity
+from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.given import allowed, the_task
 from craftcore.cli.moments import clock_time, span
@@ -23,6 +24,7 @@ from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.log_lines import shortened
 from craftcore.executions.store import ExecutionStore
+from craftcore.storage.corrupt import Damaged, whole
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.memo_store import MemoStore
@@ -58,16 +60,20 @@ for command_ in task_hands.COMMANDS:
 @click.option("--session", "session_id", metavar="ID", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> None:
+def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> int:
     """The newest tasks, newest first."""
     chosen = allowed("status", status, list(TaskStatus))
     with session.core().reading() as reader:
         tasks = TaskStore().newest(reader, status=chosen, workflow=workflow, session_id=session_id, limit=limit)
-        found = [(one, WaitStore().open_of(reader, one.seq)) for one in tasks]
-    if session.json:
-        session.out.document([{**told_task(one), "wait": told_wait(wait)} for one, wait in found])
-    else:
-        session.out.table(LIST_COLUMNS, [cells(one, wait) for one, wait in found])
+        waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
+    return print_list(
+        session,
+        LIST_COLUMNS,
+        tasks,
+        told=lambda one: {**told_task(one), "wait": told_wait(waits[one.id])},
+        cells=lambda one: cells(one, waits[one.id]),
+        beside=waits.values(),
+    )
 
 
 @task.command("show")
@@ -113,7 +119,7 @@ def _around(reader: Reader, task: Task) -> dict[str, Any]:
     questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
     mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
     children = TaskStore().children(reader, task, CHILDREN_SHOWN)
-    activities = ActivityListing().newest(reader, ACTIVITIES_SHOWN, task_id=task.id)[::-1]
+    activities = whole(ActivityListing().newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
     return {
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.cli.damaged import told_damaged
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
+from craftcore.storage.corrupt import Damaged
 from craftcore.storage.transaction import Row
 from craftcore.tasks.memo_store import StreamRow
 from craftcore.tasks.model import Task, Wait
@@ -25,10 +27,12 @@ def told_task(task: Task) -> dict[str, Any]:
     return with_iso({name: getattr(task, name) for name in DOCUMENT})
 
 
-def told_wait(wait: Wait | None) -> dict[str, Any] | None:
+def told_wait(wait: Wait | Damaged | None) -> dict[str, Any] | None:
     """What a task waits for; None when it does not."""
     if wait is None:
         return None
+    if isinstance(wait, Damaged):
+        return told_damaged(wait)
     names = ("id", "turn", "name", "kind", "event", "due_at", "created_at")
     return with_iso({name: getattr(wait, name) for name in names})
 
@@ -45,8 +49,12 @@ def told_event(event: StreamRow) -> dict[str, Any]:
     return with_iso({**known, "payload": json_or_text(event.payload_json)})
 
 
-def cells(task: Task, wait: Wait | None) -> tuple[object, ...]:
+def cells(task: Task, wait: Wait | Damaged | None) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
+    if isinstance(wait, Damaged):
+        until: str | None = "damaged"
+    else:
+        until = None if wait is None or wait.due_at is None else clock_time(wait.due_at)
     return (
         task.id,
         clock_time(task.created_at),
@@ -54,7 +62,7 @@ def cells(task: Task, wait: Wait | None) -> tuple[object, ...]:
         task.session_id,
         task.status,
         task.turn,
-        None if wait is None or wait.due_at is None else clock_time(wait.due_at),
+        until,
         task.error_message or task.reason,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session
 from craftcore.cli.status import read_status
+from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_store import PRIORITIES
@@ -112,5 +113,5 @@ def _inbox(reader: Reader) -> list[dict[str, Any]]:
     names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
     return [
         with_iso({name: getattr(question, name) for name in names})
-        for question in QuestionStore().open_ones(reader, SHOWN)
+        for question in whole(QuestionStore().open_ones(reader, SHOWN))
     ]

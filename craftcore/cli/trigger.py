@@ -55,7 +55,7 @@ def list_(
     workflow: str | None,
     session_id: str | None,
     limit: int,
-) -> None:
+) -> int:
     """The newest triggers, newest first."""
     chosen = {
         "status": allowed("status", status, list(TriggerStatus)),
@@ -63,8 +63,7 @@ def list_(
     }
     with session.core().reading() as reader:
         found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
-        tasks = tasks_of(reader, found)
-    print_triggers(session.out, found, tasks)
+        return print_triggers(session, reader, found)
 
 
 @trigger.command("show")

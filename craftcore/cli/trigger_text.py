@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from craftcore.cli.kinship import task_of
+from craftcore.cli.damaged import print_list, told_damaged
+from craftcore.cli.kinship import task_id_of, task_of
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.session import Session
+from craftcore.storage.corrupt import Damaged, attempted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger
 
 COLUMNS = ("id", "created", "workflow", "source", "status", "due", "attempts", "reason")
@@ -43,25 +46,20 @@ def cancelled(row: Trigger, tasks: dict[str, Task]) -> str:
     return f"cancelled{', and its task with it' if ended else ''}"
 
 
-def print_triggers(out: Output, found: list[Trigger], tasks: dict[str, Task]) -> None:
-    """As a table, or as an array."""
-    if out.as_json:
-        out.document([{**told_trigger(row), "task": told_task_of(tasks.get(row.id))} for row in found])
-        return
-    cells = [
-        (
-            row.id,
-            clock_time(row.created_at),
-            row.workflow,
-            row.source,
-            row.status,
-            clock_time(row.due_at),
-            row.attempts,
-            _reason(row, tasks.get(row.id)),
-        )
-        for row in found
-    ]
-    out.table(COLUMNS, cells)
+def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
+    """As a table, or as an array, each with its task; the exit code."""
+    tasks = {row.id: _task_to_tell(reader, row) for row in found if not isinstance(row, Damaged)}
+
+    def told(row: Trigger) -> dict[str, Any]:
+        task = tasks[row.id]
+        return {**told_trigger(row), "task": told_damaged(task) if isinstance(task, Damaged) else told_task_of(task)}
+
+    def cells(row: Trigger) -> tuple[object, ...]:
+        due, why = clock_time(row.due_at), _reason(row, tasks[row.id])
+        return row.id, clock_time(row.created_at), row.workflow, row.source, row.status, due, row.attempts, why
+
+    beside = dict.fromkeys(tasks.values())  # many triggers have the same task
+    return print_list(session, COLUMNS, found, told=told, cells=cells, beside=beside)
 
 
 def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
@@ -91,6 +89,14 @@ def told_task_of(task: Task | None) -> dict[str, Any] | None:
     return None if task is None else {"id": task.id, "status": task.status, "turn": task.turn}
 
 
-def _reason(row: Trigger, task: Task | None) -> str | None:
-    parts = [row.error_message or row.reason, None if task is None else task_is(row, task)]
+def _task_to_tell(reader: Reader, row: Trigger) -> Task | Damaged | None:
+    task_id = attempted(None, lambda: task_id_of(reader, row))
+    if task_id is None or isinstance(task_id, Damaged):
+        return task_id
+    return attempted(task_id, lambda: TaskStore().get(reader, task_id))
+
+
+def _reason(row: Trigger, task: Task | Damaged | None) -> str | None:
+    which = f"task {task.id} is damaged" if isinstance(task, Damaged) else None if task is None else task_is(row, task)
+    parts = [row.error_message or row.reason, which]
     return "; ".join(part for part in parts if part) or None

@@ -36,6 +36,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFull
 from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
+from craftcore.storage.corrupt import whole
 from craftcore.storage.pages import wal_bytes
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
@@ -178,7 +179,7 @@ class Daemon:
         if engine.counts[TriggerStatus.FAILED] or engine.counts[TriggerStatus.DEAD]:
             return True
         with self._core.reading() as reader:
-            return any((letter.settled_at or 0.0) >= began for letter in self._triggers.dead(reader, limit=1))
+            return any((letter.settled_at or 0.0) >= began for letter in whole(self._triggers.dead(reader, limit=1)))
 
     def _on_stop(self, signal: str) -> None:
         log.info("daemon.stopping", signal=signal, running=self._engine.running if self._engine else 0)

@@ -5,24 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from craftcore.errors import NoModel
 from craftcore.executions.model import Status
-from craftcore.storage.corrupt import legible
-from craftcore.storage.transaction import Reader
+from craftcore.storage.corrupt import Damaged, each, legible
+from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
-SELECT CAST(id AS BLOB)                        AS id,
-       coalesce(CAST(created_at AS REAL), 0.0) AS created_at,
-       CAST(workflow AS BLOB)                  AS workflow,
-       CAST(status AS BLOB)                    AS status,
-       CAST(error_code AS BLOB)                AS error_code,
-       CAST(latency_ms AS REAL)                AS latency_ms,
-       CAST(trigger_id AS BLOB)                AS trigger_id,
-       CAST(attempt AS INTEGER)                AS attempt,
+SELECT id, created_at, workflow, status, error_code, latency_ms, trigger_id, attempt,
        CASE
            WHEN response_json IS NULL AND response_hash IS NULL THEN 'execution_incomplete'
            WHEN EXISTS (SELECT 1 FROM audit_log WHERE subject = executions.id AND action = 'invalidate')
                THEN 'manually_invalidated'
-           WHEN NOT replayable THEN coalesce(CAST(replayable_reason AS BLOB), 'execution_incomplete')
+           WHEN NOT replayable THEN coalesce(replayable_reason, 'execution_incomplete')
            WHEN stripped_at IS NOT NULL THEN 'body_stripped'
        END AS replayable_reason
   FROM executions {walk}
@@ -39,8 +33,7 @@ NEWEST = _NEWEST.format(walk="NOT INDEXED\n WHERE 1")
 NEWEST_FAILED = _NEWEST.format(walk="INDEXED BY executions_error\n WHERE status = 'error'")
 NEWEST_INCOMPLETE = _NEWEST.format(walk="INDEXED BY executions_incomplete\n WHERE status = 'incomplete'")
 """Each walks from the newest back, and stops when it has enough: over all records, or over those that its index holds.
-None is found by its envelope's hash or its moment: such an index would cost every trigger something. A record that a
-bad disk damaged is listed with the others: its texts are read as bytes, and whatever stands for a number as one."""
+None is found by its envelope's hash or its moment: such an index would cost every trigger something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +49,13 @@ class Sought:
 
 
 class Listed(NamedTuple):
-    """One record of a list. `status`: one of Status, if it is not damaged. `replayable_reason`: why it cannot be
-    replayed, as far as its header tells; None: it can. Whether it is what was written is told by who reads all of it.
-    """
+    """One record of a list. `replayable_reason`: why it cannot be replayed, as far as its header tells; None: it can.
+    Whether it is what was written is told by who reads all of it."""
 
     id: str
     created_at: float
     workflow: str | None
-    status: str
+    status: Status
     error_code: str | None
     latency_ms: float | None
     trigger_id: str
@@ -74,15 +66,17 @@ class Listed(NamedTuple):
 class ExecutionListing:
     """Reads `executions`, as people look for them. Holds nothing."""
 
-    def newest(self, tx: Reader, limit: int, sought: Sought) -> list[Listed]:
+    def newest(self, tx: Reader, limit: int, sought: Sought) -> list[Listed | Damaged]:
         """The newest records that were sought, newest first."""
         sql = NEWEST
         if sought.error_code is not None or sought.status is Status.ERROR:
             sql = NEWEST_FAILED
         elif sought.status is Status.INCOMPLETE:
             sql = NEWEST_INCOMPLETE
-        rows = tx.all(
+        return each(
+            tx,
             sql,
+            _listed,
             limit=limit,
             status=sought.status,
             error_code=sought.error_code,
@@ -91,7 +85,6 @@ class ExecutionListing:
             until=sought.until,
             envelope_hash=sought.envelope_hash,
         )
-        return [Listed(**{name: legible(value) for name, value in row.items()}) for row in rows]
 
     def error_codes(self, tx: Reader) -> set[str]:
         """Every code that a failed record has."""
@@ -119,3 +112,11 @@ class ExecutionListing:
             (f"exec-{trigger_id}.", f"exec-{trigger_id}/", limit),
         )
         return [id_ for (id_,) in rows]
+
+
+def _listed(row: Row) -> Listed:
+    """Raises ValueError for a damaged one."""
+    for name in ("created_at", "latency_ms"):
+        if isinstance(row[name], str):
+            raise NoModel(f"{name} {row[name]!r:.80} is no number")
+    return Listed(**{**row, "status": Status(row["status"])})

@@ -13,6 +13,7 @@ from craftcore.schedules.model import (
     ScheduleStatus,
 )
 from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 UPSERT = """
@@ -99,14 +100,15 @@ class ScheduleStore:
         moment: float | None = tx.value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
         return moment
 
-    def all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule]:
+    def all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule | Damaged]:
         """By id."""
-        rows = tx.all(
+        return each(
+            tx,
             "SELECT * FROM schedules WHERE status <> 'REMOVED' OR :removed ORDER BY id LIMIT :limit",
+            schedule_of,
             removed=int(removed),
             limit=limit,
         )
-        return [schedule_of(row) for row in rows]
 
     def of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
         """Those that this origin declared and that are not removed."""

@@ -6,9 +6,57 @@ Their texts are read as bytes (`CAST(name AS BLOB)`), which can always be read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+from craftcore.errors import NoModel
 from craftcore.storage.transaction import Reader, Row
+
+Model = TypeVar("Model")
+
+UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What a damaged row raises when it is read. Text that is not UTF-8 is a ValueError."""
+
+
+class Damaged(NamedTuple):
+    """A row that cannot be told as what it was. `id`: bad bytes as escapes; None: which it is is not known."""
+
+    id: str | None
+    wrong: str
+
+
+def each(
+    tx: Reader, sql: str, model: Callable[[Row], Model], /, *, key: str = "id", **params: Any
+) -> list[Model | Damaged]:
+    """Every row as its model, a damaged one in its place as what is wrong with it; `key`: the column that names it."""
+    try:
+        return [model(row) for row in tx.all(sql, **params)]
+    except UNREADABLE:  # one is at fault, and the others must not pay
+        return [_each(row, model, key) for row in tx.all_as_bytes(sql, **params)]
+
+
+def attempted(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
+    """What `read` makes of a row, or what is wrong with that row."""
+    try:
+        return read()
+    except UNREADABLE as error:
+        return Damaged(id, what_is_wrong(error))
+
+
+def whole(found: list[Model | Damaged]) -> list[Model]:
+    """For who needs every one of them. Raises NoModel when one is damaged."""
+    ones: list[Model] = []
+    for one in found:
+        if isinstance(one, Damaged):
+            raise NoModel(f"{one.id}: {one.wrong}")
+        ones.append(one)
+    return ones
+
+
+def what_is_wrong(error: BaseException) -> str:
+    """What a damaged row raised, for people."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"a text is not UTF-8: {error.object!r:.200}"
+    return f"{error!s:.300}"
 
 
 def no_text(row: Row) -> str | None:
@@ -46,3 +94,10 @@ def told(value: bytes | None) -> str | None:
 def legible(value: Any) -> Any:
     """The same of a value that is one of those, or of another kind and stays as it is."""
     return told(value) if isinstance(value, bytes) else value
+
+
+def _each(row: Row, model: Callable[[Row], Model], key: str) -> Model | Damaged:
+    id = None if row[key] is None else str(legible(row[key]))
+    if wrong := no_text(row):
+        return Damaged(id, wrong)
+    return attempted(id, lambda: model({name: legible(value) for name, value in row.items()}))

@@ -56,6 +56,16 @@ class Reader:
         names = [column[0] for column in cursor.get_description()]
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
+    def all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
+        """The same with every text as its bytes, which can be read also where they are no text."""
+        cursor = self._connection.execute(sql, params)
+        names = [f'"{column[0]}"' for column in cursor.get_description()]
+        cursor.close()
+        columns = ", ".join(
+            f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END AS {name}" for name in names
+        )
+        return self.all(f"SELECT {columns} FROM ({sql})", **params)  # noqa: S608 - the columns of a static statement
+
     def tuples(self, sql: str, params: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """The rows as tuples, stepped as they are consumed: rows not taken are rows not visited."""
         return self._connection.execute(sql, params)

@@ -12,6 +12,7 @@ from craftcore.executions.assessment import Act, Facts, State, assess, state_of
 from craftcore.executions.listing_store import ExecutionListing
 from craftcore.executions.model import EventType, Status
 from craftcore.executions.record import ExecutionRecord, why_not_replayable
+from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
@@ -52,7 +53,7 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
 def _without_end(reader: Reader, task: Task | None) -> tuple[Act, ...]:
     if task is None:
         return ()
-    called = ActivityListing().newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id)
+    called = whole(ActivityListing().newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id))
     doubted = ActivityStore().undecided(reader, [task.seq])
     return tuple(
         Act(key=one.key, action=one.action, has_intent=one.status is ActivityStatus.INTENT)

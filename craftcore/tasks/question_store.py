@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from craftcore.canonical import canonical
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
@@ -159,10 +160,10 @@ class QuestionStore:
         row = tx.one(SELECT + "WHERE questions.id = :id", id=question_id)
         return question_of(row) if row else None
 
-    def open_ones(self, tx: Reader, limit: int) -> list[Question]:
+    def open_ones(self, tx: Reader, limit: int) -> list[Question | Damaged]:
         """What waits for an answer, asked longest ago first."""
-        rows = tx.all(SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit", limit=limit)
-        return [question_of(row) for row in rows]
+        open_ones = SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit"
+        return each(tx, open_ones, question_of, limit=limit)
 
     def of_task(self, tx: Reader, task_seq: int) -> list[Question]:
         """All that was asked by a task or about it, the first first."""

@@ -12,6 +12,7 @@ from craftcore.activities.model import Decision
 from craftcore.canonical import canonical
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
+from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
@@ -66,7 +67,7 @@ class TaskService:
 
     def questions(self, tx: Reader, limit: int) -> list[Question]:
         """What waits for an answer, asked longest ago first."""
-        return self._questions.open_ones(tx, limit)
+        return whole(self._questions.open_ones(tx, limit))
 
     def get(self, tx: Reader, task_id: str) -> Task:
         """The task with this id. Raises NotFound."""

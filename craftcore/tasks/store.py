@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.errors import NoModel
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
@@ -239,9 +240,10 @@ class TaskStore:
         workflow: str | None = None,
         session_id: str | None = None,
         limit: int = 50,
-    ) -> list[Task]:
+    ) -> list[Task | Damaged]:
         """The newest tasks that match, newest first."""
-        rows = tx.all(
+        return each(
+            tx,
             """
             SELECT *
               FROM tasks
@@ -251,12 +253,12 @@ class TaskStore:
              ORDER BY seq DESC
              LIMIT :limit
             """,
+            task_of,
             status=status,
             workflow=workflow,
             session_id=session_id,
             limit=limit,
         )
-        return [task_of(row) for row in rows]
 
     def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
         """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
+
+OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING'"
 
 
 class WaitStore:
@@ -61,8 +64,13 @@ class WaitStore:
 
     def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
         """What a task waits for; None when it does not."""
-        row = tx.one("SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING'", seq=task_seq)
+        row = tx.one(OPEN, seq=task_seq)
         return wait_of(row) if row else None
+
+    def look(self, tx: Reader, task_seq: int) -> Wait | Damaged | None:
+        """The same, or what is wrong with its row."""
+        found = each(tx, OPEN, wait_of, seq=task_seq)
+        return found[0] if found else None
 
     def of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
         """The waits of one turn, the first first; without those that ended only because the task did."""

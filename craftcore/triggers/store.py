@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.triggers.model import Claim, DedupScope, NewTrigger, Trigger, TriggerSource, TriggerStatus
 
@@ -184,9 +185,10 @@ class TriggerStore:
         workflow: str | None = None,
         session_id: str | None = None,
         limit: int = 50,
-    ) -> list[Trigger]:
+    ) -> list[Trigger | Damaged]:
         """The newest triggers that match, newest first."""
-        rows = tx.all(
+        return each(
+            tx,
             """
             SELECT *
               FROM triggers
@@ -197,18 +199,18 @@ class TriggerStore:
              ORDER BY seq DESC
              LIMIT :limit
             """,
+            trigger_of,
             status=status,
             source=source,
             workflow=workflow,
             session_id=session_id,
             limit=limit,
         )
-        return [trigger_of(row) for row in rows]
 
-    def dead(self, tx: Reader, limit: int) -> list[Trigger]:
+    def dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
         """The dead letters, last buried first."""
-        rows = tx.all("SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit", limit=limit)
-        return [trigger_of(row) for row in rows]
+        dead = "SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit"
+        return each(tx, dead, trigger_of, limit=limit)
 
     def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
         """How many are due, scheduled for later, claimed, running, dead. Reads the partial indexes only."""

@@ -1,0 +1,71 @@
+"""Lists of which a row is damaged: all that is whole is shown, and the damaged one is named.
+
+in its place   its id and what is wrong with it; with --json {"id", "damaged"}
+at the end     a line on stderr for each, and exit code 65
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from craftcore.cli.session import Session
+from craftcore.errors import RowInvalid
+from craftcore.storage.corrupt import Damaged, attempted
+
+Entry = TypeVar("Entry")
+Words = TypeVar("Words")
+
+NAMED = 20
+
+
+def print_list(
+    session: Session,
+    columns: Sequence[str],
+    found: Sequence[Entry | Damaged],
+    *,
+    told: Callable[[Entry], dict[str, Any]],
+    cells: Callable[[Entry], Sequence[object]],
+    key: str = "id",
+    beside: Iterable[object] = (),
+) -> int:
+    """As a table, or as an array; the exit code. `key`: the attribute that names an entry; `beside`: what was read with
+    them, some of it perhaps damaged."""
+    damaged = [one for one in beside if isinstance(one, Damaged)]
+    entries: list[Any] = []
+    for one in found:
+        entry = one if isinstance(one, Damaged) else _told(one, told if session.json else cells, key)
+        if isinstance(entry, Damaged):
+            damaged.append(entry)
+            entry = told_damaged(entry) if session.json else _damaged_cells(entry, len(columns))
+        entries.append(entry)
+    if session.json:
+        session.out.document(entries)
+    else:
+        session.out.table(columns, entries)
+    return say_damaged(session, damaged)
+
+
+def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
+    """Name what of a list is damaged, after it; the exit code."""
+    for one in damaged[:NAMED]:
+        session.out.complaint(f"{session.path}: a damaged row cannot be shown: {one.id}: {one.wrong}")
+    if len(damaged) > NAMED:
+        session.out.complaint(f"{session.path}: and {len(damaged) - NAMED:,} more")
+    if damaged:
+        session.out.complaint("A daemon that comes to a damaged row sets it aside; a backup may have it whole")
+    return RowInvalid.exit_code if damaged else 0
+
+
+def told_damaged(one: Damaged) -> dict[str, Any]:
+    """What stands for it in a document."""
+    return {"id": one.id, "damaged": one.wrong}
+
+
+def _damaged_cells(one: Damaged, columns: int) -> Sequence[object]:
+    return one.id, *[None] * (columns - 2), f"damaged: {one.wrong}"
+
+
+def _told(one: Entry, tell: Callable[[Entry], Words], key: str) -> Words | Damaged:
+    """Some damage is found only by who tells it: a word where a moment should be."""
+    return attempted(getattr(one, key), lambda: tell(one))

@@ -1,0 +1,163 @@
+"""A damaged row of a list: the others are shown as ever, it is named in its place, and the exit code tells of it."""
+
+from __future__ import annotations
+
+import apsw
+import pytest
+
+from tests.crash.spoiling import lax, unguarded
+from tests.virtual import a_trigger
+
+NO_TEXT = "CAST(x'ff41' AS TEXT)"
+TABLES = {
+    "trigger list": ("triggers", "id", "dead"),
+    "dead list": ("triggers", "id", "dead"),
+    "task list": ("tasks", "id", "asks"),
+    "inbox list": ("questions", "id", "question"),
+    "activity list": ("activity_log", "idem_key", "in_doubt"),
+    "inspect --list": ("executions", "id", "died"),
+    "schedule list": ("schedules", "id", "nightly"),
+}
+"""Each list, the table of its rows, the column by which they are known, and which one is damaged."""
+
+COLUMNS = {
+    "trigger list": ("reason", "payload_json", "workflow", "id"),
+    "dead list": ("error_message", "session_id"),
+    "task list": ("session_id", "state_json", "id"),
+    "inbox list": ("question", "id"),
+    "activity list": ("reason", "idem_key"),
+    "inspect --list": ("workflow", "trigger_id", "id"),
+    "schedule list": ("description", "payload_json", "id"),
+}
+NO_MOMENT = {
+    "trigger list": "created_at",
+    "task list": "created_at",
+    "activity list": "last_call_at",
+    "inspect --list": "created_at",
+    "schedule list": "last_nominal_at",
+}
+
+
+def damage(database, table, key, id_, change):
+    """What a bad disk makes of one row."""
+    connection = apsw.Connection(str(database))
+    connection.execute("PRAGMA ignore_check_constraints = 1")
+    with unguarded(connection), lax(connection, table):
+        connection.execute(f"UPDATE {table} SET {change} WHERE {key} = ?", (id_,))
+        assert connection.changes() == 1
+    connection.close()
+
+
+def victim(here, name):
+    which = TABLES[name][2]
+    return getattr(here.world, which, which)
+
+
+def key_of(row):
+    return row.get("id", row.get("key"))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [(name, column) for name, columns in COLUMNS.items() for column in columns]
+)
+def test_one_damaged_row_hides_no_other_and_is_named(cli, here, database, name, column):
+    here.core.close()
+    table, key, _ = TABLES[name]
+    id_ = victim(here, name)
+    before = cli("--json", *name.split()).json
+    damage(database, table, key, id_, f"{column} = {NO_TEXT}")
+
+    told = cli("--json", *name.split())
+    shown = cli(*name.split())
+
+    [damaged] = [row for row in told.json if "damaged" in row]
+    named = r"\xffA" if column == key else id_
+    assert damaged == {"id": named, "damaged": rf"{column} is not UTF-8: b'\xffA'"}
+    if column != key:
+        assert told.json.index(damaged) == [key_of(row) for row in before].index(id_)
+    rest = [row for row in told.json if row != damaged]
+    assert rest == [row for row in before if key_of(row) != id_]
+    assert all(key_of(row) in shown.out for row in rest)
+    assert f"damaged: {damaged['damaged']}"[:60].replace("\\", "\\\\") in shown.out
+    assert (told.code, shown.code) == (65, 65)
+    for answer in (told, shown):
+        sentence = f"a damaged row cannot be shown: {named}: {column} is not UTF-8"
+        assert sentence.replace("\\", "\\\\") in answer.err
+
+
+@pytest.mark.parametrize(("name", "column"), NO_MOMENT.items())
+def test_a_row_with_no_moment_where_one_must_be_is_damaged_too(cli, here, database, name, column):
+    here.core.close()
+    table, key, _ = TABLES[name]
+    id_ = victim(here, name)
+    damage(database, table, key, id_, f"{column} = 'soon'")
+
+    told = cli("--json", *name.split())
+
+    assert [row["id"] for row in told.json if "damaged" in row] == [id_]
+    assert (told.code, cli(*name.split()).code) == (65, 65)
+
+
+def test_a_damaged_task_hides_none_of_its_triggers(cli, here, database):
+    here.core.close()
+    before = cli("--json", "trigger", "list").json
+    damage(database, "tasks", "id", here.world.nap, f"session_id = {NO_TEXT}")
+
+    told = cli("--json", "trigger", "list")
+
+    wrong = {"id": here.world.nap, "damaged": r"a text is not UTF-8: b'\xffA'"}
+    of_it = [row["id"] for row in before if row["task"] is not None and row["task"]["id"] == here.world.nap]
+    assert of_it
+    assert told.json == [{**row, "task": wrong} if row["id"] in of_it else row for row in before]
+    assert (told.code, told.err.count(here.world.nap)) == (65, 1)
+    assert f"task {here.world.nap} is damaged" in cli("trigger", "list").out
+
+
+def test_a_damaged_wait_hides_nothing_of_its_task(cli, here, database):
+    here.core.close()
+    before = cli("--json", "task", "list").json
+    wait = next(row["wait"]["id"] for row in before if row["id"] == here.world.nap)
+    damage(database, "waits", "id", wait, f"name = {NO_TEXT}")
+
+    told = cli("--json", "task", "list")
+
+    wrong = {"id": wait, "damaged": r"name is not UTF-8: b'\xffA'"}
+    assert told.json == [{**row, "wait": wrong} if row["id"] == here.world.nap else row for row in before]
+    assert told.code == 65
+    assert wait in told.err
+
+
+def test_a_question_of_a_damaged_task_is_shown_and_nobody_is_told_to_answer(cli, here, database):
+    here.core.close()
+    before = cli("--json", "inbox", "list").json
+    damage(database, "tasks", "id", here.world.asks, "session_id = 'no name'")
+
+    told, shown = cli("--json", "inbox", "list"), cli("inbox", "list")
+
+    assert told.json == before
+    assert (told.code, shown.code) == (65, 65)
+    assert "its task is damaged" in shown.out
+    assert f"inbox answer {here.world.question}" not in shown.out
+    assert f"{here.world.asks}: session_id 'no name' is no name" in told.err
+
+
+def test_statistics_are_of_what_is_whole(cli, here, database):
+    here.core.close()
+    records = cli("--json", "inspect", "--stats").json["records"]
+    damage(database, "executions", "id", here.world.died, f"workflow = {NO_TEXT}")
+
+    told = cli("--json", "inspect", "--stats")
+
+    assert (told.code, told.json["records"]) == (65, records - 1)
+    assert here.world.died in told.err
+
+
+def test_of_very_many_damaged_rows_some_are_named_on_stderr_and_all_in_the_list(cli, core):
+    for _ in range(25):
+        core.do(core.triggers.emit, a_trigger())
+    core.do(lambda tx: tx.run(f"UPDATE triggers SET description = {NO_TEXT}"))
+
+    told = cli("--json", "trigger", "list")
+
+    assert (len(told.json), told.err.count("cannot be shown")) == (25, 20)
+    assert "and 5 more" in told.err
