@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from craftcore.errors import ConfigInvalid
 from craftcore.http_targets import HttpTarget, http_targets, window_mistakes
+from craftcore.regular_file import open_regular
 from craftcore.spelling import (
     ADDRESS_SAID,
     ENDPOINT_SAID,
@@ -250,7 +251,7 @@ class Config:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             text = file.read(_FILE_MAX_BYTES + 1)
         if len(text) > _FILE_MAX_BYTES:
             raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, so it is no configuration")

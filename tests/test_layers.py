@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"clock", "error_codes", "errors", "canonical", "cutpoints", "spelling", "typed", "words"},
+    {"clock", "error_codes", "errors", "canonical", "cutpoints", "regular_file", "spelling", "typed", "words"},
     {"config", "http_targets"},
     {"storage"},
     {"triggers", "activities", "executions"},

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.regular_file import open_regular
 
 UNIT = "craftcore.service"
 SYSTEM_FOLDERS = (
@@ -83,7 +84,8 @@ def database_in(lines: list[str], home: Path) -> str | None:
     variables = [word for value in values(lines, "Environment") for word in _words(value)]
     for file in values(lines, "EnvironmentFile"):
         try:
-            variables += [line.strip() for line in Path(file.removeprefix("-")).read_text().splitlines()]
+            with open_regular(file.removeprefix("-")) as opened:
+                variables += [line.strip() for line in opened.read().decode().splitlines()]
         except (OSError, ValueError):
             continue
     for variable in reversed(variables):

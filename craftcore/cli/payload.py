@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
+from craftcore.regular_file import open_regular
 
 READ_MAX_BYTES = 64 << 20
 
@@ -37,7 +37,7 @@ def _text(given: str) -> tuple[str, str]:
             where, body = "the payload on standard input", sys.stdin.buffer.read(READ_MAX_BYTES + 1)
         elif given.startswith("@"):
             where = f"the payload in {given[1:]}"
-            with Path(given[1:]).open("rb") as file:
+            with open_regular(given[1:]) as file:
                 body = file.read(READ_MAX_BYTES + 1)
         else:
             return given, "the payload"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from craftcore.cli.given import the_record
@@ -10,6 +9,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
 from craftcore.executions.record import ExecutionRecord
+from craftcore.regular_file import open_regular
 
 READ_MAX_BYTES = 256 << 20
 
@@ -50,7 +50,7 @@ def envelope_in(path: str) -> dict[str, Any]:
 
 def _read(path: str, where: str) -> Any:
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             body = file.read(READ_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{where} cannot be read: {error.strerror}") from None

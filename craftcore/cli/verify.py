@@ -20,6 +20,7 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.verification import Counts, Verification
 from craftcore.executions.verifying import Area, Fault
+from craftcore.regular_file import open_regular
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 
@@ -113,7 +114,7 @@ def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, 
 
 def _head_in(file: str) -> Head:
     try:
-        with Path(file).open("rb") as there:
+        with open_regular(file) as there:
             body = there.read(HEAD_MAX_BYTES + 1)
         if len(body) > HEAD_MAX_BYTES:
             raise InvalidInput("not a head of ours: it is too large")

@@ -6,12 +6,11 @@ argument, no record and no error of ours.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from craftcore.errors import NoEffect
+from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.spelling import REFERENCE_SAID, secret_reference
 
 SECRET_MAX_BYTES = 64 << 10
@@ -69,18 +68,13 @@ class Secrets:
 def _content(path: Path) -> bytes | str:
     """What is in the file, or what is wrong with it, in words."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return f"is no file in ${DIRECTORY}"
+        with open_regular(path) as file:
             content = file.read(SECRET_MAX_BYTES + 1)
+    except NoRegularFile:
+        return f"is no file in ${DIRECTORY}"
     except OSError as error:
         return f"cannot be read from ${DIRECTORY} ({error.strerror})"
     return content if len(content) <= SECRET_MAX_BYTES else f"is longer than {SECRET_MAX_BYTES} bytes"
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """A named pipe would keep us waiting for whoever writes into it."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _is_text(text: str) -> bool:

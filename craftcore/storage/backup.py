@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageError
+from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
 from craftcore.storage.database import Database
 from craftcore.storage.draft import SIDES, Draft, a_draft, make_folder, refuse_taken, sweep
@@ -108,7 +109,7 @@ def read_manifest(file: Path) -> Manifest:
     """Of that backup. Raises InvalidInput when there is no such file; DatabaseInvalid when it has none of ours."""
     path = manifest_path(file)
     try:
-        with path.open("rb") as opened:
+        with open_regular(path) as opened:
             text = opened.read(MANIFEST_MAX_BYTES).decode()
     except FileNotFoundError:
         if not file.exists():
@@ -118,6 +119,8 @@ def read_manifest(file: Path) -> Manifest:
         ) from None
     except UnicodeDecodeError as error:
         raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: it is no text") from error
+    except NoRegularFile as error:
+        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: {error.strerror}") from error
     except OSError as error:
         raise translate_os(error, path) from error
     return manifest_from(text, path)

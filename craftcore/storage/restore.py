@@ -16,7 +16,8 @@ from pathlib import Path
 
 import apsw
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, StorageBusy, StorageError
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
+from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
 from craftcore.storage.database import Database, refuse_foreign
 from craftcore.storage.draft import SIDES, Draft
@@ -35,11 +36,13 @@ def bring(file: Path, manifest: Manifest, draft: Draft) -> None:
     """Copy a backup into the draft. Raises DatabaseInvalid when it is not what its manifest says."""
     digest, size = sha256(), 0
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             while piece := opened.read(READ_BYTES):
                 digest.update(piece)
                 size += len(piece)
                 _write(draft.descriptor, piece)
+    except NoRegularFile as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
     except OSError as error:
         raise translate_os(error, file) from error
     if (size, digest.hexdigest()) != (manifest.bytes, manifest.sha256):

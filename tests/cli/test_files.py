@@ -1,0 +1,82 @@
+"""A file that a command is to read and that is none: refused at once, with the exit code of any other bad file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from craftcore.regular_file import NoRegularFile, open_regular
+from tests.processes import PATIENCE, environment
+
+READERS = {
+    "payload": (64, ["emit", "nap", "--payload", "@FILE"]),
+    "payload of a schedule": (64, ["schedule", "add", "new", "every 1h", "--workflow", "nap", "--payload", "@FILE"]),
+    "payload of a signal": (64, ["task", "signal", "WAITS", "go", "@FILE"]),
+    "head": (64, ["verify", "--against", "FILE"]),
+    "envelope": (64, ["replay", "ENDED", "--verify-envelope", "FILE"]),
+    "record": (64, ["replay", "FILE"]),
+    "records": (64, ["diff", "ENDED", "FILE"]),
+    "settings": (78, ["--config", "FILE", "status"]),
+    "settings to check": (78, ["check", "--config", "FILE"]),
+    "backup without a manifest": (65, ["db", "restore", "FILE"]),
+}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_regular_file_is_refused_at_once(here, database, tmp_path, reader, kind):
+    """In a process of its own: who waits for a pipe does not wait for a test."""
+    here.core.close()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, words = READERS[reader]
+    file = str(pipe) if kind == "pipe" else "/dev/zero"
+    names = {"FILE": file, "@FILE": f"@{file}", "WAITS": here.world.waits, "ENDED": here.world.ended}
+    command = [sys.executable, "-m", "craftcore", "--db", str(database), *(names.get(word, word) for word in words)]
+
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment())
+
+    assert refused.returncode == code, refused.stderr
+    said = refused.stderr + refused.stdout
+    assert file in said
+    assert "it is no regular file" in said or reader == "backup without a manifest"
+
+
+@pytest.mark.parametrize("which", ["backup", "manifest"])
+def test_a_backup_that_is_a_pipe_is_not_waited_for(cli, here, tmp_path, which):
+    here.core.close()
+    backup = str(tmp_path / "taken.db")
+    assert cli("db", "backup", "-o", backup).code == 0
+    victim = backup if which == "backup" else f"{backup}.manifest.json"
+    os.unlink(victim)
+    os.mkfifo(victim)
+
+    refused = cli("db", "restore", backup, "--yes")
+
+    assert refused.code == (64 if which == "backup" else 65)
+    assert "it is no regular file" in refused.err
+
+
+def test_a_link_to_a_file_is_a_file_and_standard_input_needs_none(cli, core, tmp_path):
+    (tmp_path / "payload.json").write_text('{"n": 1}')
+    (tmp_path / "link").symlink_to("payload.json")
+
+    assert cli("emit", "note", "--payload", "@link").code == 0
+    assert cli("emit", "note", "--payload", "-", stdin=b'{"n": 1}').code == 0
+
+    payloads = [json.loads(row["payload_json"]) for row in core.rows("SELECT payload_json FROM triggers")]
+    assert payloads == [{"n": 1}, {"n": 1}]
+
+
+def test_what_is_no_file_at_all_keeps_its_own_words(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for name, error in {".": IsADirectoryError, "missing": FileNotFoundError, "socket": OSError}.items():
+            with pytest.raises(error) as refused:
+                open_regular(tmp_path / name)
+            assert not isinstance(refused.value, NoRegularFile)
