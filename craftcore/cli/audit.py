@@ -18,6 +18,9 @@ from craftcore.errors import FilterInvalid
 from craftcore.storage.audit import Actor, AuditRow
 from craftcore.storage.audit_listing import AuditFilter, AuditListing
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.acceptance import is_name
 
 COLUMNS = ("when", "who", "action", "subject", "reason", "details")
 UID_MAX = 2**32 - 2
@@ -43,8 +46,8 @@ def audit(
 ) -> None:
     """What people did by hand, newest first.
 
-    Of one trigger, task, question, activity, execution or schedule, when an ID is given. Emitting is work, and not
-    among it.
+    Of one trigger, task, question, activity, execution or schedule, when an ID is given; of a task with its questions
+    and irreversible actions. Emitting is work, and not among it.
     """
     session: Session = context.obj
     uid, name = (None, None) if by is None else _user(by)
@@ -53,8 +56,10 @@ def audit(
         raise FilterInvalid("--since is not before --until: nothing lies between them")
     commands = list(_by_hand(context.find_root().command))
     with session.core().reading() as reader:
+        whole = None if subject is None else _subject(reader, subject)
         those = AuditFilter(
-            subject=None if subject is None else _subject(reader, subject),
+            subject=whole,
+            parts=[] if whole is None else _parts(reader, whole),
             action=None if action is None else _action(reader, action, commands),
             uid=uid,
             name=name,
@@ -62,7 +67,7 @@ def audit(
             until=last,
         )
         found = AuditListing().newest(reader, limit, those)
-        more = [] if those.subject is None else AuditListing().subjects_like(reader, f"{RECORD_BEGINS}{those.subject}.")
+        more = [] if whole is None else AuditListing().subjects_like(reader, f"{RECORD_BEGINS}{whole}.")
     if session.json:
         session.out.document([_told(row) for row in found])
     else:
@@ -78,10 +83,22 @@ def _subject(reader: Reader, given: str) -> str:
     require_text("ID", typed)
     like = AuditListing().subjects_like
     nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
-    for prefix in (typed, KEY_BEGINS + typed, RECORD_BEGINS + typed):
+    if found := like(reader, typed):
+        return the_one(found, typed, nobody)
+    tasks = TaskStore().ids_like(reader, typed) if is_name(typed) else []
+    if any(_parts(reader, task) for task in tasks):
+        return the_one(tasks, typed, nobody)
+    for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):
         if found := like(reader, prefix):
             return the_one(found, prefix, nobody)
     return the_one([], typed, nobody)
+
+
+def _parts(reader: Reader, task_id: str) -> list[str]:
+    """The questions and irreversible actions of a task to which somebody did something."""
+    log = AuditListing()
+    answered = [one for one in QuestionStore().ids_of(reader, task_id) if log.subjects_between(reader, one, one + "!")]
+    return answered + log.subjects_between(reader, f"{KEY_BEGINS}{task_id}:", f"{KEY_BEGINS}{task_id};")
 
 
 def _action(reader: Reader, given: str, commands: list[str]) -> str:

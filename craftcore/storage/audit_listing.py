@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from craftcore.storage.audit import AuditRow, row_of
 from craftcore.storage.corrupt import legible
@@ -45,12 +48,14 @@ class AuditFilter:
     """Which rows. None: whatever it is.
 
     subject        the whole id of what it was done to
+    parts          the whole ids of what belongs to it: what was done to them counts, too
     action         the whole name, or the noun for all its verbs: `schedule`
     uid, name      of the user who did it, or who had logged in
     since, until   epoch seconds; `until` itself is not included
     """
 
     subject: str | None = None
+    parts: Sequence[str] = ()
     action: str | None = None
     uid: int | None = None
     name: str | None = None
@@ -63,9 +68,14 @@ class AuditListing:
 
     def newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
         """The newest rows, newest first."""
-        of_one = {} if those.subject is None else {"subject": those.subject}
+        if those.subject is None:
+            return self._newest(tx, NEWEST, limit, those)
+        of_each = [self._newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
+        return list(islice(heapq.merge(*of_each, key=lambda row: -row.seq), limit))
+
+    def _newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter, **of_one: str) -> list[AuditRow]:
         rows = tx.all(
-            NEWEST if those.subject is None else NEWEST_OF,
+            sql,
             **of_one,
             action=those.action,
             uid=those.uid,
@@ -75,6 +85,11 @@ class AuditListing:
             limit=limit,
         )
         return [row_of(map(legible, row.values())) for row in rows]
+
+    def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
+        """The ids to which something was done, from `first` on and before `end`."""
+        rows = tx.tuples("SELECT DISTINCT subject FROM audit_log WHERE subject >= ?1 AND subject < ?2", (first, end))
+        return [subject for (subject,) in rows]
 
     def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""

@@ -170,6 +170,11 @@ class QuestionStore:
         rows = tx.all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
         return [question_of(row) for row in rows]
 
+    def ids_of(self, tx: Reader, task_id: str) -> list[str]:
+        """The ids of all that was asked by a task or about it."""
+        rows = tx.all("SELECT id FROM questions WHERE task_seq = (SELECT seq FROM tasks WHERE id = :id)", id=task_id)
+        return [row["id"] for row in rows]
+
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.all(

@@ -114,6 +114,24 @@ def test_an_activity_is_found_by_its_key_without_the_beginning_and_as_a_table_cu
         assert actions(cli, given) == ["activity resolve"]
 
 
+def test_what_was_done_to_a_tasks_question_or_act_is_found_by_the_task(cli, here):
+    asks, question = here.world.asks, here.world.question
+    assert cli("inbox", "answer", question, "send", "--note", "why not").code == 0
+
+    assert actions(cli, asks) == actions(cli, question) == ["inbox answer"]
+    assert cli("--json", "audit", asks).json[0]["subject"] == question
+
+    assert cli("task", "cancel", asks, "--yes").code == 0
+    assert actions(cli, asks) == ["task cancel", "inbox answer"]
+    assert actions(cli, asks, "--limit", "1") == ["task cancel"]
+    assert actions(cli, asks, "--action", "inbox") == ["inbox answer"]
+
+    payer = here.world.in_doubt.split(":")[1]
+    cli("activity", "resolve", here.world.in_doubt, "--give-up")
+    assert actions(cli, payer) == ["activity resolve"]
+    assert cli("audit", here.world.nap).code == 10
+
+
 def test_what_was_done_to_an_execution_is_found_by_its_trigger(cli, here):
     dead, why = here.world.dead, ("--reason", "nobody needs it")
     assert cli("execution", "skip", here.world.died, *why).code == 0
