@@ -22,6 +22,7 @@ from craftcore.cli.activity_text import (
 )
 from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
@@ -40,22 +41,33 @@ TEXT_MAX = 1_000
 EMAIL = "email.send"
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, verbs=("list", "show", "resolve"))
 def activity() -> None:
-    """Irreversible actions: list, show, resolve what is in doubt."""
+    """Irreversible actions: list, show, resolve what is in doubt.
+
+    INTENT is written before a call, DONE or FAILED after it; UNKNOWN is what nobody can know.
+    """
 
 
 activity.add_command(resolve)
 
 
-@activity.command("list")
+@activity.command(
+    "list",
+    exits={NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
+    examples=("craftcore activity list --status unknown", "craftcore activity list --task 01a1fdfa"),
+    see=("craftcore activity show", "craftcore inbox list", "docs/did-it-happen.md"),
+)
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(ActivityStatus)}.")
 @click.option("--task", "task_id", metavar="ID", help="Only of this task.")
-@click.option("--action", metavar="NAME", help="Only of this action.")
+@click.option("--action", metavar="NAME", help="Only of this action, like email.send.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> int:
-    """The newest irreversible actions, newest first."""
+    """The newest irreversible actions, newest first.
+
+    Each with what it came to and the provider's reference.
+    """
     chosen = allowed("status", status, list(ActivityStatus))
     with session.core().reading() as reader:
         found = ActivityListing().newest(
@@ -68,13 +80,17 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     return print_list(session, LIST_COLUMNS, found, told=told_activity, cells=cells, key="key")
 
 
-@activity.command("show")
+@activity.command(
+    "show",
+    examples=("craftcore activity show 01a1fdfa",),
+    see=("craftcore activity resolve", "craftcore task show", "docs/did-it-happen.md"),
+)
 @click.argument("key", metavar="KEY")
 @click.pass_obj
 def show(session: Session, /, key: str) -> None:
     """What was sent, what came of it, and what to do.
 
-    Also its calls, who decided what, and the commands that settle it.
+    Also when it was called, its history, who decided what, and the commands that settle it.
     """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)

@@ -12,6 +12,7 @@ from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity_text import asked_first, brought_about, comes_to_it_again, told_activity, told_task_of
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_note, the_activity
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
@@ -23,7 +24,17 @@ NOT_SAID = "\0"
 """`--happened` without a reference. No argument of a process can hold this."""
 
 
-@click.command("resolve", cls=ByHand)
+@click.command(
+    "resolve",
+    cls=ByHand,
+    exits={PROBLEM: "it is not in doubt, or has moved on meanwhile", NO_SUCH: None},
+    examples=(
+        'craftcore activity resolve 01a1fdfa --happened ref-9 --note "seen in the bank"',
+        "craftcore activity resolve 01a1fdfa --resend",
+        "craftcore activity resolve 01a1fdfa --give-up",
+    ),
+    see=("craftcore activity show", "craftcore inbox answer", "docs/did-it-happen.md"),
+)
 @click.argument("key", metavar="KEY")
 @click.option(
     "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
@@ -31,7 +42,7 @@ NOT_SAID = "\0"
 @click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
 @click.option("--give-up", is_flag=True, help="Nobody will know: leave it, and let its task fail.")
 @click.option("--note", metavar="TEXT", help="Why; it stands beside the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def resolve(
     session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
@@ -39,8 +50,8 @@ def resolve(
     """Say what nobody can know: whether it happened.
 
     One that is UNKNOWN can be resolved in each of the three ways; a FAILED one, of which it is certain that nothing
-    happened, can be sent again. An open question about it is answered with that, and a task that waits goes on. Exit 1
-    when it is neither.
+    happened, can be sent again. An open question about it is answered with that, and a task that waits goes on. Give
+    one of the three.
     """
     given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
     chosen = [decision for decision, is_given in given.items() if is_given]

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.caller import named
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
@@ -26,12 +27,21 @@ COLUMNS = ("when", "who", "action", "subject", "reason", "details")
 UID_MAX = 2**32 - 2
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    exits={NO_SUCH: "nobody did anything to that, or no such database", BAD_FILTER: None},
+    examples=(
+        "craftcore audit --limit 20",
+        'craftcore audit --action "task cancel" --since 2026-11-21T00:00Z',
+        "craftcore audit nightly",
+    ),
+    see=("craftcore verify", "craftcore task events", "docs/reference.md#who-did-what"),
+)
 @click.argument("subject", metavar="[ID]", required=False)
 @click.option("--action", metavar="COMMAND", help='Only this: "task cancel"; or a noun for all its verbs: task.')
 @click.option("--by", metavar="NAME|UID", help="Only what this user did, or who had logged in as this one.")
-@click.option("--since", metavar="TIME", help="Not before: ISO 8601 with a zone, or epoch seconds.")
-@click.option("--until", metavar="TIME", help="Only before: the same.")
+@click.option("--since", metavar="TIME", help="Not before.")
+@click.option("--until", metavar="TIME", help="Only before.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_context
 def audit(

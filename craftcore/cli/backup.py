@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, IO, NO_SUCH
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
@@ -18,10 +19,27 @@ from craftcore.storage.manifest import manifest_path
 from craftcore.storage.transaction import Reader
 
 
-@click.command("backup", cls=Changing)
+@click.command(
+    "backup",
+    cls=Changing,
+    touches="Reads one moment of the database, beside a daemon or without one; writes two files of mode 0600.",
+    exits={
+        NO_SUCH: "no such database",
+        DATABASE: "the copy is not sound: there is no backup, and the older ones stay",
+        CANNOT_CREATE: "there is a file of that name, or no such directory",
+        IO: "no space for the copy",
+    },
+    examples=(
+        "craftcore db backup -o backup.db",
+        "craftcore db backup --dir backups --keep 14",
+    ),
+    see=("craftcore db restore", "craftcore systemd install", "docs/operating.md#a-backup"),
+)
 @click.option("-o", "--output", metavar="FILE", help="Write it there; there must be no such file yet.")
 @click.option("--dir", "folder", metavar="DIR", help="Write it into DIR, under a name with the moment.")
-@click.option("--keep", metavar="N", type=click.IntRange(1, 10_000), help="Of those in DIR, keep the newest N.")
+@click.option(
+    "--keep", metavar="N", type=click.IntRange(1, 10_000), help="Of the backups in DIR, keep the newest N; with --dir."
+)
 @click.pass_obj
 def backup(session: Session, /, output: str | None, folder: str | None, keep: int | None) -> None:
     """A checked copy of the database, with a manifest beside it.

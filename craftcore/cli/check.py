@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from craftcore.cli.exit_codes import PROBLEM, SETTINGS
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
@@ -19,15 +20,24 @@ Check = Callable[[], str]
 """Says what is well; raises a CraftcoreError for what is not."""
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Only reads, and may run beside a daemon. Imports the app; a database that is missing is no problem.",
+    exits={
+        PROBLEM: "a problem with the directory, the database or its permissions",
+        SETTINGS: "one with what is declared",
+    },
+    examples=("craftcore check app:app", "craftcore --config craftcore.toml check"),
+    see=("craftcore doctor", "craftcore run", "docs/operating.md"),
+)
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.pass_obj
 def check(session: Session, /, app: str | None) -> int:
     """Find what would keep the daemon from running.
 
     Looks at the settings, the app, the schedules they declare, the database and its permissions, and lists every
-    problem. Exit 78 when it is in what is declared, else 1. What is only worth a second look is a warning, and no
-    problem.
+    problem, not only the first. What is only worth a second look is a warning: an action that by its name cannot be
+    taken back, and does not say irreversible=True.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),

@@ -10,20 +10,23 @@ from craftcore.cli.root import Command, root
 from craftcore.cli.session import Session
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Touches no database. At TAB one that is there is read in passing; nothing is made, and nothing said.",
+    exits={},
+    examples=(
+        'eval "$(craftcore completion bash)"    # in ~/.bashrc',
+        'eval "$(craftcore completion zsh)"     # in ~/.zshrc, after compinit',
+        "craftcore completion fish > ~/.config/fish/completions/craftcore.fish",
+    ),
+    see=("docs/reference.md#commands",),
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_obj
 def completion(session: Session, /, shell: str) -> None:
     """Print the script by which a shell completes.
 
-    It offers commands, options and ids.
-
-    \b
-    bash   eval "$(craftcore completion bash)"                         in ~/.bashrc
-    zsh    eval "$(craftcore completion zsh)"                          in ~/.zshrc, after compinit
-    fish   craftcore completion fish > ~/.config/fish/completions/craftcore.fish
-
-    Ids are read from the database in passing: --db, else CRAFTCORE_DB, else that in the state directory.
+    It offers commands, options, what an option may be, and from the database ids, workflows and schedules.
     """
     asked = get_completion_class(shell)
     assert asked is not None, shell

@@ -10,6 +10,7 @@ import click
 
 from craftcore.cli.backup import backup
 from craftcore.cli.by_hand import Did
+from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
 from craftcore.cli.gc import OLDEST, due_lines, gc
 from craftcore.cli.moments import clock_time, iso
 from craftcore.cli.restore import restore
@@ -43,7 +44,7 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 """
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, verbs=("migrate", "backup", "restore", "check", "stats", "gc"))
 def db() -> None:
     """The database file: backup, restore, check, gc, stats."""
 
@@ -53,10 +54,20 @@ db.add_command(restore)
 db.add_command(gc)
 
 
-@db.command("migrate", cls=ByHand)
+@db.command(
+    "migrate",
+    cls=ByHand,
+    touches="Writes each migration in one commit of its own; stands in `craftcore audit`. Refused while a daemon runs.",
+    exits={NO_SUCH: "no such database", TRY_LATER: "a daemon runs, or another program has the file"},
+    examples=("craftcore db migrate",),
+    see=("craftcore db backup", "craftcore db check", "docs/schema.md"),
+)
 @click.pass_context
 def migrate(context: click.Context, /) -> None:
-    """Bring the schema up to date. Refused while a daemon runs; the daemon does it itself when it starts."""
+    """Bring the schema up to date.
+
+    The daemon does it itself when it starts. A checked copy of the file as it was is kept beside it first.
+    """
     session: Session = context.obj
     core = session.core()
 
@@ -73,13 +84,22 @@ def migrate(context: click.Context, /) -> None:
         session.out.line(f"applied {', '.join(applied)}" if applied else "up to date: nothing to apply")
 
 
-@db.command("check")
+@db.command(
+    "check",
+    exits={
+        PROBLEM: "only its schema is not what the migrations made",
+        NO_SUCH: "no such database",
+        DATABASE: "it is damaged: keep the file, and restore a backup",
+    },
+    examples=("craftcore db check",),
+    see=("craftcore verify", "craftcore doctor", "craftcore db restore", "docs/records.md#craftcore-db-check"),
+)
 @click.pass_obj
 def check(session: Session, /) -> int:
     """Whether the file is whole: its pages, its foreign keys, its schema.
 
-    Reads all of it. Exit 65 when it is damaged, 1 when only its schema is not what the migrations made. What it says
-    is another question: craftcore verify.
+    Reads all of it, which takes its time. Whether what it says is what was written is another question: `craftcore
+    verify`.
     """
     database = session.core().database
     with database.reading(with_checks=True) as reader:
@@ -100,11 +120,18 @@ def check(session: Session, /) -> int:
     return 0 if found.is_sound else 1
 
 
-@db.command("stats")
+@db.command(
+    "stats",
+    exits={NO_SUCH: "no such database"},
+    examples=("craftcore db stats",),
+    see=("craftcore db gc", "craftcore status", "docs/operating.md#retention"),
+)
 @click.pass_obj
 def stats(session: Session, /) -> None:
-    """Bytes per table and index, pages, the WAL, row counts, the oldest row of each table, and what retention would
-    take now. Reads the whole file."""
+    """Bytes per table, rows, the oldest of each, what retention takes.
+
+    Also per index, free pages, and the WAL. Reads the whole file. Nothing is taken: that is `craftcore db gc`.
+    """
     core = session.core()
     with core.reading() as reader:
         has_dbstat = reader.value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')")

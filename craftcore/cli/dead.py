@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import whole_id
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
@@ -21,23 +22,40 @@ def dead() -> None:
     """Dead letters: list, requeue, discard."""
 
 
-@dead.command("list")
+@dead.command(
+    "list",
+    exits={NO_SUCH: "no such database"},
+    examples=("craftcore dead list", "craftcore dead list --limit 5 --json"),
+    see=("craftcore trigger show", "craftcore dead requeue", "docs/failures.md"),
+)
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, limit: int) -> int:
-    """The dead letters, last buried first."""
+    """The dead letters, last buried first.
+
+    Triggers whose attempts are spent. They wait here for a person, until retention takes them after 30 days.
+    """
     with session.core().reading() as reader:
         found = TriggerStore().dead(reader, limit)
         return print_triggers(session, reader, found)
 
 
-@dead.command("requeue", cls=ByHand)
+@dead.command(
+    "requeue",
+    cls=ByHand,
+    exits={PROBLEM: "one cannot have another life, as when its dedup key is taken by now; none was", NO_SUCH: None},
+    examples=("craftcore dead requeue 01a1fdfa", "craftcore dead requeue --all --yes"),
+    see=("craftcore dead list", "craftcore trigger requeue", "docs/failures.md"),
+)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
 @click.pass_obj
 def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Give dead letters another life, due now, with all their attempts."""
+    """Give dead letters another life, due now, with all attempts.
+
+    A task that failed with one goes on; what its turn completed is not done again.
+    """
     ids_or_all(ids, everything, yes, "run every dead letter again")
     core = session.core()
     with session.changing(core) as (tx, did):
@@ -48,13 +66,22 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     say_done(session, done, lambda row: pending_again(row, tasks))
 
 
-@dead.command("discard", cls=ByHand)
+@dead.command(
+    "discard",
+    cls=ByHand,
+    exits={PROBLEM: "one of them is no dead letter; none was discarded", NO_SUCH: None},
+    examples=("craftcore dead discard 01a1fdfa", "craftcore dead discard --all --yes"),
+    see=("craftcore dead list", "craftcore execution skip", "docs/failures.md"),
+)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
 @click.pass_obj
 def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
-    """Take dead letters off the list; they stay readable as FAILED."""
+    """Take dead letters off the list; they stay readable as FAILED.
+
+    They can be requeued all the same, as every FAILED trigger: `craftcore trigger requeue`.
+    """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()
     with session.changing(core) as (tx, did):

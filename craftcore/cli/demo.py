@@ -17,6 +17,7 @@ import click
 
 from craftcore.cli.demo_daemon import DemoDaemon, emit_elsewhere
 from craftcore.cli.demo_verdict import Verdict, judge, lines_of
+from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
@@ -32,15 +33,21 @@ ELSEWHERE = 5
 FRESH = 2 * Config().daemon.concurrency
 
 
-@click.command(cls=Changing)
+@click.command(
+    cls=Changing,
+    touches="Works in a temporary directory that it removes; never on a database of yours.",
+    exits={PROBLEM: "a promise was broken"},
+    examples=("craftcore demo", "craftcore demo --triggers 2000 --kills 10"),
+    see=("craftcore run", "docs/how-it-works.md#the-evidence"),
+)
 @click.option("--triggers", type=click.IntRange(20, 20_000), default=400, show_default=True, help="How many to emit.")
 @click.option("--kills", type=click.IntRange(0, 50), default=4, show_default=True, help="How often to kill the daemon.")
 @click.pass_obj
 def demo(session: Session, /, triggers: int, kills: int) -> int:
     """See it survive kill -9, on a temporary database.
 
-    A real daemon is killed in the middle of work, again and again; then everything is counted. Exit 1 if a promise
-    was broken.
+    A real daemon is killed in the middle of work, again and again; then everything is counted: what was accepted, done,
+    lost, settled twice, and run again because a kill cut it off.
     """
     before = signal.signal(signal.SIGTERM, _interrupted)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import with_iso
 from craftcore.cli.record_file import given_record, is_file
@@ -24,16 +25,22 @@ BEFORE = 16
 """Characters of a long text that are shown, and of those how many before the first that differs."""
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Only reads, also files that were exported, and may run beside a daemon.",
+    exits={PROBLEM: "they differ", NO_SUCH: None},
+    examples=("craftcore diff exec-01a1fdfa exec-01a1fdfb", "craftcore diff exec-01a1fdfa ./record.json"),
+    see=("craftcore inspect", "craftcore export", "docs/reference.md#executions"),
+)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.pass_obj
 def diff(session: Session, /, a: str, b: str) -> int:
     """What differs between two records.
 
-    A and B are ids or exported files (with a / in the name, or ending in .json). Compared are status, error, workflow,
-    routing, response, envelope, and the events one by one. What every record has of its own (ids, times, latencies, the
-    number of the attempt) is no difference; --json lists it, too, as "own". Exit 1 when they differ.
+    A and B are ids, which may be shortened, or exported files (with a / in the name, or ending in .json). Compared are
+    status, error, workflow, routing, response, envelope, and the events one by one. What every record has of its own
+    (ids, times, latencies, the number of the attempt) is no difference; --json lists it, too, as "own".
     """
     records = given_record(session, a), given_record(session, b)
     found = differences(*records)

@@ -28,6 +28,7 @@ from craftcore.cli.doctor_file import (
 from craftcore.cli.doctor_place import place_findings, place_of
 from craftcore.cli.doctor_unit import unit_findings, unit_of
 from craftcore.cli.doctor_work import work_findings, work_of
+from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.progress import Progress
@@ -40,15 +41,20 @@ from craftcore.errors import ConfigInvalid
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 
 
-@click.command(cls=Command)
-@click.option("--full", is_flag=True, help="Compare every page with its indexes and keys, which takes its time.")
+@click.command(
+    cls=Command,
+    exits={PROBLEM: "there is a FAIL"},
+    examples=("craftcore doctor", "craftcore doctor --full"),
+    see=("craftcore status", "craftcore check", "craftcore db check", "docs/operating.md#is-it-well"),
+)
+@click.option("--full", is_flag=True, help="Read every page and compare it with its indexes and keys.")
 @click.pass_obj
 def doctor(session: Session, /, full: bool) -> int:
     """Look at everything, and say what to do.
 
     The directory and its files, the disk, the database, the daemon, its work, schedules and clock, and the systemd
     unit. Each line is ok, warn (a person should look) or FAIL (it does not work, or will not hold), with a command to
-    paste where one helps. Only reads. Exit 1 with a FAIL.
+    paste where one helps.
     """
     found = list(Doctor(session, full=full).findings())
     failed = sum(finding.level is Level.FAIL for finding in found)

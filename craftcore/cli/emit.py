@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
 from craftcore.cli.moments import parse_duration, parse_moment
 from craftcore.cli.output import with_iso
 from craftcore.cli.payload import read_payload
@@ -19,22 +20,48 @@ from craftcore.producer import Producer
 from craftcore.triggers.model import Emitted, TriggerSpec
 
 
-@click.command(cls=Changing)
+@click.command(
+    cls=Changing,
+    touches="Writes in one commit, beside a daemon or without one; makes the database where it is missing.",
+    exits={
+        WORK_FAILED: "with --wait: it was accepted, and did not succeed",
+        CANNOT_CREATE: "the database cannot be made",
+        TRY_LATER: "with --wait: it has not ended in time; it goes on",
+    },
+    examples=(
+        """craftcore emit greet --payload '{"name": "Ada"}' --wait 1m""",
+        "craftcore emit brief.daily --in 2h --dedup-key brief-monday",
+        "craftcore emit chat --source message --session ada --payload @message.json",
+    ),
+    see=("craftcore trigger why", "craftcore schedule add", "docs/how-it-works.md#the-life-of-a-trigger"),
+)
 @click.argument("workflow", required=False)
-@click.option("--payload", metavar="JSON|@FILE|-", default="{}", help="The workflow's keyword arguments.")
-@click.option("--source", default="IMMEDIATE", help="Where it comes from: decides priority and rules.")
-@click.option("--session", "session_id", metavar="ID", help="Triggers of one session run in order.")
+@click.option(
+    "--payload", metavar="JSON|@FILE|-", default="{}", help="A JSON object: the workflow's keyword arguments."
+)
+@click.option(
+    "--source",
+    metavar="SOURCE",
+    default="IMMEDIATE",
+    show_default=True,
+    help="Where it comes from, like MESSAGE: decides priority and rules.",
+)
+@click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run one at a time, in order.")
 @click.option("--dedup-key", metavar="KEY", help="Accept it once, however often it is emitted.")
 @click.option(
-    "--on-duplicate", default="keep", metavar="keep|replace|error", help="What a second one with the key does."
+    "--on-duplicate",
+    default="keep",
+    show_default=True,
+    metavar="keep|replace|error",
+    help="A second one with the key: the first stays, takes what is new if it has not started, or exit 64.",
 )
-@click.option("--at", metavar="TIME", help="When it is due: ISO 8601 with a zone, or epoch seconds.")
-@click.option("--in", "delay", metavar="DURATION", help="When it is due: 10s, 5m, 2h, 1d from now.")
-@click.option("--priority", type=int, metavar="0-99", help="Lower is sooner.")
+@click.option("--at", metavar="TIME", help="When it is due; else now.")
+@click.option("--in", "delay", metavar="DURATION", help="How long from now it is due.")
+@click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else that of its source.")
 @click.option("--description", metavar="TEXT", help="What a person should read about it.")
 @click.option("--supersedes", metavar="session", help="Settle the session's older waiting ones of this source.")
 @click.option(
-    "--wait", metavar="[SECONDS]", is_flag=False, flag_value="inf", help="Wait for its end; print its result."
+    "--wait", metavar="[DURATION]", is_flag=False, flag_value="inf", help="Wait for its end, and print its result."
 )
 @click.pass_obj
 def emit(
@@ -47,13 +74,11 @@ def emit(
     wait: str | None,
     **spec: Any,
 ) -> int:
-    """Accept a trigger for WORKFLOW.
-
-    When this returns it is on disk.
+    """Accept a trigger for WORKFLOW: when this returns, it is on disk.
 
     Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result instead (with --json both): that of
-    a task when the task has ended, over all its turns and waits. A wait that is over exits 75, and work that did not
-    succeed 4. A message to a live task ends when it is delivered: {"delivered_to": the task's id}.
+    a task when the task has ended, over all its turns and waits. A message to a live task ends when it is delivered:
+    {"delivered_to": the task's id}.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:

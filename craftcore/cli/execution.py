@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_reason, the_record
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
@@ -14,6 +15,11 @@ from craftcore.daemon.lock import read_note
 from craftcore.tasks.attempt_hands import AttemptHands, facts_of
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerStatus
+
+REFUSED = {
+    PROBLEM: "it runs, has succeeded, was tried again since, or is in doubt; it says which",
+    NO_SUCH: None,
+}
 
 
 @click.group(cls=Noun)
@@ -24,7 +30,13 @@ def execution() -> None:
     """
 
 
-@execution.command("retry", cls=ByHand)
+@execution.command(
+    "retry",
+    cls=ByHand,
+    exits=REFUSED,
+    examples=('craftcore execution retry exec-01a1fdfa --reason "the provider is back"',),
+    see=("craftcore inspect", "craftcore task retry", "docs/records.md#after-a-crash"),
+)
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
@@ -32,8 +44,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     """Let its trigger run again, now.
 
     One that waits for the end of a backoff does not wait longer; a DEAD or FAILED one gets another life, and so does
-    its task. Exit 1 when it runs, has succeeded, was tried again since, or did something of which nobody knows whether
-    it happened.
+    its task. Where nobody knows whether an irreversible action of it happened, that comes first.
     """
     decided = _decide(session, "retry", execution_id, reason)
     if session.json:
@@ -43,14 +54,20 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     session.say_without_daemon(session.core())
 
 
-@execution.command("skip", cls=ByHand)
+@execution.command(
+    "skip",
+    cls=ByHand,
+    exits=REFUSED,
+    examples=('craftcore execution skip exec-01a1fdfa --reason "done by hand"',),
+    see=("craftcore inspect", "craftcore dead discard", "docs/records.md#after-a-crash"),
+)
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
 def skip(session: Session, /, execution_id: str, reason: str) -> None:
     """Do not let its trigger run again; its task ends with it.
 
-    A dead letter is discarded, and stays readable as FAILED. Exit 1 as of `retry`.
+    A dead letter is discarded, and stays readable as FAILED.
     """
     decided = _decide(session, "skip", execution_id, reason)
     if session.json:

@@ -14,14 +14,20 @@ from craftcore.executions.document import document_of
 from craftcore.storage.whole_file import write_whole
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Only reads the database, and may run beside a daemon. Writes FILE, over one that is there.",
+    examples=("craftcore export exec-01a1fdfa", "craftcore export exec-01a1fdfa -o record.json"),
+    see=("craftcore replay", "craftcore diff", "docs/records.md"),
+)
 @click.argument("execution_id", metavar="ID")
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; without it, print it.")
 @click.pass_obj
 def export(session: Session, /, execution_id: str, output: str | None) -> None:
     """A record as one JSON document.
 
-    It has the whole record, also one that is incomplete or damaged. craftcore replay and craftcore diff read it again.
+    It has the whole record, also one that is incomplete or damaged: envelope, routing, events, response, hashes.
+    `craftcore replay` and `craftcore diff` read it again.
     """
     core = session.core()
     if output is not None:

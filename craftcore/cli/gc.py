@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, TRY_LATER
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.core import Core
@@ -30,15 +31,25 @@ SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS tri
 """
 
 
-@click.command("gc", cls=ByHand)
+@click.command(
+    "gc",
+    cls=ByHand,
+    touches=(
+        "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; stands in "
+        "`craftcore audit`. With --dry-run it only reads."
+    ),
+    exits={NO_SUCH: "no such database", TRY_LATER: "with --vacuum: a daemon runs"},
+    examples=("craftcore db gc --dry-run", "craftcore db gc"),
+    see=("craftcore db stats", "docs/operating.md#retention"),
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--vacuum", is_flag=True, help="Write the file anew without its free pages. Refused beside a daemon.")
 @click.pass_obj
 def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
-    """Take what is older than [retention] allows, now, and give free pages back to the file system.
+    """Take what is older than [retention] of the settings allows.
 
-    A daemon does the same every hour. Nothing goes that is live, in doubt or asked about. It can be interrupted at any
-    moment and run beside a daemon. --vacuum is for a file that cannot give pages back, and needs room for two of it.
+    Now, and give free pages back to the file system; a daemon does the same every hour. Nothing goes that is live, in
+    doubt or asked about. --vacuum is for a file that cannot give pages back, and needs room for two of it.
     """
     core = session.core()
     retention = Retention(core.config.retention)

@@ -9,6 +9,7 @@ from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity_hands import say_decided
 from craftcore.cli.caller import caller
 from craftcore.cli.damaged import say_damaged, told_damaged
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
@@ -31,11 +32,19 @@ def inbox() -> None:
     """What tasks ask people: list, answer."""
 
 
-@inbox.command("list")
+@inbox.command(
+    "list",
+    exits={NO_SUCH: "no such database"},
+    examples=("craftcore inbox list",),
+    see=("craftcore inbox answer", "craftcore activity list", "docs/reference.md#tasks-and-the-inbox"),
+)
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, limit: int) -> int:
-    """The open questions, oldest first, and how to answer each."""
+    """The open questions, oldest first, and how to answer each.
+
+    Which task asks what, until when, what holds then, and the command for each answer.
+    """
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
@@ -62,7 +71,16 @@ def list_(session: Session, /, limit: int) -> int:
     return say_damaged(session, damaged)
 
 
-@inbox.command("answer", cls=ByHand)
+@inbox.command(
+    "answer",
+    cls=ByHand,
+    exits={PROBLEM: "too late: somebody answered before, or its time is over", NO_SUCH: None},
+    examples=(
+        "craftcore inbox answer 01a1fdfa send",
+        'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
+    ),
+    see=("craftcore inbox list", "craftcore activity resolve", "docs/reference.md#tasks-and-the-inbox"),
+)
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")
 @click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
@@ -71,8 +89,8 @@ def list_(session: Session, /, limit: int) -> int:
 def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
     """Answer a question, once.
 
-    CHOICE is one of its options, or any text where it has none. Who answered stands in the row. Exit 1 when somebody
-    did before, or its time is over.
+    CHOICE is one of its options, or any text where it has none. Who answered stands in the row, and the task goes on
+    with the answer.
     """
     core = session.core()
     with session.changing(core) as (tx, did):

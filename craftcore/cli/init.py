@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from craftcore.cli.exit_codes import CANNOT_CREATE
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.errors import CannotCreate
@@ -18,13 +19,20 @@ SETTINGS = (HERE.parents[1] / "_shipped" / "config", HERE.parents[2] / "config")
 """Inside the package in a wheel, at the top of the repository in a checkout."""
 
 
-@click.command(cls=Changing)
+@click.command(
+    cls=Changing,
+    touches="Touches no database.",
+    exits={CANNOT_CREATE: "one of the files is there already: nothing was written"},
+    examples=("craftcore init", "craftcore init agent"),
+    see=("craftcore check", "craftcore run", "README.md"),
+)
 @click.argument("directory", metavar="[DIR]", default=".")
 @click.pass_obj
 def init(session: Session, /, directory: str) -> None:
     """Write an app.py and a craftcore.toml to begin with.
 
-    Into DIR, else here. Nothing that exists is overwritten.
+    Into DIR, which is made where it is missing, else here. Nothing that exists is overwritten. What to type next is
+    printed; the settings name every one there is, with its default.
     """
     folder = Path(directory)
     settings = next(place for place in SETTINGS if place.is_dir()) / "craftcore.toml"

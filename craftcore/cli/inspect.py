@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.damaged import print_list, say_damaged
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
@@ -47,14 +48,24 @@ LISTED, COUNTED = 50, 10_000
 """How many records are listed, and how many counted, when nobody says."""
 
 
-@click.command("inspect", cls=Command)
+@click.command(
+    "inspect",
+    cls=Command,
+    exits={NO_SUCH: None, BAD_FILTER: None},
+    examples=(
+        "craftcore inspect exec-01a1fdfa --events",
+        "craftcore inspect --list --status error --since 2026-11-21T00:00Z",
+        "craftcore inspect --stats --workflow pay",
+    ),
+    see=("craftcore replay", "craftcore execution retry", "craftcore task events", "docs/records.md"),
+)
 @click.argument("execution_id", metavar="[ID]", required=False)
 @click.option("--list", "listed", is_flag=True, help="The newest records, newest first.")
 @click.option("--stats", "counted", is_flag=True, help="Counts and latencies of the newest records.")
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(Status)}.")
 @click.option("--error-code", metavar="CODE", help="Only what failed with it.")
 @click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
-@click.option("--since", metavar="TIME", help="Begun from then on: ISO 8601 with a zone, or epoch seconds.")
+@click.option("--since", metavar="TIME", help="Begun from then on.")
 @click.option("--until", metavar="TIME", help="Begun before then.")
 @click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=f"How many at most: {LISTED}, of --stats {COUNTED:,}.")
@@ -74,7 +85,8 @@ def inspect(
 ) -> int | None:
     """One execution as JSON, the newest of them, or their counts.
 
-    Of one that did not end well the document says what to do about it, with the commands to paste.
+    An execution is the record of one attempt; give its ID, --list or --stats. Of one that did not end well the
+    document says what to do about it, with the commands to paste.
     """
     if (execution_id is not None) + listed + counted != 1:
         raise click.UsageError("give one of ID, --list and --stats")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_reason, the_record
 from craftcore.cli.record_text import told_record
 from craftcore.cli.root import ByHand
@@ -11,15 +12,20 @@ from craftcore.cli.session import Session
 from craftcore.executions.invalidation import Invalidation
 
 
-@click.command("invalidate", cls=ByHand)
+@click.command(
+    "invalidate",
+    cls=ByHand,
+    exits={PROBLEM: "one of them is invalidated already; none was", NO_SUCH: None},
+    examples=('craftcore invalidate exec-01a1fdfa --reason "made with the wrong prices"',),
+    see=("craftcore replay", "craftcore audit", "docs/reference.md#replay"),
+)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
 def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
     """Never replay these executions from now on, without --force.
 
-    The records stay as they are; this cannot be taken back. All of them, or none: exit 1 when one is invalidated
-    already.
+    The records stay as they are; this cannot be taken back, and is not asked about. All of them, or none.
     """
     refuse_bad_reason(reason)
     core = session.core()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM, SETTINGS, TRY_LATER
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
@@ -20,14 +21,25 @@ PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
 
-@click.command(cls=Changing)
+@click.command(
+    cls=Changing,
+    touches="Signals the daemon of this database, and waits up to 30 s for its answer.",
+    exits={
+        PROBLEM: "no daemon runs here, or it is of another program",
+        NO_SUCH: None,
+        TRY_LATER: "the daemon has not answered",
+        SETTINGS: "there are mistakes in the settings; nothing was changed",
+    },
+    examples=("craftcore reload",),
+    see=("craftcore check", "craftcore status", "docs/operating.md#changed-settings"),
+)
 @click.pass_obj
 def reload(session: Session) -> int:
     """Let the daemon read its settings again.
 
     Its own file, the one it was started with. Schedules of the file, the log level and the retry defaults count at
-    once; whatever else has changed waits for the next start, and is named. With a mistake in them nothing changes: the
-    line is told, exit 78. Exit 1 where no daemon runs, 75 when it does not answer.
+    once; whatever else has changed waits for the next start, and is named. With a mistake in them nothing changes, and
+    each mistake is a line.
     """
     from craftcore.core import Core
 

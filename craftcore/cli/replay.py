@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
 from craftcore.cli.given import the_execution
 from craftcore.cli.record_file import envelope_in, is_file, record_in
 from craftcore.cli.root import Command
@@ -18,7 +19,17 @@ from craftcore.executions.replay import ReplayResult
 from craftcore.replay_engine import ReplayEngine
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Only reads, also files that were exported, and may run beside a daemon.",
+    exits={NO_SUCH: None, NOT_REPLAYABLE: None},
+    examples=(
+        "craftcore replay exec-01a1fdfa",
+        "craftcore replay ./record.json",
+        "craftcore replay exec-01a1fdfa --force",
+    ),
+    see=("craftcore inspect", "craftcore export", "craftcore invalidate", "docs/reference.md#replay"),
+)
 @click.argument("those", metavar="ID|FILE...", nargs=-1, required=True)
 @click.option("--verify-envelope", "envelope_file", metavar="FILE", help="Only if the record is of this envelope.")
 @click.option("--force", is_flag=True, help="Give what there is of one that cannot be replayed, with warnings.")
@@ -27,8 +38,7 @@ def replay(session: Session, /, those: tuple[str, ...], envelope_file: str | Non
     """What was recorded, given back; nothing is run.
 
     Prints {"status", "payload", "error", "metadata", "from_replay", "original_execution_id", "original_timestamp",
-    "warnings"}; of an attempt that failed, its error. An exported FILE has a / in its name, or ends in .json. Exit 11
-    when a record cannot be replayed or is of another envelope.
+    "warnings"}; of an attempt that failed, its error. An exported FILE has a / in its name, or ends in .json.
 
     Of several, a list; one that is refused is {"given", "refused": {"code", "message", …}} in it, and stops none of the
     others. The exit code is then the highest of theirs.

@@ -12,6 +12,7 @@ import click
 
 from craftcore.cli.by_hand import Did
 from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import DATABASE, NO_SUCH, TRY_LATER
 from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand, name_of
@@ -29,16 +30,29 @@ NO_MACHINE = ""
 """For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""
 
 
-@click.command("restore", cls=ByHand)
+@click.command(
+    "restore",
+    cls=ByHand,
+    touches="Replaces the database; stands in its `craftcore audit`. Refused while a daemon, or anybody, has it open.",
+    exits={
+        NO_SUCH: "there is no such backup, or no manifest beside it",
+        DATABASE: "the backup is damaged, or not what its manifest says: nothing was changed",
+        TRY_LATER: "a daemon runs, or another program has the file open",
+    },
+    examples=(
+        "craftcore db restore backups/craftcore-20261122T031500Z.db",
+        "craftcore db restore agent-backup.db --yes",
+    ),
+    see=("craftcore db backup", "craftcore release", "docs/operating.md#a-restore"),
+)
 @click.argument("file", metavar="FILE")
-@click.option("--yes", is_flag=True, help="Do not ask before a database is replaced.")
+@click.option("--yes", is_flag=True, help="Do not ask before a database is replaced; needed without a terminal.")
 @click.pass_context
 def restore(context: click.Context, /, file: str, yes: bool) -> None:
     """Put a backup in the place of the database.
 
-    It is checked from end to end first; the database that is there is kept beside it. Refused while a daemon runs.
-    Afterwards nothing starts until `craftcore release`: what was done since the backup is not in it, and might be done
-    again.
+    It is checked from end to end first; the database that is there is kept beside it. Afterwards nothing starts until
+    `craftcore release`: what was done since the backup is not in it, and might be done again.
     """
     session: Session = context.obj
     core = session.core()

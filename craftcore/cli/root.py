@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -9,50 +10,110 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-COMMANDS = {
-    "run": "run:run",
-    "init": "init:init",
-    "check": "check:check",
-    "status": "status:status",
-    "doctor": "doctor:doctor",
-    "top": "top:top",
-    "release": "status:release",
-    "reload": "reload:reload",
-    "emit": "emit:emit",
-    "trigger": "trigger:trigger",
-    "dead": "dead:dead",
-    "task": "task:task",
-    "inbox": "inbox:inbox",
-    "activity": "activity:activity",
-    "inspect": "inspect:inspect",
-    "invalidate": "invalidate:invalidate",
-    "execution": "execution:execution",
-    "replay": "replay:replay",
-    "diff": "diff:diff",
-    "export": "export:export",
-    "schedule": "schedule:schedule",
-    "audit": "audit:audit",
-    "verify": "verify:verify",
-    "db": "db:db",
-    "systemd": "systemd:systemd",
-    "completion": "completion:completion",
-    "demo": "demo:demo",
+from craftcore.cli import manual
+from craftcore.cli.exit_codes import MEANINGS, NO_SUCH
+
+SECTIONS = {
+    "Run it, and see whether it is well": {
+        "run": "run:run",
+        "init": "init:init",
+        "check": "check:check",
+        "status": "status:status",
+        "top": "top:top",
+        "doctor": "doctor:doctor",
+        "release": "status:release",
+        "reload": "reload:reload",
+        "demo": "demo:demo",
+    },
+    "Triggers and schedules": {
+        "emit": "emit:emit",
+        "trigger": "trigger:trigger",
+        "dead": "dead:dead",
+        "schedule": "schedule:schedule",
+    },
+    "Tasks, their questions, irreversible actions": {
+        "task": "task:task",
+        "inbox": "inbox:inbox",
+        "activity": "activity:activity",
+    },
+    "Executions: what was seen of each attempt": {
+        "inspect": "inspect:inspect",
+        "replay": "replay:replay",
+        "verify": "verify:verify",
+        "invalidate": "invalidate:invalidate",
+        "export": "export:export",
+        "diff": "diff:diff",
+        "execution": "execution:execution",
+    },
+    "The file, the people, the machine": {
+        "db": "db:db",
+        "audit": "audit:audit",
+        "systemd": "systemd:systemd",
+        "completion": "completion:completion",
+    },
 }
-"""Name -> module:function, in the order of the help text: from the first day to the last."""
+"""The commands as the help shows them. Name -> module:function."""
+
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+ENVIRONMENT = [
+    ("CRAFTCORE_DB", "the database, unless --db says which"),
+    ("CRAFTCORE_CONFIG", "the settings, unless --config says which"),
+    ("CRAFTCORE_READ_ONLY", "anything but 0: as --read-only"),
+    ("CRAFTCORE_TRACEBACK", "anything: show where a bug is"),
+    ("NO_COLOR", "anything: no colours on a terminal"),
+]
 
 
 class Command(click.Command):
-    """A command that takes the global options, too."""
+    """A command that takes the global options, too, and says of itself what its help ends with.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    `touches`: a sentence on what it reads or writes, and whether a daemon may run meanwhile. `exits`: the exit codes it
+    can end with beyond 0 and 64 and what each means here; None: what the table says. `examples`: lines to paste.
+    `see`: commands and pages to read on.
+    """
+
+    default_touches = "Only reads, and may run beside a daemon."
+
+    def __init__(
+        self,
+        *args: Any,
+        touches: str | None = None,
+        exits: Mapping[int, str | None] | None = None,
+        examples: Sequence[str] = (),
+        see: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.params.extend(global_options())
+        self.touches = self.default_touches if touches is None else touches
+        self.exits = {NO_SUCH: None} if exits is None else exits
+        self.examples = examples
+        self.see = see
+        self.common = global_options()
+        self.params.extend(self.common)
         for param in self.params:
+            if isinstance(param.type, click.IntRange) and param.metavar is None:
+                param.metavar = "N"
             _complete(param)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.touches)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        manual.write_options(formatter, ctx, self.common)
+        manual.write_exit_codes(formatter, self.exits)
+        manual.write_see(formatter, self.see)
+        manual.write_lines(formatter, "Examples", self.examples)
 
 
 class Changing(Command):
     """A command that writes: with --read-only it is refused before it begins."""
+
+    default_touches = ""
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.obj.require_writing(name_of(ctx))
@@ -62,6 +123,10 @@ class Changing(Command):
 class ByHand(Changing):
     """What a person does to what is in the database. Its way in is `session.changing`, which writes down who did it."""
 
+    default_touches = (
+        "Writes in one commit, beside a daemon or without one; who did it and why stands in `craftcore audit`."
+    )
+
 
 def name_of(ctx: click.Context) -> str:
     """The command's whole name, as one types it: `task cancel`."""
@@ -69,15 +134,32 @@ def name_of(ctx: click.Context) -> str:
 
 
 class Noun(click.Group):
-    """A noun of the command line with its verbs."""
+    """A noun of the command line with its verbs, in the order in which `verbs` has them; else as they were declared."""
 
     command_class = Command
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, verbs: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.extend(global_options())
+        self.verbs = verbs
+        self.common = global_options()
+        self.params.extend(self.common)
         for param in self.params:
             _complete(param)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.verbs or self.commands)
+
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """The commands of a group under their titles."""
+        return {"Commands": self.list_commands(click.Context(self))}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, names in self.sections().items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name.ljust(width), summary(command)) for name, command in commands if command is not None]
+            manual.write_rows(formatter, title, rows)
+        manual.write_options(formatter, ctx, self.common)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
@@ -93,6 +175,13 @@ class Root(Noun):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        return {title: list(commands) for title, commands in SECTIONS.items()}
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        manual.write_rows(formatter, "Environment", ENVIRONMENT)
+        manual.write_rows(formatter, "Exit codes", [(str(code), means) for code, means in MEANINGS.items()])
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Commands by their names alone: what each is for would cost the import of all of them."""
         names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
@@ -106,17 +195,19 @@ class Root(Noun):
         return command
 
 
+def summary(command: click.Command) -> str:
+    """What it is for, in one line: the first paragraph of its help."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
 def global_options() -> list[click.Parameter]:
     """--db, --config, --json, --read-only, --version: accepted before the command and after it."""
+    given: dict[str, Any] = {"expose_value": False, "callback": _remember}
     return [
-        click.Option(["--db"], metavar="PATH", expose_value=False, callback=_remember, help="The database file."),
-        click.Option(
-            ["--config", "config_file"], metavar="FILE", expose_value=False, callback=_remember, help="The settings."
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="One JSON document."),
-        click.Option(
-            ["--read-only"], is_flag=True, expose_value=False, callback=_remember, help="Refuse whatever would write."
-        ),
+        click.Option(["--db"], metavar="PATH", help="The database file.", **given),
+        click.Option(["--config", "config_file"], metavar="FILE", help="The settings, a TOML file.", **given),
+        click.Option(["--json"], is_flag=True, help="Print one JSON document, of an error, too.", **given),
+        click.Option(["--read-only"], is_flag=True, help="Refuse whatever would write.", **given),
         click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Say the version."
         ),
@@ -153,7 +244,8 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
 def root() -> None:
     """Durable triggers and tasks on one SQLite file.
 
-    The database is --db, else $CRAFTCORE_DB, else craftcore.db in the state directory. Exit codes: 0 ok, 1 a problem
-    was found, 4 the awaited work failed, 10 no such id, 11 not replayable, 12 bad filter, 64 usage or refused input, 65
-    database, 70 bug, 73 cannot create, 74 I/O, 75 try later, 77 permission or read only, 78 configuration.
+    What a command does, asks and writes, with examples: craftcore COMMAND --help.
+
+    The database is --db, else $CRAFTCORE_DB, else craftcore.db in $STATE_DIRECTORY, else in
+    ~/.local/state/craftcore. Global options may stand before the command and after it.
     """

@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import click
 
+from craftcore.cli.exit_codes import SETTINGS, TRY_LATER, WORK_FAILED
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 
 
-@click.command(cls=Changing)
+@click.command(
+    cls=Changing,
+    touches="Works on the database, which it makes, or brings up to date, first. One daemon per database.",
+    exits={
+        WORK_FAILED: "with --until-idle: something became FAILED or DEAD meanwhile",
+        TRY_LATER: "another daemon holds this database; it is named",
+        SETTINGS: "the settings or the app are wrong; every mistake is a line",
+    },
+    examples=(
+        "craftcore run app:app",
+        "craftcore --db agent.db --config craftcore.toml run app:app",
+        "craftcore run app:app --until-idle",
+    ),
+    see=("craftcore check", "craftcore status", "craftcore systemd install", "docs/how-it-works.md"),
+)
 @click.argument("app", metavar="[MODULE:APP]", required=False)
-@click.option("--until-idle", is_flag=True, help="Leave when nothing is claimed and nothing due; 4 if work failed.")
+@click.option("--until-idle", is_flag=True, help="Leave when nothing is claimed and nothing due.")
 @click.option("--paused", is_flag=True, help="Accept triggers but claim none, until the next start without this.")
 @click.pass_obj
 def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> int:
     """Run the daemon, until SIGTERM or Ctrl-C.
 
-    MODULE:APP names the App, looked for in the current directory first. Without one there is the ready-made workflow
-    command.run, which every app has.
+    MODULE:APP names the App, looked for in the current directory first. Without one there are the workflows that every
+    app has: command.run, email.send, http.request. What is due of a workflow that it does not know is FAILED.
+
+    It logs to standard error. The first SIGTERM or Ctrl-C lets what runs finish within
+    daemon.shutdown_grace (30 s); the second cancels it and gives its attempts back. SIGHUP is `craftcore reload`.
     """
     session.load_config()  # a mistake in it is told before an app's import may take its time
     from craftcore.app import App
     from craftcore.daemon import main
     from craftcore.daemon.app_import import import_app
 
-    return main.run(
+    code = main.run(
         App() if app is None else import_app(app),
         session.path,
         session.load_config,
         paused=paused,
         until_idle=until_idle,
     )
+    if session.json:
+        session.out.document({"ok": code == 0, "exit_code": code})
+    return code

@@ -10,6 +10,7 @@ import click
 
 from craftcore.cli import schedule_hands, schedule_views
 from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_reason
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.schedule_ids import the_schedule
@@ -41,17 +42,37 @@ UNSET = {
 """The options that can be taken away, each with its field: what is left is the field's default."""
 
 
-@click.group(cls=Noun)
+VERBS = (
+    *("add", "list", "show", "why", "preview", "pause", "resume", "edit", "run-now", "skip-next", "backfill"),
+    *("history", "remove", "trust-clock", "reanchor"),
+)
+
+
+@click.group(cls=Noun, verbs=VERBS)
 def schedule() -> None:
-    """What runs by the clock: add, list, preview, history, pause, …"""
+    """What runs by the clock: add, list, preview, pause, edit, …
+
+    Those of the app and of the settings are declared there: they can be paused and run here, and not edited.
+    """
 
 
 for command_ in (*schedule_views.COMMANDS, preview, *schedule_hands.COMMANDS):
     schedule.add_command(command_)
 
 
-@schedule.command("add", cls=WithCommand)
-@click.argument("schedule_id", metavar="ID")
+@schedule.command(
+    "add",
+    cls=WithCommand,
+    touches=ByHand.default_touches + " Makes the database where it is missing.",
+    exits={PROBLEM: "the app or the settings declare one of this id", CANNOT_CREATE: "the database cannot be made"},
+    examples=(
+        'craftcore schedule add nightly "every day at 3am" --workflow report',
+        'craftcore schedule add dump "0 3 * * 1-5" --jitter 5m -- pg_dump -f db.sql',
+        'craftcore schedule add once "tomorrow at 9am" --workflow greet',
+    ),
+    see=("craftcore schedule preview", "craftcore schedule edit", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="SCHEDULE")
 @click.argument("words", metavar="EXPR", nargs=-1, required=True)
 @schedule_options
 @click.pass_obj
@@ -64,13 +85,13 @@ def add(
     command: list[str] | None,
     **given: str | int | None,
 ) -> None:
-    """Declare a schedule, or change the one of this ID.
+    """Declare a schedule, or change the one of this id.
 
     EXPR is when, in quotes: "every day at 3am", "every monday at 9am", "every 2h", "in 10m", "tomorrow at 9am",
     "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --.
 
     The same again changes nothing. An option that is not given has its default, also on a schedule that had another
-    (`edit` changes only what it is given). Makes the database when it is missing.
+    (`edit` changes only what it is given).
     """
     if len(words) > 1:
         raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
@@ -99,7 +120,16 @@ def add(
     _say_put(session, put, holds, core.clock.now())
 
 
-@schedule.command("edit", cls=WithCommand)
+@schedule.command(
+    "edit",
+    cls=WithCommand,
+    exits={PROBLEM: "the app or the settings declare it: change it there", NO_SUCH: None},
+    examples=(
+        'craftcore schedule edit nightly --when "every day at 4am" --jitter 5m',
+        "craftcore schedule edit nightly --unset jitter",
+    ),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--when", metavar="EXPR", help='When, in quotes: "every day at 4am".')
 @click.option(
@@ -122,7 +152,10 @@ def edit(
     command: list[str] | None,
     **given: str | int | None,
 ) -> None:
-    """Change what is given and leave the rest. It never fires the past."""
+    """Change what is given and leave the rest.
+
+    It never fires the past: what is new counts from now on. What has fired already goes on as it was.
+    """
     changes = read_options({"when": when, **given})
     for name in unset:
         field = UNSET[name]
@@ -178,12 +211,21 @@ def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
         session.out.line(holds, style="warn")
 
 
-@schedule.command("pause", cls=ByHand)
+@schedule.command(
+    "pause",
+    cls=ByHand,
+    exits={PROBLEM: "it is finished or disabled", NO_SUCH: None},
+    examples=('craftcore schedule pause nightly --reason "the holidays"',),
+    see=("craftcore schedule resume", "craftcore schedule show", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
-    """Let nothing of it fire until it is resumed."""
+    """Let nothing of it fire until it is resumed.
+
+    What has fired goes on; the command that stops it is printed. What comes meanwhile is accounted for as skipped.
+    """
     refuse_bad_reason(reason)
     core = session.core()
     with session.changing(core) as (tx, did):
@@ -202,13 +244,20 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
             session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 
 
-@schedule.command("resume", cls=ByHand)
+@schedule.command(
+    "resume",
+    cls=ByHand,
+    exits={PROBLEM: "it is finished", NO_SUCH: None},
+    examples=("craftcore schedule resume nightly",),
+    see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def resume(session: Session, /, schedule_id: str) -> None:
     """Let a paused or disabled one go on from now.
 
-    What came meanwhile is not made up for. A one-time one whose moment came fires now.
+    What came meanwhile is not made up for, and stands in its history as skipped. A one-time one whose moment came
+    fires now.
     """
     core = session.core()
     with session.changing(core) as (tx, did):
@@ -235,12 +284,21 @@ def resume(session: Session, /, schedule_id: str) -> None:
         session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
 
 
-@schedule.command("remove", cls=ByHand)
+@schedule.command(
+    "remove",
+    cls=ByHand,
+    exits={PROBLEM: "the app or the settings declare it: remove it there, or pause it", NO_SUCH: None},
+    examples=("craftcore schedule remove nightly",),
+    see=("craftcore schedule pause", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
-    """Take it away, with its triggers that have not started. Its history stays."""
+    """Take it away, with its triggers that have not started.
+
+    Its history stays, and what runs goes on; the command that stops it is printed.
+    """
     core = session.core()
     with core.reading() as reader:
         whole = the_schedule(reader, schedule_id).id

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time, parse_moment
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand
@@ -23,14 +24,22 @@ from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.acceptance import moment
 
-FOUND_A_PROBLEM = 1
 
-
-@click.command("run-now", cls=ByHand)
+@click.command(
+    "run-now",
+    cls=ByHand,
+    exits={PROBLEM: "its overlap policy says no", NO_SUCH: None},
+    examples=("craftcore schedule run-now nightly",),
+    see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def run_now(session: Session, /, schedule_id: str) -> int:
-    """Fire it once more, now, whatever its time and status. Exit 1 when its overlap policy says no."""
+    """Fire it once more, now, whatever its time and status.
+
+    Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
+    waits for that, or does not run.
+    """
     core = session.core()
     with session.changing(core) as (tx, did):
         whole = whole_schedule_id(tx, schedule_id)
@@ -42,11 +51,11 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     if session.json:
         told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
         session.out.document(with_iso({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
-        return FOUND_A_PROBLEM if placed.outcome is Outcome.SKIPPED else 0
+        return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
     match placed.outcome:
         case Outcome.SKIPPED:
             session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
-            return FOUND_A_PROBLEM
+            return PROBLEM
         case Outcome.BUFFERED:
             session.out.line(f"{whole} starts when {live.is_over if live else 'what runs is over'}")
         case Outcome.FIRED:
@@ -65,11 +74,20 @@ def _obstacles(reader: Reader) -> Iterator[str]:
         yield f"safe mode: {safe_mode}. It starts after: craftcore release"
 
 
-@click.command("skip-next", cls=ByHand)
+@click.command(
+    "skip-next",
+    cls=ByHand,
+    exits={PROBLEM: "it has no occurrence left to skip", NO_SUCH: None},
+    examples=("craftcore schedule skip-next nightly",),
+    see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def skip_next(session: Session, /, schedule_id: str) -> None:
-    """Let the next occurrence pass; said again, also the one after."""
+    """Let the next occurrence pass; said again, also the one after.
+
+    Prints which one passes, and which comes after it.
+    """
     core = session.core()
     with session.changing(core) as (tx, did):
         whole = whole_schedule_id(tx, schedule_id)
@@ -88,13 +106,22 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     session.out.line(then)
 
 
-@click.command("backfill", cls=ByHand)
+@click.command(
+    "backfill",
+    cls=ByHand,
+    exits={PROBLEM: "it does not recur", NO_SUCH: None},
+    examples=("craftcore schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
+    see=("craftcore schedule preview", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
-@click.option("--from", "since", metavar="TIME", required=True, help="ISO 8601 with a zone, or epoch seconds.")
-@click.option("--to", "until", metavar="TIME", required=True, help="The same; both are included.")
+@click.option("--from", "since", metavar="TIME", required=True, help="The first moment of the span.")
+@click.option("--to", "until", metavar="TIME", required=True, help="The last; both are included.")
 @click.pass_obj
 def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> None:
-    """Fire the occurrences of a past span, 1,000 at most. What fired before does not fire again."""
+    """Fire the occurrences of a past span, 1,000 at most.
+
+    What fired before does not fire again. Each is due at once, in order; the overlap policy counts.
+    """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
     with session.changing(core) as (tx, did):
@@ -122,10 +149,19 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     session.out.line(f"{schedule.id}: {told_counts}. See: craftcore schedule history {schedule.id}")
 
 
-@click.command("trust-clock", cls=ByHand)
+@click.command(
+    "trust-clock",
+    cls=ByHand,
+    exits={NO_SUCH: "no such database"},
+    examples=("craftcore schedule trust-clock",),
+    see=("craftcore schedule reanchor", "craftcore status", "docs/how-it-works.md#schedules"),
+)
 @click.pass_obj
 def trust_clock(session: Session, /) -> None:
-    """Say that the clock is right, so that held schedules go on."""
+    """Say that the clock is right, so that held schedules go on.
+
+    They are held while the clock shows more than 3 h less than it did before. Look at `date` first.
+    """
     core = session.core()
     with session.changing(core) as (tx, did):
         held_until = ClockTrust().trust(tx)
@@ -145,7 +181,13 @@ def trust_clock(session: Session, /) -> None:
         session.out.line("to let them go on from now: craftcore schedule reanchor", style="warn")
 
 
-@click.command("reanchor", cls=ByHand)
+@click.command(
+    "reanchor",
+    cls=ByHand,
+    exits={PROBLEM: "one that is given is not ahead of the clock; nothing was changed", NO_SUCH: None},
+    examples=("craftcore schedule reanchor", "craftcore schedule reanchor ahead"),
+    see=("craftcore schedule trust-clock", "craftcore schedule why", "docs/how-it-works.md#schedules"),
+)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.pass_obj
 def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:

@@ -24,12 +24,20 @@ from craftcore.schedules.timing import Once, Startup, Timing
 from craftcore.triggers.acceptance import moment
 
 
-@click.command("preview", cls=Command)
+@click.command(
+    "preview",
+    cls=Command,
+    examples=(
+        "craftcore schedule preview nightly --count 3",
+        'craftcore schedule preview --expr "0 3 * * 1-5" --timezone Europe/Berlin',
+    ),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="[ID]", required=False)
 @click.option("--expr", "expression", metavar="EXPR", help="One that is not added yet; needs no database.")
-@click.option("--timezone", metavar="ZONE", help="Of --expr: an IANA name; else the machine's.")
+@click.option("--timezone", metavar="ZONE", help="Of --expr; else the machine's.")
 @click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
-@click.option("--from", "since", metavar="TIME", help="From then on: ISO 8601 with a zone, or epoch seconds.")
+@click.option("--from", "since", metavar="TIME", help="From then on; else from now.")
 @click.pass_obj
 def preview(
     session: Session,
@@ -42,7 +50,7 @@ def preview(
 ) -> None:
     """The next occurrences, on the wall and in UTC.
 
-    With a note where a change of the clock skips or repeats an hour.
+    Of a schedule, or of any EXPR without a database. With a note where a change of the clock skips or repeats an hour.
     """
     if (schedule_id is None) == (expression is None):
         raise click.UsageError("give the ID of a schedule, or --expr; not both")

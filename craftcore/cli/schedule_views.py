@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.damaged import print_list
+from craftcore.cli.exit_codes import NO_SUCH
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
@@ -43,12 +44,21 @@ DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
 NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 
 
-@click.command("list", cls=Command)
+@click.command(
+    "list",
+    cls=Command,
+    exits={NO_SUCH: "no such database"},
+    examples=("craftcore schedule list", "craftcore schedule list --all"),
+    see=("craftcore schedule show", "craftcore schedule why", "docs/how-it-works.md#schedules"),
+)
 @click.option("--all", "removed", is_flag=True, help="Removed ones, too.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, removed: bool, limit: int) -> int:
-    """All schedules by id: when each comes next, how it last ended."""
+    """All schedules by id: when each comes next, how it last ended.
+
+    And what holds them all, as a clock that went back.
+    """
     core = session.core()
     with core.reading() as reader:
         found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
@@ -96,11 +106,20 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
     )
 
 
-@click.command("show", cls=Command)
+@click.command(
+    "show",
+    cls=Command,
+    examples=("craftcore schedule show nightly",),
+    see=("craftcore schedule why", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, schedule_id: str) -> None:
-    """All about one: what it is, what comes, what came."""
+    """All about one: what it is, what comes, what came.
+
+    Every option with its value, the next 3 occurrences, what is at work of it, and the last 5 lines of its history. A
+    removed one, too.
+    """
     core = session.core()
     now, store = core.clock.now(), ScheduleStore()
     with core.reading() as reader:
@@ -145,13 +164,19 @@ def show(session: Session, /, schedule_id: str) -> None:
         _print_account(out, account, zone)
 
 
-@click.command("why", cls=Command)
+@click.command(
+    "why",
+    cls=Command,
+    examples=("craftcore schedule why nightly",),
+    see=("craftcore trigger why", "craftcore schedule show", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, schedule_id: str) -> None:
     """Why it does not fire, or when it will.
 
-    Each reason with the query that proves it.
+    Each reason with the query that proves it: paused, held by the clock, waiting for an earlier one, no daemon. Of one
+    that has fired, what became of it.
     """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
@@ -168,12 +193,21 @@ def why(session: Session, /, schedule_id: str) -> None:
         session.out.line(f"    {one.query};", style="dim")
 
 
-@click.command("history", cls=Command)
+@click.command(
+    "history",
+    cls=Command,
+    examples=("craftcore schedule history nightly --limit 5",),
+    see=("craftcore schedule show", "craftcore trigger show", "docs/how-it-works.md#schedules"),
+)
 @click.argument("schedule_id", metavar="ID")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines at most.")
 @click.pass_obj
 def history(session: Session, /, schedule_id: str, limit: int) -> None:
-    """What became of its occurrences, newest first."""
+    """What became of its occurrences, newest first.
+
+    Each fired, waits for an earlier one, or was skipped with a reason; a run of skipped ones is one line. A removed
+    one's, too.
+    """
     with session.core().reading() as reader:
         schedule = the_schedule(reader, schedule_id, removed=True)
         account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, limit)]

@@ -44,10 +44,18 @@ SELECT id, due_at
 """Whose lane is at work waits for that, however long, and is not late by our fault."""
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    examples=("craftcore status", "craftcore --db agent.db status --json"),
+    see=("craftcore doctor", "craftcore top", "craftcore trigger why", "docs/operating.md#is-it-well"),
+)
 @click.pass_obj
 def status(session: Session) -> None:
-    """Whether it is well: healthy, degraded and why, or down."""
+    """Whether it is well: healthy, degraded and why, or down.
+
+    The first line is the verdict. Then what is due, running, cut off, dead or held; tasks; irreversible actions in
+    doubt; schedules and the clock. The exit code is 0 whatever the verdict: a program reads "health" of --json.
+    """
     found = read_status(session)
     if session.json:
         session.out.document(found)
@@ -152,12 +160,17 @@ def _size(path: Path) -> int:
         return 0
 
 
-@click.command(cls=ByHand)
+@click.command(
+    cls=ByHand,
+    examples=("craftcore release",),
+    see=("craftcore status", "craftcore db restore", "docs/operating.md#a-restore"),
+)
 @click.pass_obj
 def release(session: Session) -> None:
     """Let what is held, or waits in safe mode, go on.
 
-    Why it does is in `craftcore status`.
+    An engine is held after a restore, and in safe mode after 6 unclean starts within 10 minutes; `craftcore status`
+    says which. Look at what is in doubt before: it may start work that the world has seen already.
     """
     with session.changing(session.core()) as (tx, did):
         reason = boot.release(tx)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import CANNOT_CREATE, NOT_PERMITTED
 from craftcore.cli.root import Changing, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.units import (
@@ -37,13 +38,22 @@ def systemd() -> None:
     """The systemd units: print, install."""
 
 
-@systemd.command("print")
+@systemd.command(
+    "print",
+    touches="Touches no database, and writes nothing.",
+    exits={},
+    examples=("craftcore systemd print", "craftcore systemd print --user --backup"),
+    see=("craftcore systemd install", "systemd/craftcore.service", "docs/operating.md"),
+)
 @user_option
 @backup_option
 @program_option
 @click.pass_obj
 def print_(session: Session, /, user: bool, backup: bool, program: str | None) -> None:
-    """The units as `systemd install` would write them."""
+    """The units as `systemd install` would write them.
+
+    The shipped ones, with the path of this craftcore.
+    """
     scope = of_user(Path.home()) if user else SYSTEM
     program = program or this_program()
     texts = {name: rendered(text, program) for name, text in shipped(scope, backup=backup).items()}
@@ -59,18 +69,32 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
             session.out.line(line)
 
 
-@systemd.command("install", cls=Changing)
+@systemd.command(
+    "install",
+    cls=Changing,
+    touches="Touches no database, and never talks to systemd. Below /etc it takes root.",
+    exits={
+        CANNOT_CREATE: "another text stands in a unit's place; what differs is shown, nothing was written",
+        NOT_PERMITTED: "without the right to write there",
+    },
+    examples=(
+        "craftcore systemd install --program /opt/craftcore/bin/craftcore",
+        "craftcore systemd install --user --backup",
+        "craftcore systemd install --root image --program /opt/craftcore/bin/craftcore",
+    ),
+    see=("craftcore systemd print", "craftcore run", "docs/operating.md"),
+)
 @user_option
 @backup_option
 @program_option
-@click.option("--root", metavar="DIR", help="Install below this directory, as for an image of a system.")
-@click.option("--yes", is_flag=True, help="Also over a file that says something else.")
+@click.option("--root", metavar="DIR", help="Install below DIR, as for an image of a system.")
+@click.option("--yes", is_flag=True, help="Also over a unit that says something else; nothing is asked.")
 @click.pass_obj
 def install(session: Session, /, user: bool, backup: bool, program: str | None, root: str | None, yes: bool) -> None:
     """Write the units where systemd looks for them.
 
-    The environment file beside them is written only where there is none. What to tell systemd then is printed and left
-    to you. Exit 73 when another text stands there, which is shown; 77 without the right to write there.
+    In /etc/systemd/system, and an environment file /etc/craftcore/environment where there is none; with --user below
+    ~/.config. What to tell systemd then is printed and left to you.
     """
     if user and root is not None:
         raise click.UsageError("--root is for the system units, not for --user")

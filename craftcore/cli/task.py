@@ -13,6 +13,7 @@ from craftcore.cli import task_hands
 from craftcore.cli.activity_text import told_activity
 from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import allowed, the_task
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, json_or_text, with_iso
@@ -45,23 +46,34 @@ ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN =
 TEXT_MAX = 1_000
 
 
-@click.group(cls=Noun)
+@click.group(cls=Noun, verbs=("list", "show", "events", "cancel", "retry", "signal"))
 def task() -> None:
-    """Workflows in progress: list, show, events, signal, …"""
+    """Workflows in progress: list, show, events, cancel, …
+
+    A workflow that takes ctx is a task. Its id is that of the trigger that created it, which `emit` prints.
+    """
 
 
 for command_ in task_hands.COMMANDS:
     task.add_command(command_)
 
 
-@task.command("list")
+@task.command(
+    "list",
+    exits={NO_SUCH: "no such database", BAD_FILTER: None},
+    examples=("craftcore task list --status waiting", "craftcore task list --workflow nap --limit 5"),
+    see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
+)
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
 @click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
-@click.option("--session", "session_id", metavar="ID", help="Only of this session.")
+@click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> int:
-    """The newest tasks, newest first."""
+    """The newest tasks, newest first.
+
+    Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING.
+    """
     chosen = allowed("status", status, list(TaskStatus))
     with session.core().reading() as reader:
         tasks = TaskStore().newest(reader, status=chosen, workflow=workflow, session_id=session_id, limit=limit)
@@ -76,11 +88,18 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
     )
 
 
-@task.command("show")
+@task.command(
+    "show",
+    examples=("craftcore task show 01a1fdfa",),
+    see=("craftcore task events", "craftcore inbox answer", "docs/reference.md#tasks-and-the-inbox"),
+)
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, task_id: str) -> None:
-    """All about one: what it waits for, and what to do about it."""
+    """All about one: what it waits for, and what to do about it.
+
+    Also its state or result, questions, irreversible actions, unread mail, last attempts and children.
+    """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
@@ -94,12 +113,19 @@ def show(session: Session, /, task_id: str) -> None:
         _print(session.out, found, told)
 
 
-@task.command("events")
+@task.command(
+    "events",
+    examples=("craftcore task events 01a1fdfa", "craftcore task events 01a1fdfa --limit 20"),
+    see=("craftcore task show", "craftcore inspect", "docs/records.md#events"),
+)
 @click.argument("task_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def events(session: Session, /, task_id: str, limit: int) -> None:
-    """What it did, over all its turns and attempts, oldest first."""
+    """What it did, over all its turns and attempts, oldest first.
+
+    Steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
+    """
     with session.core().reading() as reader:
         found = the_task(reader, task_id)
         stream = MemoStore().stream(reader, found.id, limit + 1)

@@ -8,6 +8,7 @@ import click
 
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_reason, the_task
 from craftcore.cli.payload import read_json
 from craftcore.cli.root import ByHand
@@ -15,7 +16,16 @@ from craftcore.cli.session import Session
 from craftcore.cli.task_text import in_short, told_task
 
 
-@click.command("signal", cls=ByHand)
+@click.command(
+    "signal",
+    cls=ByHand,
+    exits={PROBLEM: "it has not begun, has ended, or has too much unread mail", NO_SUCH: None},
+    examples=(
+        "craftcore task signal 01a1fdfa approved true",
+        """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
+    ),
+    see=("craftcore task show", "craftcore inbox answer", "docs/how-it-works.md#tasks"),
+)
 @click.argument("task_id", metavar="ID")
 @click.argument("event", metavar="EVENT")
 @click.argument("payload", metavar="[JSON|@FILE|-]", default="null")
@@ -23,7 +33,8 @@ from craftcore.cli.task_text import in_short, told_task
 def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     """Tell it that an event has happened, and what it brought.
 
-    When the task does not wait for it now, it is kept until it does.
+    EVENT is the name that the task waits for; what it brought is any JSON, null unless given. When the task does not
+    wait for it now, it is kept until it does.
     """
     brought = read_json(payload)
     core = session.core()
@@ -42,13 +53,23 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     session.say_without_daemon(core)
 
 
-@click.command("cancel", cls=ByHand)
+@click.command(
+    "cancel",
+    cls=ByHand,
+    exits={PROBLEM: "it has ended", NO_SUCH: None},
+    examples=('craftcore task cancel 01a1fdfa --reason "wrong city"',),
+    see=("craftcore task show", "craftcore trigger cancel", "docs/did-it-happen.md#a-person-cancels-the-task"),
+)
 @click.argument("task_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
-    """End it: at once while it waits, running code at its next await."""
+    """End it: at once while it waits, running code at its next await.
+
+    It is CANCELLED then, its timers and open questions with it. What it did stays done; an irreversible action that is
+    being called is settled first, or in doubt.
+    """
     if reason is not None:
         refuse_bad_reason(reason)
     core = session.core()
@@ -68,7 +89,13 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         session.out.line(f"{after.id} is {after.status}")
 
 
-@click.command("retry", cls=ByHand)
+@click.command(
+    "retry",
+    cls=ByHand,
+    exits={PROBLEM: "it is not FAILED, or cannot go on; it says why", NO_SUCH: None},
+    examples=("craftcore task retry 01a1fdfa",),
+    see=("craftcore task show", "craftcore trigger requeue", "docs/failures.md"),
+)
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:

@@ -9,6 +9,7 @@ import time
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, SETTINGS
 from craftcore.cli.moments import parse_duration
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
@@ -19,15 +20,20 @@ from craftcore.errors import ConfigInvalid, InvalidInput
 SHORTEST, LONGEST = 0.1, 3600.0
 
 
-@click.command(cls=Command)
-@click.option("--interval", metavar="D", default="2s", show_default=True, help="How often it looks: 0.5s, 10s, 1m.")
-@click.option("--once", is_flag=True, help="Print one frame and leave; so it does where there is no terminal.")
+@click.command(
+    cls=Command,
+    exits={NO_SUCH: None, SETTINGS: "it needs rich: pip install 'craftcore[top]'; --json does without"},
+    examples=("craftcore top", "craftcore top --interval 10s", "craftcore top --once"),
+    see=("craftcore status", "craftcore trigger list", "docs/operating.md#metrics-and-top"),
+)
+@click.option("--interval", metavar="DURATION", default="2s", show_default=True, help="How often it looks: 0.1s to 1h.")
+@click.option("--once", is_flag=True, help="Print one frame and leave, as where there is no terminal.")
 @click.pass_obj
 def top(session: Session, interval: str, once: bool) -> None:
     """Watch what runs and what comes.
 
-    Also who is asked, what died and of what, and how fast it all goes. It looks again and again, and only reads; `q` or
-    Ctrl-C leaves.
+    What runs and since when, what is due next, who is asked, what died and of what, what is in doubt, and how fast it
+    all goes, again and again; `q` or Ctrl-C leaves. --json is one look, whose "rates" are null.
     """
     seconds = parse_duration(interval)
     if not SHORTEST <= seconds <= LONGEST:

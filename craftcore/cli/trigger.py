@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time
@@ -40,11 +41,16 @@ def trigger() -> None:
     """What was accepted: list, show, why, cancel, requeue."""
 
 
-@trigger.command("list")
+@trigger.command(
+    "list",
+    exits={NO_SUCH: "no such database", BAD_FILTER: None},
+    examples=("craftcore trigger list --status pending", "craftcore trigger list --workflow greet --limit 5"),
+    see=("craftcore trigger show", "craftcore trigger why", "docs/reference.md#commands"),
+)
 @click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
-@click.option("--source", metavar="SOURCE", help="Only of this source.")
+@click.option("--source", metavar="SOURCE", help="Only of this source, like MESSAGE.")
 @click.option("--workflow", metavar="NAME", type=bare, help="Only for this workflow.")
-@click.option("--session", "session_id", metavar="ID", help="Only of this session.")
+@click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(
@@ -56,7 +62,10 @@ def list_(
     session_id: str | None,
     limit: int,
 ) -> int:
-    """The newest triggers, newest first."""
+    """The newest triggers, newest first.
+
+    Each with when it is due, its status, attempts, and the reason it is as it is. With --json whole rows.
+    """
     chosen = {
         "status": allowed("status", status, list(TriggerStatus)),
         "source": allowed("source", source, list(TriggerSource)),
@@ -66,11 +75,18 @@ def list_(
         return print_triggers(session, reader, found)
 
 
-@trigger.command("show")
+@trigger.command(
+    "show",
+    examples=("craftcore trigger show 01a1fdfa",),
+    see=("craftcore trigger why", "craftcore task show", "craftcore inspect", "docs/schema.md#triggers"),
+)
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, trigger_id: str) -> None:
-    """Everything about one trigger: its row, its attempts, and what happened in each."""
+    """Everything about one trigger: its row and its attempts.
+
+    Of each attempt the record: how it ended, and its events. First of all its task, where it has one.
+    """
     with session.core().reading() as reader:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
@@ -97,11 +113,24 @@ def show(session: Session, /, trigger_id: str) -> None:
         session.suggest("inspect", records[-1]["id"])
 
 
-@trigger.command("why")
+@trigger.command(
+    "why",
+    examples=("craftcore trigger why 01a1fdfa",),
+    see=(
+        "craftcore schedule why",
+        "craftcore task show",
+        "craftcore status",
+        "docs/schema.md#questions-and-their-queries",
+    ),
+)
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, trigger_id: str) -> None:
-    """What a trigger waits for, and the query that proves it."""
+    """What a trigger waits for, and the query that proves it.
+
+    Every reason there is: not due yet, its lane is busy, a limit is reached, no daemon runs, all is held. Of one that
+    belongs to a task also what that waits for. Of a settled one, how it ended.
+    """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
@@ -120,14 +149,24 @@ def why(session: Session, /, trigger_id: str) -> None:
         session.out.line(f"    {one.query};", style="dim")
 
 
-@trigger.command("cancel", cls=ByHand)
+@trigger.command(
+    "cancel",
+    cls=ByHand,
+    exits={PROBLEM: "one of them is settled already; none was cancelled", NO_SUCH: None},
+    examples=('craftcore trigger cancel 01a1fdfa --reason "wrong city"', "craftcore trigger cancel --all --yes"),
+    see=("craftcore task cancel", "craftcore trigger list", "docs/how-it-works.md#the-life-of-a-trigger"),
+)
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
-@click.option("--all", "everything", is_flag=True, help="All that is not settled.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="All that is not settled, instead of IDs.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
 @click.pass_obj
 def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, yes: bool) -> None:
-    """Settle waiting triggers as cancelled; running ones are cancelled at their next await."""
+    """Settle waiting triggers as cancelled; ask running ones to end.
+
+    Running code is cancelled at its next await, and its trigger settles then. That of a task cancels the task. All of
+    those given, or none.
+    """
     if reason is not None:
         refuse_bad_reason(reason)
     ids_or_all(ids, everything, yes, "cancel every trigger that is not settled")
@@ -142,11 +181,20 @@ def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everyt
     say_done(session, done, lambda row: cancelled(row, tasks))
 
 
-@trigger.command("requeue", cls=ByHand)
+@trigger.command(
+    "requeue",
+    cls=ByHand,
+    exits={PROBLEM: "one is not DEAD or FAILED, or its dedup key is taken by now; none was", NO_SUCH: None},
+    examples=("craftcore trigger requeue 01a1fdfa",),
+    see=("craftcore dead requeue", "craftcore task retry", "docs/failures.md"),
+)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.pass_obj
 def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
-    """Give DEAD or FAILED triggers another life, due now, with all their attempts."""
+    """Give DEAD or FAILED triggers another life.
+
+    Due now, with all their attempts; a task that failed with one goes on. What its turn completed is not done again.
+    """
     core = session.core()
     with session.changing(core) as (tx, did):
         done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]

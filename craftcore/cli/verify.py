@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_database, the_execution
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
@@ -31,17 +32,28 @@ TOLD = 1_000
 """Problems that are told one by one, to people and to programs; the others are counted."""
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    touches="Only reads the database, and may run beside a daemon. Writes what --write-head names.",
+    exits={PROBLEM: "something is not as it was; the first bad record is named, with what to do", NO_SUCH: None},
+    examples=(
+        "craftcore verify",
+        "craftcore verify --write-head head.json",
+        "craftcore verify exec-01a1fdfa",
+    ),
+    see=("craftcore db check", "craftcore audit", "docs/records.md#craftcore-verify"),
+)
 @click.argument("execution_id", metavar="[ID]", required=False)
-@click.option("--against", metavar="FILE", help="A head from an earlier day, which must still be there.")
+@click.option(
+    "--against", metavar="FILE", help="A head, or a backup's manifest, of an earlier day: it must still hold."
+)
 @click.option("--write-head", metavar="FILE", help="Write the head to FILE when all is well, for --against.")
 @click.pass_obj
 def verify(session: Session, /, execution_id: str | None, against: str | None, write_head: str | None) -> int:
     """Whether what was recorded is what was written.
 
-    Every record, its place in the chain, and the operators' log; with ID that one record by itself. Exit 1 when
-    something is not as it was, with the first bad record and what to do. What was cut off at the end shows only
-    against a head that was kept elsewhere. Only reads; a large file takes its time, and nothing waits for it.
+    Every record, its place in the chain, and the operators' log; with ID that one record by itself. What was cut off
+    at the end shows only --against a head that was kept elsewhere, as the manifest of a backup is.
     """
     if execution_id is not None:
         if against is not None or write_head is not None:

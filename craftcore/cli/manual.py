@@ -1,0 +1,80 @@
+"""How the help of a command is laid out, from what is declared with it: exit codes, examples, where to read on.
+
+A page ends with what is looked for most, so that it stands where the eye is: the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import click
+
+from craftcore.cli.exit_codes import MEANINGS
+
+FORMATS = {
+    "DURATION": "seconds, or a text like 10s, 5m, 2h, 1d, 1h30m",
+    "TIME": "ISO 8601 with a zone, like 2026-12-01T09:00Z, or epoch seconds",
+    "ID": "whole, or as much of its beginning as no other has",
+    "KEY": "the key, or what follows activity: in it; a beginning will do",
+    "ZONE": "an IANA name, like Europe/Berlin",
+    "JSON|@FILE|-": "JSON; @FILE reads it from a file, - from standard input",
+}
+"""What is to be given where the help says so, in the words that a command's options and arguments use."""
+
+OF_EVERY_COMMAND = "65-78", "else: the database, the disk, rights, settings; see craftcore --help"
+
+Rows = Sequence[tuple[str, str]]
+
+
+def write_rows(formatter: click.HelpFormatter, title: str, rows: Rows) -> None:
+    """Two columns under a title; nothing where there are none."""
+    if rows:
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
+def write_options(formatter: click.HelpFormatter, ctx: click.Context, common: Sequence[click.Parameter]) -> None:
+    """A command's own options first; then those that it shares with all, and --help."""
+    params = ctx.command.get_params(ctx)
+    own = [param for param in ctx.command.params if param not in common]
+    write_rows(formatter, "Options", _records(ctx, own))
+    write_rows(formatter, "Formats", list(_formats(own)))
+    write_rows(formatter, "Global options", _records(ctx, [param for param in params if param not in own]))
+
+
+def write_exit_codes(formatter: click.HelpFormatter, exits: Mapping[int, str | None]) -> None:
+    """Beyond 0 and 64, with what each means of this command; where nothing is said, what it means of all."""
+    rows = [(str(code), exits[code] or MEANINGS[code]) for code in sorted(exits)]
+    write_rows(formatter, "Exit codes, beyond 0 and 64", [*rows, OF_EVERY_COMMAND])
+
+
+def write_see(formatter: click.HelpFormatter, see: Sequence[str]) -> None:
+    """The commands in a line, the pages in another."""
+    pages = [word for word in see if ".md" in word]
+    lines = ", ".join(word for word in see if word not in pages), ", ".join(pages)
+    write_lines(formatter, "See also", [line for line in lines if line])
+
+
+def write_lines(formatter: click.HelpFormatter, title: str, lines: Iterable[str]) -> None:
+    """Lines as they are: a command that is wrapped is none that can be pasted."""
+    with formatter.section(title):
+        for line in lines:
+            formatter.write(f"  {line}\n")
+
+
+def _records(ctx: click.Context, params: Iterable[click.Parameter]) -> Rows:
+    found = [param.get_help_record(ctx) for param in params if isinstance(param, click.Option)]
+    return [record for record in found if record is not None]
+
+
+def _formats(params: Sequence[click.Parameter]) -> Iterator[tuple[str, str]]:
+    arguments = {_bare(param.metavar) for param in params if isinstance(param, click.Argument)}
+    options = {_bare(param.metavar) for param in params if isinstance(param, click.Option)}
+    shown = arguments | {word.partition("|FILE")[0] for word in arguments} | options - {"KEY"}  # a dedup key is no id
+    for word, means in FORMATS.items():
+        if word in shown:
+            yield word, means
+
+
+def _bare(metavar: str | None) -> str:
+    return (metavar or "").removesuffix("...").strip("[]").removesuffix("...")
