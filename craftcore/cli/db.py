@@ -96,7 +96,7 @@ def migrate(context: click.Context, /) -> None:
 )
 @click.pass_obj
 def check(session: Session, /) -> int:
-    """Whether the file is whole: its pages, its foreign keys, its schema.
+    """Whether the file is whole: pages, foreign keys, schema.
 
     Reads all of it, which takes its time. Whether what it says is what was written is another question: `craftcore
     verify`.
@@ -128,9 +128,10 @@ def check(session: Session, /) -> int:
 )
 @click.pass_obj
 def stats(session: Session, /) -> None:
-    """Bytes per table, rows, the oldest of each, what retention takes.
+    """Bytes and rows per table, and the oldest row of each.
 
-    Also per index, free pages, and the WAL. Reads the whole file. Nothing is taken: that is `craftcore db gc`.
+    Also what retention would take now, bytes per index, free pages, and the WAL. Reads the whole file. Nothing is taken:
+    that is `craftcore db gc`.
     """
     core = session.core()
     with core.reading() as reader:

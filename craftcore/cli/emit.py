@@ -74,11 +74,11 @@ def emit(
     wait: str | None,
     **spec: Any,
 ) -> int:
-    """Accept a trigger for WORKFLOW: when this returns, it is on disk.
+    """Accept a trigger for WORKFLOW.
 
-    Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result instead (with --json both): that of
-    a task when the task has ended, over all its turns and waits. A message to a live task ends when it is delivered:
-    {"delivered_to": the task's id}.
+    When this returns, it is on disk. Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result
+    instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
+    live task ends when it is delivered: {"delivered_to": the task's id}.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:

@@ -12,7 +12,7 @@ import click
 
 from craftcore.cli.by_hand import Did
 from craftcore.cli.confirm import confirm
-from craftcore.cli.exit_codes import DATABASE, NO_SUCH, TRY_LATER
+from craftcore.cli.exit_codes import DATABASE, TRY_LATER
 from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand, name_of
@@ -35,13 +35,12 @@ NO_MACHINE = ""
     cls=ByHand,
     touches="Replaces the database; stands in its `craftcore audit`. Refused while a daemon, or anybody, has it open.",
     exits={
-        NO_SUCH: "there is no such backup, or no manifest beside it",
         DATABASE: "the backup is damaged, or not what its manifest says: nothing was changed",
         TRY_LATER: "a daemon runs, or another program has the file open",
     },
     examples=(
         "craftcore db restore backups/craftcore-20261122T031500Z.db",
-        "craftcore db restore agent-backup.db --yes",
+        "craftcore db restore backup.db --yes",
     ),
     see=("craftcore db backup", "craftcore release", "docs/operating.md#a-restore"),
 )

@@ -65,7 +65,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
-    """End it: at once while it waits, running code at its next await.
+    """End it: at once, or at the next await of what runs.
 
     It is CANCELLED then, its timers and open questions with it. What it did stays done; an irreversible action that is
     being called is settled first, or in doubt.
@@ -99,9 +99,9 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:
-    """Let a FAILED one try its last turn again, with all its attempts.
+    """Let a FAILED one try its last turn again.
 
-    What the turn completed before is kept, and not done again.
+    With all its attempts. What the turn completed before is kept, and not done again.
     """
     core = session.core()
     with session.changing(core) as (tx, did):

@@ -60,8 +60,6 @@ def test_every_command_has_help_and_takes_the_global_options(cli):
             assert option in shown.out
     listed = cli("--help").out
     assert all(name in listed for name in COMMANDS)
-    for shown in (listed, *(cli(name, "--help").out for name in ("schedule", "task", "inbox"))):
-        assert "..." not in shown.split("Commands:")[1], "each command says what it is for in one short line"
 
 
 def test_the_version_is_said_before_and_after_a_command(cli):
@@ -74,7 +72,7 @@ def test_without_a_command_the_help_is_shown(cli):
     shown = cli()
 
     assert (shown.code, shown.out) == (64, "")
-    assert "Commands:" in shown.err
+    assert shown.err == cli("--help").out
     assert cli("trigger").code == 64
 
 
