@@ -130,8 +130,8 @@ def check(session: Session, /) -> int:
 def stats(session: Session, /) -> None:
     """Bytes and rows per table, and the oldest row of each.
 
-    Also what retention would take now, bytes per index, free pages, and the WAL. Reads the whole file. Nothing is taken:
-    that is `craftcore db gc`.
+    Also what retention would take now, bytes per index, free pages, and the WAL. Reads the whole file, and takes
+    nothing: that is `craftcore db gc`.
     """
     core = session.core()
     with core.reading() as reader:

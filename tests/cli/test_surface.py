@@ -1,0 +1,178 @@
+"""Every command that was promised is there, speaks JSON when it ends well and when it does not, has a page and a test."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from craftcore.cli.root import Command
+from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
+from tests.cli.shapes import DOCUMENTS, LISTS
+from tests.processes import APP, a_daemon, craftcore
+
+PROMISED = """
+    run init check status top doctor release demo
+    emit trigger:list|show|cancel|requeue|why dead:list|requeue|discard
+    schedule:add|list|show|preview|pause|resume|edit|run-now|skip-next|backfill|history|remove|trust-clock|reanchor
+    task:list|show|events|cancel|retry|signal inbox:list|answer
+    activity:list|show|resolve inspect
+    replay verify invalidate export diff execution:retry|skip
+    db:migrate|backup|restore|check|stats|gc systemd:install|print reload
+"""
+ADDED = "schedule:why audit completion"
+
+NAMED = [
+    f"{noun} {verb}".rstrip()
+    for noun, _, verbs in (word.partition(":") for word in f"{PROMISED} {ADDED}".split())
+    for verb in verbs.split("|")
+]
+COMMANDS = dict(commands())
+CALLS = {**READS, **BY_HAND, **WORKS}
+TESTS = Path(__file__).parents[1]
+TABLES = {"commands.py", "shapes.py", "test_surface.py", "test_help.py"}
+"""They name every command, so to be named in them is no test of its own."""
+
+MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
+TOLD_BY_OTHERS = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
+"""What a user's program or an older one wrote: it is given as it is."""
+
+OF_THEIR_OWN = {"run", "reload", "demo", "db restore"}
+"""They need more than a world: below."""
+
+NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}
+"""Lists that are empty in the world, and what brings a row."""
+
+
+def test_there_is_every_command_that_was_promised_and_no_other():
+    assert sorted(COMMANDS) == sorted(NAMED)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_it_has_a_page(name):
+    reference = (TESTS.parent / "docs" / "reference.md").read_text()
+
+    assert re.search(rf"^\| `craftcore {name}[ `]", reference, re.M)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_it_has_a_test_that_runs_it(name):
+    typed = re.compile(", *".join(f'"{word}"' for word in name.split()) + r"|\bcraftcore " + name)
+    files = [path for path in TESTS.rglob("*.py") if path.name not in TABLES]
+
+    assert [path.name for path in files if typed.search(path.read_text())]
+
+
+def test_the_shape_of_every_document_is_written_down():
+    assert sorted([*DOCUMENTS, *LISTS]) == sorted(NAMED)
+
+
+def as_promised(name: str, told: object) -> None:
+    """It has the shape that programs rely on, and says each moment twice."""
+    rows = told if name in LISTS else [told]
+    assert isinstance(rows, list)
+    assert rows, "nothing to look at"
+    for row in rows:
+        assert isinstance(row, dict)
+        assert set((LISTS.get(name) or DOCUMENTS[name]).split()) <= set(row)
+    if name != "export":  # what is carried away is what was sealed
+        says_moments_twice(told)
+
+
+def says_moments_twice(told: object) -> None:
+    for one in told if isinstance(told, list) else [told]:
+        if isinstance(one, dict):
+            for name, value in one.items():
+                if MOMENT.fullmatch(name) and isinstance(value, int | float | None):
+                    assert f"{name}_iso" in one, name
+                if name not in TOLD_BY_OTHERS:
+                    says_moments_twice(value)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name not in OF_THEIR_OWN])
+def test_it_answers_in_one_json_document(cli, here, name):
+    if name in NOTHING_YET:
+        assert cli(*NOTHING_YET[name]).code == 0
+
+    done = cli("--json", *line(name, CALLS[name], here.world))
+
+    assert (done.code, done.err) == (0, "")
+    as_promised(name, done.json)
+
+
+def test_a_daemon_and_who_tells_it_to_read_again_answer_in_a_document(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+
+    ran = craftcore(tmp_path, "--json", "run", "app:app", "--until-idle")
+    craftcore(tmp_path, "emit", "fails")
+    failed = craftcore(tmp_path, "--json", "run", "app:app", "--until-idle")
+    with a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        told = craftcore(tmp_path, "--json", "reload")
+
+    assert (ran.code, ran.json) == (0, {"ok": True, "exit_code": 0})
+    assert (failed.code, failed.json) == (4, {"ok": False, "exit_code": 4})
+    assert told.code == 0
+    as_promised("reload", told.json)
+
+
+def test_the_demo_answers_in_a_document(tmp_path):
+    told = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
+
+    assert told.code == 0
+    as_promised("demo", told.json)
+
+
+def test_a_restore_answers_in_a_document(cli, here, database):
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    here.core.close()
+
+    told = cli("--json", "db", "restore", "backup.db", "--yes")
+
+    assert (told.code, told.err) == (0, "")
+    as_promised("db restore", told.json)
+
+
+# when it does not end well
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_an_option_that_there_is_not_is_a_document_too(cli, name):
+    refused = cli(*name.split(), "--no-such-option", "--json")
+
+    assert refused.code == 64
+    assert refused.json["error"]["code"] == "USAGE"
+    assert refused.json["error"]["exit_code"] == 64
+    assert refused.err == f"craftcore: {refused.json['error']['message']}\n"
+    assert f"craftcore {name} --help" in refused.err
+
+
+def needs_a_database(name: str) -> bool:
+    command = COMMANDS[name]
+    assert isinstance(command, Command)
+    return 10 in command.exits
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if needs_a_database(name)])
+def test_where_there_is_no_database_it_says_so_and_makes_none(cli, here, database, name):
+    before = sorted(database.parent.iterdir())
+
+    refused = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], here.world))
+
+    assert refused.code == 10, refused
+    assert "no such database" in refused.json["error"]["message"]
+    assert sorted(database.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if not needs_a_database(name)])
+def test_a_command_whose_page_does_not_say_10_needs_no_database(cli, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if name in ("run", "demo"):
+        return  # both make their own, above
+
+    done = cli("--json", *name.split(), *{"completion": ["bash"], "emit": ["greet"]}.get(name, []))
+
+    assert done.code != 10, done
+    json.loads(done.out)
