@@ -13,7 +13,7 @@ import click
 from craftcore.cli.output import Output
 from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
-from craftcore.errors import PermissionRefused
+from craftcore.errors import NotFound, PermissionRefused
 
 if TYPE_CHECKING:
     from craftcore.cli.by_hand import Did
@@ -39,9 +39,14 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """`--db`, else CRAFTCORE_DB, else `craftcore.db` in the service's or the user's state directory."""
+        """`--db`, else CRAFTCORE_DB, else `craftcore.db` in the service's or the user's state directory.
+
+        Raises NotFound where it is looked for in a directory that is gone.
+        """
         given = self.db or self._environ.get("CRAFTCORE_DB")
-        return Path(given) if given else state_directory(self._environ) / DATABASE
+        path = Path(given) if given else state_directory(self._environ) / DATABASE
+        _require_somewhere(path)
+        return path
 
     @property
     def config_path(self) -> Path | None:
@@ -115,6 +120,13 @@ class Session:
 
         if not read_note(core.database.path)[1]:
             self.out.line("no daemon runs; it goes on with the next one: craftcore run MODULE:APP", style="warn")
+
+
+def _require_somewhere(path: Path) -> None:
+    try:
+        path.absolute()
+    except FileNotFoundError:
+        raise NotFound(f"{path}: the current directory was removed, so it is nowhere. Go to another one") from None
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

@@ -7,9 +7,9 @@ in ISO UTC as `…_iso`, which is not written out here.
 from __future__ import annotations
 
 TRIGGER = """
-    seq id source dedup_key dedup_scope session_id task_id schedule_id nominal_at workflow lane fire_at not_before due_at
-    expires_at priority description status attempts starts crash_count max_attempts claimed_epoch lease_token lease_until
-    started_at started_alone cancel_requested_at reason error_code error_message superseded_by created_at updated_at
+    seq id source dedup_key dedup_scope session_id task_id schedule_id nominal_at workflow lane fire_at not_before
+    due_at expires_at priority description status attempts starts crash_count max_attempts claimed_epoch lease_token
+    lease_until started_at started_alone cancel_requested_at reason error_code error_message superseded_by created_at updated_at
     settled_at stripped_at payload
 """
 TASK = """
@@ -21,8 +21,8 @@ QUESTION = """
     expires_at closed_at
 """
 ACTIVITY = """
-    key task_id turn action status reason policy provider_ref decision in_doubt may_retry calls args_hash result_unstored
-    error_code error_message first_call_at last_call_at created_at updated_at settled_at
+    key task_id turn action status reason policy provider_ref decision in_doubt may_retry calls args_hash
+    result_unstored error_code error_message first_call_at last_call_at created_at updated_at settled_at
 """
 RECORD = """
     execution_id trigger_id task_id turn attempt created_at ended_at workflow status latency_ms envelope_hash replayable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 from contextlib import closing
@@ -118,6 +119,15 @@ def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
     one_line(cli(*arguments), 10, "no such database")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_was_removed_under_us_holds_no_database(cli, tmp_path):
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    one_line(cli("--db", "agent.db", "status"), 10, "agent.db", "the current directory was removed")
+    assert cli("--db", str(tmp_path / "agent.db"), "emit", "greet").code == 0
 
 
 def foreign(path: Path) -> None:

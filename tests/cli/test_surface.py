@@ -1,4 +1,4 @@
-"""Every command that was promised is there, speaks JSON when it ends well and when it does not, has a page and a test."""
+"""Every command that was promised is there, has a page and a test, and speaks JSON, also when it does not end well."""
 
 from __future__ import annotations
 
