@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, IO, NO_SUCH
+from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
@@ -27,7 +27,6 @@ from craftcore.storage.transaction import Reader
         NO_SUCH: "no such database",
         DATABASE: "the copy is not sound: there is no backup, and the older ones stay",
         CANNOT_CREATE: "there is a file of that name, or no such directory",
-        IO: "no space for the copy",
     },
     examples=(
         "craftcore db backup -o backup.db",

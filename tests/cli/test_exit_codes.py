@@ -1,0 +1,199 @@
+"""The exit codes that the pages of help name really are how the commands end, and each refusal says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from craftcore.cli.exit_codes import NO_SUCH
+from craftcore.cli.root import Command
+from tests.cli.commands import BY_HAND, READS, WORKS, commands
+from tests.cli.world import World
+
+COMMANDS = dict(commands())
+CALLS = {**READS, **BY_HAND, **WORKS}
+TESTS = Path(__file__).parents[1]
+
+Lines = Callable[[World], list[list[str]]]
+
+ENDS: dict[tuple[str, int], Lines] = {
+    ("init", 73): lambda world: [["init"], ["init"]],
+    ("check", 78): lambda world: [["check", "nowhere:app"]],
+    ("doctor", 1): lambda world: [["--db", "no/agent.db", "doctor"]],
+    ("emit", 75): lambda world: [["emit", "nap", "--wait", "0"]],
+    ("emit", 73): lambda world: [["init"], ["--db", "app.py/agent.db", "emit", "nap"]],
+    ("trigger list", 12): lambda world: [["trigger", "list", "--status", "gone"]],
+    ("trigger cancel", 1): lambda world: [["trigger", "cancel", world.dead]],
+    ("trigger requeue", 1): lambda world: [["trigger", "requeue", world.waiting]],
+    ("dead requeue", 1): lambda world: [["dead", "requeue", world.waiting]],
+    ("dead discard", 1): lambda world: [["dead", "discard", world.waiting]],
+    ("schedule add", 73): lambda world: [
+        ["init"],
+        ["--db", "app.py/agent.db", "schedule", "add", "new", "@daily", "--workflow", "nap"],
+    ],
+    ("schedule run-now", 1): lambda world: [
+        ["schedule", "edit", "nightly", "--overlap", "skip"],
+        ["schedule", "run-now", "nightly"],
+        ["schedule", "run-now", "nightly"],
+    ],
+    ("schedule skip-next", 1): lambda world: [
+        ["schedule", "add", "once", "in 1h", "--workflow", "nap"],
+        ["schedule", "skip-next", "once"],
+        ["schedule", "skip-next", "once"],
+    ],
+    ("schedule backfill", 1): lambda world: [
+        ["schedule", "add", "once", "in 1h", "--workflow", "nap"],
+        ["schedule", "backfill", "once", "--from", "2026-11-19T00Z", "--to", "2026-11-21T00Z"],
+    ],
+    ("schedule reanchor", 1): lambda world: [["schedule", "reanchor", "nightly"]],
+    ("task list", 12): lambda world: [["task", "list", "--status", "gone"]],
+    ("task cancel", 1): lambda world: [["task", "cancel", world.failed]],
+    ("task retry", 1): lambda world: [["task", "retry", world.nap]],
+    ("task signal", 1): lambda world: [["task", "signal", world.failed, "approved"]],
+    ("inbox answer", 1): lambda world: [
+        ["inbox", "answer", world.question, "send"],
+        ["inbox", "answer", world.question, "hold"],
+    ],
+    ("activity list", 12): lambda world: [["activity", "list", "--status", "gone"]],
+    ("activity resolve", 1): lambda world: [
+        ["activity", "resolve", world.in_doubt, "--happened"],
+        ["activity", "resolve", world.in_doubt, "--resend"],
+    ],
+    ("inspect", 12): lambda world: [["inspect", "--list", "--status", "gone"]],
+    ("replay", 11): lambda world: [
+        ["invalidate", world.ended, "--reason", "wrong"],
+        ["replay", world.ended],
+    ],
+    ("invalidate", 1): lambda world: [
+        ["invalidate", world.ended, "--reason", "wrong"],
+        ["invalidate", world.ended, "--reason", "wrong"],
+    ],
+    ("diff", 1): lambda world: [["diff", world.ended, world.died]],
+    ("execution retry", 1): lambda world: [["execution", "retry", world.ended, "--reason", "again"]],
+    ("execution skip", 1): lambda world: [["execution", "skip", world.ended, "--reason", "never"]],
+    ("db backup", 73): lambda world: [["db", "backup", "-o", "backup.db"], ["db", "backup", "-o", "backup.db"]],
+    ("db restore", 65): lambda world: [["init"], ["db", "restore", "app.py", "--yes"]],
+    ("audit", 12): lambda world: [["audit", "--action", "fly"]],
+    ("systemd install", 73): lambda world: [
+        ["systemd", "install", "--program", "/opt/craftcore", "--root", "image"],
+        ["systemd", "install", "--program", "/opt/other", "--root", "image"],
+    ],
+}
+"""Lines that are typed one after the other: the last one ends so, the ones before it well."""
+
+SHOWN: dict[tuple[str, int], str] = {
+    ("run", 4): "cli/test_surface.py: test_a_daemon_and_who_tells_it_to_read_again_answer_in_a_document",
+    ("run", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
+    ("run", 78): "cli/test_bad_input.py: test_an_app_that_cannot_be_run_says_where_it_is_wrong",
+    ("check", 1): "cli/test_permissions.py: test_check_tells_of_a_file_that_can_only_be_read",
+    ("top", 78): "cli/test_top.py: test_without_the_extra_it_says_what_to_install_and_programs_do_without",
+    ("reload", 1): "cli/test_reload.py: test_without_a_daemon_there_is_nobody_to_tell",
+    ("reload", 75): "cli/test_reload.py: test_a_daemon_that_does_not_answer_is_told_of",
+    ("reload", 78): "cli/test_reload.py: test_with_a_mistake_in_it_nothing_changes_and_the_mistake_is_told",
+    ("demo", 1): "cli/test_demo.py: test_the_verdict_can_be_a_broken_promise",
+    ("emit", 4): "cli/test_emit_wait.py: test_a_cancelled_task_is_4",
+    ("schedule add", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
+    ("schedule edit", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
+    ("schedule remove", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
+    ("schedule pause", 1): "cli/test_schedule.py: test_what_has_finished_is_neither_paused_nor_resumed",
+    ("schedule resume", 1): "cli/test_schedule.py: test_what_has_finished_is_neither_paused_nor_resumed",
+    ("verify", 1): "cli/test_verify.py: test_the_first_bad_record_is_named_with_its_place_and_what_to_do",
+    ("db migrate", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
+    ("db backup", 65): "cli/test_backup.py: test_exit_codes_of_backup",
+    ("db restore", 75): "cli/test_backup.py: test_while_a_daemon_holds_the_database_it_is_refused",
+    ("db check", 1): "cli/test_verify.py: test_a_dropped_guard_is_named",
+    ("db check", 65): "cli/test_verify.py: test_a_damaged_file_is_told_with_what_to_do",
+    ("db gc", 75): "cli/test_gc.py: test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written",
+    ("systemd install", 77): "cli/test_systemd.py: test_who_may_not_write_there_is_told_what_it_takes",
+}
+"""What needs more than a world, and the test that shows it."""
+
+NAMED = [
+    (name, code)
+    for name, command in COMMANDS.items()
+    if isinstance(command, Command)
+    for code in sorted(command.exits)
+    if code != NO_SUCH
+]
+
+
+def test_every_code_that_a_page_names_is_shown():
+    assert sorted([*ENDS, *SHOWN]) == sorted(NAMED)
+
+
+@pytest.mark.parametrize(("name", "code"), ENDS, ids=lambda value: str(value))
+def test_a_command_ends_as_its_page_says(cli, here, name, code):
+    here.core.close()
+    *before, last = ENDS[name, code](here.world)
+    for words in before:
+        assert cli(*words).code == 0
+
+    ended = cli(*last)
+
+    assert ended.code == code, ended
+    assert ended.err.startswith("craftcore: ") or ended.out
+
+
+@pytest.mark.parametrize(("name", "code"), SHOWN, ids=lambda value: str(value))
+def test_what_is_shown_elsewhere_is(name, code):
+    file, _, test = SHOWN[name, code].partition(": ")
+    body = re.search(rf"^def {test}\(.*?(?=^@|^def |\Z)", (TESTS / file).read_text(), re.M | re.S)
+
+    assert body, "there is such a test"
+    assert re.search(rf"\b{code}\b", body[0]), "and it is about that code"
+    assert all(f'"{word}"' in body[0] for word in name.split()) or name in ("run", "demo"), "of that command"
+
+
+# an id that is none, or too short
+
+
+TAKES_AN_ID = [
+    name
+    for name, command in COMMANDS.items()
+    for param in command.params
+    if isinstance(param, click.Argument) and re.search(r"\b(?:ID|KEY|A)\b", param.metavar or "")
+]
+ALONE = {"verify", "audit", "dead requeue", "schedule reanchor"}
+"""Their calls in `commands` name no id."""
+
+
+def about(name: str, world: World, id: str) -> list[str]:
+    """The command, about that id."""
+    return [*name.split(), id, *([] if name in ALONE else CALLS[name].arguments(world)[1:])]
+
+
+@pytest.mark.parametrize("name", TAKES_AN_ID)
+def test_an_id_that_is_none_is_refused_with_where_to_look(cli, here, name):
+    before = here.rows()
+
+    refused = cli(*about(name, here.world, "no-such-id"))
+
+    assert (refused.code, refused.out) == (10, "")
+    [said] = refused.err.splitlines()
+    assert re.match(r"craftcore: (?:no \w+ has the (?:id|key) 'no-such-id'|nobody did anything by hand to)", said)
+    assert "; see: craftcore " in said or name == "audit"
+    assert here.rows() == before
+
+
+@pytest.mark.parametrize("name", TAKES_AN_ID)
+def test_a_beginning_that_several_ids_have_is_refused_and_names_two(cli, here, name):
+    if name == "audit":
+        assert cli("trigger", "requeue", here.world.dead).code == cli("task", "retry", here.world.failed).code == 0
+    if name.startswith("schedule"):
+        assert cli("schedule", "add", "nightly2", "@daily", "--workflow", "nap").code == 0
+    beginning = "night" if name.startswith("schedule") else here.world.ended[:9] if RECORD.search(name) else "01"
+    before = len(here.rows())
+
+    refused = cli(*about(name, here.world, beginning))
+
+    assert (refused.code, refused.out) == (10, ""), refused
+    assert f"{beginning} begins several ids, " in refused.err
+    assert "give more of it" in refused.err
+    assert len(here.rows()) == before
+
+
+RECORD = re.compile("inspect|replay|verify|invalidate|export|diff|execution")
