@@ -23,8 +23,8 @@ from craftcore.engine.boot import Process, PutBack, put_back
 from craftcore.errors import InvalidInput
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.draft import Draft, a_draft, make_folder
-from craftcore.storage.manifest import Manifest
-from craftcore.storage.restore import bring, give_to_owner, make_current, present_id, replace
+from craftcore.storage.manifest import manifest_path
+from craftcore.storage.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
 
 NO_MACHINE = ""
 """For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""
@@ -46,12 +46,14 @@ NO_MACHINE = ""
 )
 @click.argument("file", metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask before a database is replaced; needed without a terminal.")
+@click.option("--no-manifest", is_flag=True, help="FILE is no backup of ours; Litestream, for one, has made it.")
 @click.pass_context
-def restore(context: click.Context, /, file: str, yes: bool) -> None:
+def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) -> None:
     """Put a backup in the place of the database.
 
     It is checked from end to end first; the database that is there is kept beside it. Afterwards nothing starts until
-    `craftcore release`: what was done since the backup is not in it, and might be done again.
+    `craftcore release`: what was done since the backup is not in it, and might be done again. With --no-manifest the
+    same is done with a whole database file that has no manifest.
     """
     session: Session = context.obj
     core = session.core()
@@ -62,41 +64,55 @@ def restore(context: click.Context, /, file: str, yes: bool) -> None:
     place = Path(os.path.realpath(database.path))
     if source == place:
         raise InvalidInput(f"{file}: is the database itself. Name a backup of it")
-    manifest = read_manifest(source)
+    manifest = None if no_manifest else read_manifest(source)
+    if no_manifest and manifest_path(source).exists():
+        raise InvalidInput(
+            f"{file}: has a manifest, which tells a damaged file from a whole one. Leave out --no-manifest"
+        )
     make_folder(place.parent)
     with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
         give_to_owner(place, lock.path)
         is_there, id = present_id(database)
-        if is_there:
-            confirm(yes, _what_it_does(place, id, manifest))
         note = lock.previous
         seen = (note.database_id, note.epoch) if note and note.database_id and note.epoch is not None else None
         with a_draft(place) as draft:
-            bring(source, manifest, draft)
+            sha256 = bring(source, manifest, draft)
             applied = make_current(draft, source, database)
-            done = _hold(session, draft, name_of(context), manifest, source, seen)
+            brought = origin(draft, database, sha256, manifest)
+            if is_there:
+                confirm(yes, _what_it_does(place, id, brought))
+            done = _hold(session, draft, name_of(context), brought, source, seen)
             kept = replace(draft, database, patience=core.config.storage.busy_timeout)
         if done.database_id is not None:
             lock.write(database_id=done.database_id, epoch=done.epoch)
-    _say(session, place, source, manifest, kept, applied, done)
+    _say(session, place, source, brought, kept, applied, done)
 
 
-def _what_it_does(place: Path, id: str | None, manifest: Manifest) -> str:
-    taken = f"the backup of {iso(manifest.taken_at)}"
+def _named(brought: Origin) -> str:
+    if brought.has_manifest:
+        return f"the backup of {iso(brought.until)}"
+    return f"a copy that goes up to {iso(brought.until) or 'nobody knows when'}"
+
+
+def _what_it_does(place: Path, id: str | None, brought: Origin) -> str:
     if id is None:
         which = ", which cannot be read or has no id, so nobody can tell whether it is one of the same,"
-    elif id != manifest.database_id:
-        which = ", which is ANOTHER database than the one that the backup is of,"
+    elif id != brought.database_id:
+        which = (
+            f", which is ANOTHER database than the one that the {'backup' if brought.has_manifest else 'copy'} is of,"
+        )
     else:
         which = ""
-    return f"replace {place}{which} by {taken}; what was done since is only in the file that is kept beside it"
+    return (
+        f"replace {place}{which} by {_named(brought)}; what was done since is only in the file that is kept beside it"
+    )
 
 
 def _hold(
     session: Session,
     draft: Draft,
     command: str,
-    manifest: Manifest,
+    brought: Origin,
     source: Path,
     seen: tuple[str, int] | None,
 ) -> PutBack:
@@ -112,10 +128,8 @@ def _hold(
     try:
         with core.transaction() as tx:
             did = Did(tx, command)
-            done = put_back(
-                tx, core.acts, process, f"it was restored from the backup of {iso(manifest.taken_at)}", last_seen=seen
-            )
-            did(file=str(source), sha256=manifest.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
+            done = put_back(tx, core.acts, process, f"it was restored from {_named(brought)}", last_seen=seen)
+            did(file=str(source), sha256=brought.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
     finally:
         core.close()
     return done
@@ -125,7 +139,7 @@ def _say(
     session: Session,
     place: Path,
     source: Path,
-    manifest: Manifest,
+    brought: Origin,
     kept: Path | None,
     applied: list[str],
     done: PutBack,
@@ -134,7 +148,7 @@ def _say(
         told: dict[str, Any] = {
             "database": str(place),
             "restored_from": str(source),
-            **with_iso({"taken_at": manifest.taken_at}),
+            **with_iso({"taken_at": brought.until}),
             "database_id": done.database_id,
             "epoch": done.epoch,
             "migrated": applied,
@@ -145,7 +159,7 @@ def _say(
         session.out.document(told)
         return
     out = session.out
-    out.line(f"{place} is the backup of {iso(manifest.taken_at)}", style="good")
+    out.line(f"{place} is {_named(brought)}", style="good")
     if kept is not None:
         out.line(f"the one before is kept: {kept}")
     if applied:

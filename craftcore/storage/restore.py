@@ -9,6 +9,9 @@ from __future__ import annotations
 import glob
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
@@ -19,7 +22,7 @@ import apsw
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
 from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
-from craftcore.storage.database import Database, refuse_foreign
+from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
 from craftcore.storage.draft import SIDES, Draft
 from craftcore.storage.facts import fact
 from craftcore.storage.failures import translate, translate_os
@@ -31,9 +34,37 @@ from craftcore.storage.whole_file import flush_folder
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"
 
+LATEST = """
+SELECT max(at)
+  FROM (SELECT max(updated_at) AS at FROM triggers
+         UNION ALL
+        SELECT max(at) FROM events
+         UNION ALL
+        SELECT max(started_at) FROM epochs
+         UNION ALL
+        SELECT CAST(value AS REAL) FROM facts WHERE name = 'clock_seen_at')
+"""
 
-def bring(file: Path, manifest: Manifest, draft: Draft) -> None:
-    """Copy a backup into the draft. Raises DatabaseInvalid when it is not what its manifest says."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What takes the place of the database: `sha256` of the file; `database_id`: None when no daemon ever ran on it.
+
+    `until`: the moment up to which it goes, epoch seconds. That is when the backup was taken; of a file without a
+    manifest the latest that stands in it, None when nothing does.
+    """
+
+    sha256: str
+    database_id: str | None
+    until: float | None
+    has_manifest: bool
+
+
+def bring(file: Path, manifest: Manifest | None, draft: Draft) -> str:
+    """Copy a file into the draft; its sha256. Raises DatabaseInvalid when it is not what its manifest says, or has none
+    and is not all of a database: what was written last is in a WAL beside it."""
+    if manifest is None:
+        _refuse_half(file)
     digest, size = sha256(), 0
     try:
         with open_regular(file) as opened:
@@ -45,23 +76,36 @@ def bring(file: Path, manifest: Manifest, draft: Draft) -> None:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
     except OSError as error:
         raise translate_os(error, file) from error
-    if (size, digest.hexdigest()) != (manifest.bytes, manifest.sha256):
+    if manifest is not None and (size, digest.hexdigest()) != (manifest.bytes, manifest.sha256):
         raise DatabaseInvalid(
             f"{file}: is not the backup that its manifest is of ({size:,} bytes, sha256 {digest.hexdigest()[:12]}…; "
             f"it was {manifest.bytes:,} bytes, {manifest.sha256[:12]}…). It is damaged: take another one"
         )
+    return digest.hexdigest()
 
 
 def make_current(draft: Draft, file: Path, database: Database) -> list[str]:
     """Check what was brought, all of it, and migrate it where it is older; what was applied. Raises DatabaseInvalid."""
     brought = Database(draft.path, database.clock)
-    with brought.reading(with_checks=True) as reader:
+    with _told_of(file, draft), brought.reading(with_checks=True) as reader:
+        if reader.value("PRAGMA application_id") != APPLICATION_ID:
+            raise DatabaseInvalid(f"{file}: is empty, and no database of ours. Nothing was restored: take another one")
         missing = pending(reader, shipped(), file)
         found = check_file(reader, [one for one in shipped() if one not in missing])
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]
             raise DatabaseInvalid(f"{file}: is not sound: {wrong[0]}. Nothing was restored: take another one")
     return migrate(brought, database.clock, keep_copy=False)
+
+
+def origin(draft: Draft, database: Database, sha256: str, manifest: Manifest | None) -> Origin:
+    """Of what was brought, and made current."""
+    if manifest is not None:
+        return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
+    with Database(draft.path, database.clock).reading() as reader:
+        return Origin(
+            sha256=sha256, database_id=fact(reader, "database_id"), until=reader.value(LATEST), has_manifest=False
+        )
 
 
 def present_id(database: Database) -> tuple[bool, str | None]:
@@ -105,6 +149,28 @@ def give_to_owner(place: Path, file: int | str) -> None:
     if os.geteuid() == 0:
         whose = os.stat(place if place.exists() else place.parent)
         os.chown(file, whose.st_uid, whose.st_gid)
+
+
+def _refuse_half(file: Path) -> None:
+    """Raise InvalidInput when there is no such file; DatabaseInvalid when a part of it is beside it."""
+    if not file.exists():
+        raise InvalidInput(f"{file}: there is no such file")
+    for side in ("-wal", "-journal"):
+        beside = file.with_name(file.name + side)
+        if beside.exists() and beside.stat().st_size > 0:
+            raise DatabaseInvalid(
+                f"{file}: is not all of it: {beside.name} beside it is not empty, as with a database that is in use. "
+                f"Copy it with: craftcore --db {file} db backup"
+            )
+
+
+@contextmanager
+def _told_of(file: Path, draft: Draft) -> Iterator[None]:
+    """A person knows the file that was brought, not the draft it is in."""
+    try:
+        yield
+    except DatabaseInvalid as error:
+        raise DatabaseInvalid(error.message.replace(str(draft.path), str(file))) from error
 
 
 def _alone(path: Path, patience: float) -> apsw.Connection | None:
