@@ -19,7 +19,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.storage.pages import give_back, wal_bytes
+from craftcore.storage.pages import give_back, wal_in_use
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ AHEAD_MAX = 86_400.0
 a year makes nothing a year older."""
 
 WAL_LONG = 32 << 20
-"""Bytes. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
+"""Bytes in use. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Retaining:
         return False
 
     def _see_wal(self) -> None:
-        size = wal_bytes(self._core.database.path)
+        size = wal_in_use(self._core.database.path)
         if self.pinned is not (size > WAL_LONG):
             self.pinned = not self.pinned
             if self.pinned:

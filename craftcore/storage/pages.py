@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left
 from pathlib import Path
 
 import apsw
@@ -16,6 +18,10 @@ KEPT_FREE = 256
 STEP = "PRAGMA incremental_vacuum(64)"
 """So many pages at a time: a page that moves is written, and nobody should wait for many."""
 
+WAL_HEADER, FRAME_HEADER = 32, 24
+"""Bytes at the beginning of a WAL, and before each page in it. Both hold two salts, which are new whenever it is begun
+anew; so the frames that count are the first ones."""
+
 
 def wal_bytes(path: Path) -> int:
     """How long the WAL of this database is; 0 when there is none."""
@@ -23,6 +29,33 @@ def wal_bytes(path: Path) -> int:
         return path.with_name(f"{path.name}-wal").stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def wal_in_use(path: Path) -> int:
+    """How many of those bytes count. Who begins the WAL anew writes over what was there and may leave the file as long
+    as it was: Litestream does.
+
+    Only a reader keeps it from being begun anew, so only a reader makes this grow. A look at a WAL that is begun anew
+    just then may say 0.
+    """
+    try:
+        descriptor = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        header = os.pread(descriptor, WAL_HEADER, 0)
+        if len(header) < WAL_HEADER:
+            return 0
+        frame = FRAME_HEADER + int.from_bytes(header[8:12])
+        salts = header[16:24]
+        frames = (os.fstat(descriptor).st_size - WAL_HEADER) // frame
+
+        def is_old(number: int) -> bool:
+            return os.pread(descriptor, 8, WAL_HEADER + number * frame + 8) != salts
+
+        return WAL_HEADER + bisect_left(range(frames), True, key=is_old) * frame
+    finally:
+        os.close(descriptor)
 
 
 def gives_back(reader: Reader) -> bool:

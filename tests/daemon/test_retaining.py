@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import apsw
 import pytest
 
 from craftcore import App
@@ -16,6 +17,7 @@ from craftcore.daemon.retaining import Retaining
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.storage import writer as writing
 from craftcore.storage.facts import remember
+from craftcore.storage.pages import wal_bytes
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.lab import Lab, lab
@@ -133,6 +135,26 @@ async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_rea
             await it.until(lambda: triggers(it) == 1)
             assert not own.pinned
     core.close()
+
+
+async def test_a_wal_that_is_long_and_has_little_in_it_keeps_nothing_waiting(tmp_path, clock, monkeypatch):
+    """Litestream begins it anew, and leaves it as long as a burst of work made it."""
+    monkeypatch.setattr(retaining, "WAL_LONG", 200 << 10)
+    litestream = apsw.Connection(str(tmp_path / "agent.db"))
+
+    def burst() -> None:
+        litestream.execute("CREATE TABLE theirs AS SELECT zeroblob(1000000) AS body")
+        litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        litestream.execute("BEGIN; INSERT INTO theirs VALUES (1); COMMIT; BEGIN; SELECT * FROM theirs")
+
+    async with a_day_later(tmp_path, clock, before=burst) as (it, own):
+        assert wal_bytes(tmp_path / "agent.db") > 1_000_000
+
+        await it.until(lambda: triggers(it) == 1)
+
+        assert not own.pinned
+        assert wal_bytes(tmp_path / "agent.db") > 1_000_000
+        litestream.close()
 
 
 async def test_a_clock_that_is_set_forward_by_a_year_makes_nothing_a_year_older(tmp_path, clock):

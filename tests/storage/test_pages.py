@@ -9,7 +9,7 @@ import pytest
 from craftcore.storage import writer as writing
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import Migration, migrate
-from craftcore.storage.pages import KEPT_FREE, free_pages, give_back, gives_back, rebuild, wal_bytes
+from craftcore.storage.pages import KEPT_FREE, free_pages, give_back, gives_back, rebuild, wal_bytes, wal_in_use
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import WAL_KEPT, Writer
 from tests.processes import PATIENCE
@@ -93,6 +93,32 @@ async def test_another_process_that_writes_is_not_waited_for_either(database, so
             await writer.commit(write, 1)
         await until_short(database)
     other.close()
+
+
+def test_of_a_wal_that_was_begun_anew_only_what_was_written_since_is_in_use(database):
+    """As beside Litestream, which begins it anew and leaves it as long as it was."""
+    path = database.path
+    assert wal_in_use(path) == wal_bytes(path) == 0
+    litestream, ours = apsw.Connection(str(path)), database.connect()
+    ours.execute("INSERT INTO t (body) VALUES (hex(zeroblob(4000000 / 2)))")
+    long = wal_bytes(path)
+    assert wal_in_use(path) == long > 4_000_000
+
+    ours.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    assert wal_in_use(path) == long, "it is moved, and not begun anew"
+    litestream.execute("CREATE TABLE _litestream_lock (id INTEGER)")
+    few = wal_in_use(path)
+    assert 0 < few < 20 * 4120
+    assert wal_bytes(path) == long
+
+    ours.execute("INSERT INTO t (body) VALUES (hex(zeroblob(1000000 / 2)))")
+    assert few + 1_000_000 < wal_in_use(path) < few + 1_100_000
+    assert wal_bytes(path) == long
+    path.with_name(f"{path.name}-wal").write_bytes(b"half a header")
+    assert wal_in_use(path) == 0
+    for connection in (litestream, ours):
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.close()
 
 
 # Free pages
