@@ -1,0 +1,154 @@
+"""The disk of the database is gone, and Litestream has copied what was committed: the road back from a replica."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.processes import a_daemon, craftcore
+from tests.storage.backups import ask
+from tests.story.streamed import RESTORE, Place, count, ids, needs_litestream, now
+
+KILLS = ("daemon", "litestream", "both")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "here", tmp_path / "replica")
+
+
+@needs_litestream
+@pytest.mark.parametrize("kill", KILLS)
+def test_whoever_is_killed_the_replica_is_a_moment_of_the_database_and_nothing_is_done_twice(place, kill):
+    a_life(place, kill, random.Random(kill))
+
+
+@needs_litestream
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(30))
+def test_the_same_at_thirty_other_moments(place, seed):
+    a_life(place, KILLS[seed % 3], random.Random(seed))
+
+
+def a_life(place: Place, kill: str, chance: random.Random) -> None:
+    """Emitters, a daemon and Litestream at work; a kill; the database lost, and restored from the replica; on from
+    there, with the same replica."""
+    folder = place.folder
+    with a_daemon(folder, "app:app") as daemon, place.emitters() as emitters:
+        daemon.ready()
+        with place.litestream() as litestream:
+            place.until_accepted(chance.randint(50, 500))
+            safe = place.accepted()
+            place.sync()
+            place.until_accepted(chance.randint(20, 600))
+            if kill != "litestream":
+                daemon.kill()
+            if kill != "daemon":
+                litestream.kill()
+            killed_at = now()
+            place.until_accepted(chance.randint(1, 500))  # by emitters, who outlive both
+            if kill == "daemon":
+                end(emitters)
+                safe = place.accepted()
+                place.sync()
+        if kill == "litestream":  # the daemon has moved the WAL into the file meanwhile, and begun it anew
+            with place.litestream():
+                safe = place.accepted()
+                place.sync()
+                place.until_accepted(chance.randint(1, 200))
+                killed_at = now()
+        end(emitters)
+        daemon.kill()
+    lost = place.lose_the_database()
+    assert craftcore(lost.parent, "verify", "--write-head", "head").code == 0
+
+    restored = place.shell(RESTORE)
+
+    assert restored.code == 0, restored
+    assert "everything is held" in restored.out
+    there, all_of_them = ids(place.db), ids(lost)
+    assert there == all_of_them[: len(there)], "it is what was committed up to one moment"
+    assert set(safe) <= set(there), "what was accepted before a sync that has ended is there"
+    accepted = place.accepted()
+    assert set(accepted) <= set(all_of_them)
+    at = max(accepted[id] for id in there if id in accepted)
+    late = [id for id, when in accepted.items() if when <= killed_at and id not in set(there)]
+    print(f"{kill}: {len(accepted)} accepted, {len(late)} of them lost, the last {max(0.0, killed_at - at):.2f} s")
+    it_is_whole_and_held(place)
+    compared = craftcore(folder, "verify", "--against", "lost/head")
+    records = "SELECT count(*) FROM executions WHERE ended_at IS NOT NULL"
+    is_cut = count(place.db, records) < count(lost, records)
+    assert (compared.code, "the last ones were cut off" in compared.out) == (int(is_cut), is_cut), compared
+
+    go_on(place)
+
+    assert ids(place.db)[: len(there)] == there
+    with a_daemon(folder, "app:app") as daemon, place.litestream():
+        daemon.ready()
+        with place.emitters(1):
+            place.until_accepted(20)
+        place.sync()
+    again = place.folder / "again"
+    again.mkdir()
+    second = Place(again, place.replica)
+    shutil.copy(folder / "litestream.yml", again)  # it names the database that the replica is of
+    later = second.shell(f"litestream restore -config litestream.yml -integrity-check full -o agent.db {place.db}")
+    assert later.code == 0, later
+    assert ids(second.db) == ids(place.db), "the same replica serves on"
+
+
+def end(emitters: list[subprocess.Popen[bytes]]) -> None:
+    for emitter in emitters:
+        emitter.kill()
+        emitter.wait()
+
+
+def it_is_whole_and_held(place: Place) -> None:
+    """What `db restore` makes of what Litestream brought."""
+    folder = place.folder
+    brought = folder / "restored.db"
+    assert craftcore(folder, "db", "check").code == craftcore(folder, "verify").code == 0
+    assert stat.S_IMODE(brought.stat().st_mode) == stat.S_IMODE(place.db.stat().st_mode) == 0o600
+    assert count(brought, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '!_litestream!_%' ESCAPE '!'") == 2
+    in_flight = count(brought, "SELECT count(*) FROM activity_log WHERE status = 'INTENT'")
+    assert count(place.db, "SELECT count(*) FROM activity_log WHERE status = 'INTENT'") == 0
+    unknown = count(place.db, "SELECT count(*) FROM activity_log WHERE status = 'UNKNOWN'")
+    assert unknown == in_flight + count(brought, "SELECT count(*) FROM activity_log WHERE status = 'UNKNOWN'")
+    status = craftcore(folder, "--json", "status").json
+    assert "it was restored from a copy that goes up to 20" in status["held"]
+    before = place.paid()
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        number = craftcore(folder, "--json", "emit", "count", "--payload", '{"who": "held"}').json["id"]
+        assert craftcore(folder, "--json", "trigger", "show", number).json["status"] == "PENDING"
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() == 0
+    assert place.paid() == before, "nothing runs before a person says so"
+
+
+def go_on(place: Place) -> None:
+    """Released, everything that is there is settled once, and what may have been paid is asked about."""
+    folder = place.folder
+    before = place.paid()
+    doubted = ask(place.db, "SELECT idem_key FROM activity_log WHERE status = 'UNKNOWN'")
+    assert craftcore(folder, "release").code == 0
+
+    assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
+
+    assert place.paid() == before, "a person is asked instead"
+    assert len(before) == len(set(before)), "none was paid twice"
+    assert ask(place.db, "SELECT id, status, reason FROM triggers WHERE status <> 'DONE'") == []
+    ended = "SELECT trigger_id FROM executions WHERE status IN ('success', 'suspended') GROUP BY trigger_id"
+    assert count(place.db, f"SELECT count(*) FROM ({ended})") == len(ids(place.db))
+    assert ask(place.db, f"{ended} HAVING count(*) > 1") == []
+    open_doubts = {key for (key,) in ask(place.db, "SELECT idem_key FROM activity_log WHERE status = 'UNKNOWN'")}
+    assert {key for (key,) in doubted} <= open_doubts
+    asked = craftcore(folder, "--json", "inbox", "list").json
+    assert {question["activity_key"] for question in asked} <= open_doubts
+    assert craftcore(folder, "verify").code == craftcore(folder, "db", "check").code == 0
