@@ -158,6 +158,12 @@ class Place:
         count = len(self.accepted())
         until(lambda: len(self.accepted()) >= count + more, f"{more} more to be accepted")
 
+    def until_the_wal_is_begun_anew(self) -> None:
+        """Its salts are others then."""
+        wal = self.db.with_name("agent.db-wal")
+        before = wal.read_bytes()[:32]
+        until(lambda: wal.read_bytes()[:32] != before, "the WAL to be begun anew")
+
     def paid(self) -> list[str]:
         path = self.folder / "paid"
         return path.read_text().split("\n")[:-1] if path.exists() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import a_daemon, craftcore
+from tests.processes import PATIENCE, a_daemon, craftcore
 from tests.storage.backups import ask
-from tests.story.streamed import RESTORE, Place, count, ids, needs_litestream, now
+from tests.story.streamed import RESTORE, UNIT, Place, count, ids, needs_litestream, now
 
 KILLS = ("daemon", "litestream", "both")
 
@@ -53,11 +54,13 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
                 litestream.kill()
             killed_at = now()
             place.until_accepted(chance.randint(1, 500))  # by emitters, who outlive both
+            if kill == "litestream":
+                place.until_the_wal_is_begun_anew()
             if kill == "daemon":
                 end(emitters)
                 safe = place.accepted()
                 place.sync()
-        if kill == "litestream":  # the daemon has moved the WAL into the file meanwhile, and begun it anew
+        if kill == "litestream":
             with place.litestream():
                 safe = place.accepted()
                 place.sync()
@@ -152,3 +155,53 @@ def go_on(place: Place) -> None:
     asked = craftcore(folder, "--json", "inbox", "list").json
     assert {question["activity_key"] for question in asked} <= open_doubts
     assert craftcore(folder, "verify").code == craftcore(folder, "db", "check").code == 0
+
+
+@needs_litestream
+def test_every_command_bears_it_and_a_backup_beside_it_is_one(place):
+    folder = place.folder
+    with place.litestream():
+        with a_daemon(folder, "app:app") as daemon:
+            daemon.ready()
+            with place.emitters(1):
+                place.until_accepted(50)
+                place.sync()
+                for command in ("db check", "db stats", "db gc", "verify", "doctor", "top --once", "check app:app"):
+                    done = craftcore(folder, *command.split())
+                    assert done.code == 0, done
+                before = place.accepted()
+                assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
+            assert set(before) <= set(ids(folder / "backup.db"))
+            place.sync()
+            daemon.signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+        assert craftcore(folder, "db", "migrate").code == 0
+        (folder / "impatient.toml").write_text("[storage]\nbusy_timeout = 0.1\n")
+        refused = craftcore(folder, "--config", "impatient.toml", "db", "restore", "backup.db", "--yes")
+        assert (refused.code, "another process has it open" in refused.err) == (75, True)
+    assert craftcore(folder, "db", "restore", "backup.db", "--yes").code == 0
+    assert craftcore(folder, "db", "check").code == 0
+
+    with place.litestream():
+        place.sync()
+
+    assert (
+        place.shell(RESTORE.replace("restored.db", "second.db").replace("--no-manifest", "--yes --no-manifest")).code
+        == 0
+    )
+    assert ids(place.db) == ids(folder / "backup.db")
+
+
+def test_systemd_reads_every_line_of_the_unit_in_the_document(tmp_path):
+    if (analyze := shutil.which("systemd-analyze")) is None:
+        pytest.skip("systemd-analyze is not installed (Debian: the package systemd)")
+    unit = tmp_path / "craftcore-litestream.service"
+    unit.write_text(UNIT)
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    verified = subprocess.run(
+        [analyze, "--no-pager", "--system", "verify", str(unit)],
+        env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
