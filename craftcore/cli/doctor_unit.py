@@ -62,7 +62,7 @@ def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit
         path=str(path),
         of_user=of_user,
         is_ours=any("craftcore" in value and " run" in value for value in values(lines, "ExecStart")),
-        database=database_in(lines, home),
+        database=database_in(lines, home, of_user=of_user),
         is_enabled=any(True for folder in folders for _ in folder.glob(f"*.wants/{UNIT}")),
         state=told.get("ActiveState"),
         pid=int(told["MainPID"]) if told.get("MainPID", "0").isdigit() and told.get("MainPID", "0") != "0" else None,
@@ -74,7 +74,7 @@ def values(lines: Iterable[str], key: str) -> list[str]:
     return [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == key]
 
 
-def database_in(lines: list[str], home: Path) -> str | None:
+def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
     """The database that a unit of these lines runs on; None when it does not say."""
     for command in values(lines, "ExecStart"):
         words = _words(command)
@@ -84,7 +84,7 @@ def database_in(lines: list[str], home: Path) -> str | None:
     variables = [word for value in values(lines, "Environment") for word in _words(value)]
     for file in values(lines, "EnvironmentFile"):
         try:
-            with open_regular(file.removeprefix("-")) as opened:
+            with open_regular(_expanded(file.removeprefix("-"), home)) as opened:
                 variables += [line.strip() for line in opened.read().decode().splitlines()]
         except (OSError, ValueError):
             continue
@@ -93,6 +93,8 @@ def database_in(lines: list[str], home: Path) -> str | None:
         if name == "CRAFTCORE_DB" and value:
             return _expanded(value.strip("\"'"), home)
     state = [word for value in values(lines, "StateDirectory") for word in value.split()]
+    if of_user and not state:
+        state = ["craftcore"]  # where the command line looks for a person's own
     return str(home / state[0] / "craftcore.db") if state else None
 
 
@@ -139,7 +141,7 @@ def _asked(*, of_user: bool) -> dict[str, str]:
 
 
 def _expanded(path: str, home: Path) -> str:
-    return path.replace("%S", str(home))
+    return path.replace("%S", str(home)).replace("%h", str(Path.home()))
 
 
 def _words(text: str) -> list[str]:

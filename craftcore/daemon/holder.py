@@ -21,7 +21,9 @@ START_ONE = "Start one: craftcore run MODULE:APP"
 def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
     """The daemon of this database as a pidfd, which stays of that process whatever becomes of its pid.
 
-    Raises StateRefused when none runs here, or what runs does not catch SIGHUP; PermissionRefused for another user's.
+    In the ExecReload= of the daemon's own unit systemd says who that is (MAINPID), and a sandbox with users of its own
+    hides that process from /proc, so its word is taken. Raises StateRefused when none runs here, or what runs does not
+    catch SIGHUP; PermissionRefused for another user's.
     """
     note, held = read_note(db_path)
     if not held:
@@ -36,31 +38,38 @@ def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
             f"the daemon runs as pid {note.pid} on {note.host}, which cannot be seen from here"
         ) from None
     try:
-        owner = os.stat(f"/proc/{note.pid}").st_uid
-        if os.geteuid() not in (0, owner):
-            raise PermissionRefused(f"the daemon, pid {note.pid}, belongs to user id {owner}: ask as that user")
-        if not _has_open(note.pid, lock_path(db_path)):
+        if os.environ.get("MAINPID") != str(note.pid) and not _is_the_holder(note.pid, lock_path(db_path)):
             raise gone
-        if not _catches(note.pid, signal.SIGHUP):
-            text = (
-                f"pid {note.pid} runs the engine in a program of its own, which SIGHUP would end. Restart that program"
-            )
-            raise StateRefused(text)
         yield process
     except PermissionError:
         raise PermissionRefused(f"pid {note.pid} may not be looked at by this user") from None
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         raise gone from None
     finally:
         os.close(process)
 
 
+def _is_the_holder(pid: int, lock: str) -> bool:
+    """Whether that process holds the lock. Raises for one that may not be signalled, or must not be."""
+    owner = os.stat(f"/proc/{pid}").st_uid
+    if os.geteuid() not in (0, owner):
+        raise PermissionRefused(f"the daemon, pid {pid}, belongs to user id {owner}: ask as that user")
+    if not _has_open(pid, lock):
+        return False
+    if not _catches(pid, signal.SIGHUP):
+        text = f"pid {pid} runs the engine in a program of its own, which SIGHUP would end. Restart that program"
+        raise StateRefused(text)
+    return True
+
+
 def _has_open(pid: int, path: str) -> bool:
-    """Whether that process has this very file open."""
+    """Whether that process has this very file open. Raises PermissionError where that cannot be seen."""
     wanted = os.stat(path)
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
             found = descriptor.stat()
+        except PermissionError:
+            raise
         except OSError:
             continue  # closed meanwhile
         if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):

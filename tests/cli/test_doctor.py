@@ -589,14 +589,17 @@ def test_a_unit_of_ours_for_this_database_that_is_enabled_is_well(core, found, d
         "[Service]\nExecStart=craftcore --db {database} run app:app\n",
         "[Service]\nExecStart=craftcore run --db={database}\n",
         "[Service]\nEnvironmentFile=-{folder}/environment\nExecStart=craftcore run\nStateDirectory=elsewhere\n",
-        "[Service]\nExecStart=craftcore run\nStateDirectory=state\n",
+        "[Service]\nEnvironmentFile=-%h/environment\nExecStart=craftcore run\n",
+        "[Service]\nExecStart=craftcore run\nStateDirectory=craftcore\n",
+        "[Service]\nExecStart=craftcore run\n",
     ],
 )
 def test_a_unit_may_name_its_database_in_many_ways(core, cli, found, database, tmp_path, monkeypatch, text):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "state").mkdir(0o700)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    there = tmp_path / ("elsewhere" if "environment" in text else "state/craftcore") / "craftcore.db"
+    there.parent.mkdir(0o700, parents=True)
     core.close()
-    there = tmp_path / "state" / "craftcore.db"
     shutil.copy(database, there)
     (tmp_path / "environment").write_text(f"# ours\nCRAFTCORE_DB={there}\n")
     install(tmp_path, text.format(database=there, folder=tmp_path))
@@ -611,7 +614,7 @@ def test_a_unit_may_name_its_database_in_many_ways(core, cli, found, database, t
     [
         ("[Service]\nExecStart=/bin/true\n", True, "does not run craftcore"),
         (OURS.format(database="/elsewhere.db"), True, "runs on /elsewhere.db, not on this one"),
-        ("[Service]\nExecStart=craftcore run\n", True, "runs on a database it does not name"),
+        ("[Service]\nExecStart=craftcore run\n", True, "/craftcore/craftcore.db, not on this one"),
         (OURS, False, "is not enabled"),
     ],
 )

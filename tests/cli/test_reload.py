@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote, note_line
 from craftcore.errors import PermissionRefused
 from tests.cli.conftest import NOON
-from tests.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.processes import APP, PATIENCE, a_daemon, craftcore, environment
 
 NOBODY = 65_534
+APART = ["unshare", "--user", "--map-root-user"]
+"""With users of its own, as under PrivateUsers=yes of the system unit."""
 
 
 @pytest.fixture
@@ -103,6 +106,28 @@ def test_a_daemon_that_does_not_answer_is_told_of(folder, daemon, cli, monkeypat
     assert "has not answered" in refused.err
     daemon.signal(signal.SIGCONT)
     daemon.hear("READY=1")
+
+
+def _may_be_apart() -> bool:
+    try:
+        return subprocess.run([*APART, "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)")
+def test_in_the_sandbox_of_its_unit_the_daemon_is_who_systemd_says(folder, daemon):
+    """There the daemon is somebody whom /proc hides."""
+
+    def reload(main_pid):
+        command = [*APART, sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
+        env = environment(MAINPID=str(main_pid))
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE)
+
+    unknown, known = reload(os.getpid()), reload(daemon.pid)
+
+    assert (unknown.returncode, f"pid {daemon.pid} may not be looked at" in unknown.stderr) == (77, True)
+    assert (known.returncode, known.stdout) == (0, "read again: nothing has changed\n"), known.stderr
 
 
 # who is never signalled
