@@ -1,0 +1,37 @@
+"""The measurements can be taken: each of them is there, and the file lets in the past that they are taken with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from benchmarks import history
+from benchmarks.__main__ import NAMES
+from tests.engine.lab import look
+
+
+def test_a_file_with_a_past_is_sound_and_has_its_triggers_records_and_events(tmp_path):
+    path = tmp_path / "made" / "bench.db"
+
+    history.make(path, settled=20, pending=3)
+
+    [counted] = look(
+        path,
+        """
+        SELECT (SELECT count(*) FROM triggers WHERE status = 'DONE')                                      AS settled,
+               (SELECT count(*) FROM triggers WHERE status = 'PENDING')                                   AS pending,
+               (SELECT count(*) FROM executions JOIN events ON execution_seq = executions.seq
+                 WHERE executions.ended_at IS NOT NULL)                                                   AS events
+        """,
+    )
+    assert counted == {"settled": 20, "pending": 3, "events": 100}
+    checked = subprocess.run([sys.executable, "-m", "craftcore", "--db", str(path), "db", "check"], capture_output=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_measurement_can_be_begun(name):
+    assert callable(import_module(f"benchmarks.{name}").main)
