@@ -1,0 +1,286 @@
+"""docs/handlers.md: every program of the page is run as a reader would, and killed where it says that it can be."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore.cutpoints import CutPoint
+from tests.engine.lab import look
+from tests.processes import PATIENCE, Result, craftcore, environment
+
+PAGE = (Path(__file__).parents[1] / "docs" / "handlers.md").read_text(encoding="utf-8")
+PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
+RUN_HERE = {"invoice", "digest", "fetch", "probe", "trial", "assistant", "stock", "brief", "killed", "test_invoice"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Path:
+    """Where a reader has saved all of them."""
+    for name, text in PROGRAMS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def emit(folder: Path, workflow: str, **payload: Any) -> str:
+    emitted = craftcore(folder, "--json", "emit", workflow, "--payload", json.dumps(payload))
+    assert emitted.code == 0, emitted.err
+    return str(emitted.json["id"])
+
+
+def say(folder: Path, text: str) -> None:
+    message = ("emit", "--source", "MESSAGE", "--session", "ada", "--payload", json.dumps({"text": text}))
+    assert craftcore(folder, *message).code == 0
+
+
+def run(folder: Path, app: str) -> Result:
+    """As the page says: until there is nothing more to do."""
+    ended = craftcore(folder, "run", f"{app}:app", "--until-idle")
+    assert ended.code in {0, 4}, ended.err
+    return ended
+
+
+def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
+    """The same, by the page's own `killed.py`."""
+    command = [sys.executable, "killed.py", point, str(at_pass)]
+    command += ["--db", "agent.db", "run", f"{app}:app", "--until-idle"]
+    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+def task(folder: Path, task_id: str) -> tuple[str, Any]:
+    """Its status, and its result or else its error code."""
+    [row] = look(folder / "agent.db", "SELECT * FROM tasks WHERE id = :id", id=task_id)
+    return row["status"], row["error_code"] if row["result_json"] is None else json.loads(row["result_json"])
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    path = folder / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_every_program_of_the_page_is_run_here():
+    assert {name.removesuffix(".py") for name in PROGRAMS} == RUN_HERE
+    assert len(PROGRAMS) == PAGE.count("```python\n")
+
+
+def test_a_step_that_was_not_on_record_is_run_again_and_writes_the_same_file(folder):
+    task_id = emit(folder, "invoice", customer="ada", cents=950)
+    run_killed_at(folder, "invoice", "step.ran")
+    [written] = folder.glob("invoice-*.txt")
+
+    run(folder, "invoice")
+
+    assert [*folder.glob("invoice-*.txt")] == [written]
+    assert task(folder, task_id) == ("DONE", f"invoice-{task_id}.txt")
+    assert lines(folder, "outbox.txt") == [f"activity:{task_id}:1.1 ada"]
+
+
+def run_its_own_test(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_invoice.py", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=5 * PATIENCE)
+
+
+def test_the_pages_own_crash_test_passes(folder):
+    ran = run_its_own_test(folder)
+    assert (ran.returncode, ran.stdout.count("6 passed")) == (0, 1), ran.stdout
+
+
+def test_the_pages_own_crash_test_finds_a_declaration_that_lies(folder):
+    """The other side is said to drop a second call, and does not."""
+    honest = PROGRAMS["invoice.py"]
+    lying = honest.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
+    (folder / "invoice.py").write_text(lying)
+    ran = run_its_own_test(folder, "-k", "provider.answered")
+    assert (ran.returncode, ran.stdout.count("assert 2 == 1")) == (1, 1), ran.stdout
+
+
+def test_the_die_is_cast_once_and_each_feed_read_once(folder):
+    feeds = [f"feed.{number}" for number in range(20)]
+    task_id = emit(folder, "digest", feeds=feeds)
+    run_killed_at(folder, "digest", "step.committed", 11)  # ten feeds are read, in an order that began by chance
+
+    run(folder, "digest")
+
+    status, titles = task(folder, task_id)
+    assert status == "DONE"
+    assert titles == [f"news of {feed}" for feed in lines(folder, "reads.txt")]
+    assert sorted(lines(folder, "reads.txt")) == sorted(feeds)
+
+
+@pytest.mark.parametrize(
+    ("status", "settled", "ends", "asked"),
+    [
+        (200, ("DONE", None), ("DONE", "the page"), 1),
+        (404, ("FAILED", "NO_SUCH_PAGE"), ("FAILED", "NO_SUCH_PAGE"), 1),
+        (429, ("DEAD", "RATE_LIMIT"), ("FAILED", "RATE_LIMIT"), 2),
+        (500, ("DEAD", "INTERNAL_AGENT_ERROR"), ("FAILED", "INTERNAL_AGENT_ERROR"), 2),
+    ],
+)
+def test_what_is_raised_decides_what_becomes_of_the_attempt(folder, status, settled, ends, asked):
+    task_id = emit(folder, "fetch", status=status)
+
+    ended = run(folder, "fetch")
+
+    assert ended.code == (0 if status == 200 else 4)
+    assert task(folder, task_id) == ends
+    [trigger] = look(folder / "agent.db", "SELECT * FROM triggers WHERE id = :id", id=task_id)
+    assert (trigger["status"], trigger["error_code"]) == settled
+    assert len(lines(folder, "asked.txt")) == asked
+
+
+def test_what_never_answers_is_cut_off_cleans_up_and_is_asked_again(folder):
+    task_id = emit(folder, "probe", device="lamp")
+
+    run(folder, "probe")
+
+    assert task(folder, task_id) == ("DONE", "lamp is well")
+    assert not (folder / "lamp.busy").exists()
+    first, *_ = look(folder / "agent.db", "SELECT status, error_code FROM executions ORDER BY seq")
+    assert first == {"status": "error", "error_code": "AGENT_TIMEOUT"}
+
+
+def test_a_wait_is_unwound_and_its_signal_kept_while_no_daemon_runs(folder):
+    task_id = emit(folder, "trial", user="ada")
+    assert "entered: FIRST" in run(folder, "trial").out
+    assert task(folder, task_id)[0] == "WAITING"
+
+    assert craftcore(folder, "task", "signal", task_id, "paid", '{"cents": 900}').code == 0
+    assert "entered: SIGNAL" in run(folder, "trial").out
+
+    assert task(folder, task_id) == ("DONE", "ada paid 900")
+    assert lines(folder, "accounts.txt") == ["ada"]
+
+
+def test_a_model_is_paid_once_for_each_message_whatever_is_killed(folder):
+    for number, point in enumerate(["step.committed", "activity.settled", "handler.returned", "settle.committed"]):
+        say(folder, f"message {number}")
+        run_killed_at(folder, "assistant", point)
+        run(folder, "assistant")
+
+    [talk] = look(folder / "agent.db", "SELECT * FROM tasks")
+    state = json.loads(talk["state_json"])
+    assert (talk["status"], state["messages"]) == ("WAITING", 4)
+    assert lines(folder, "calls.txt") == ["1", "3", "5", "7"]
+    assert [f"model: {reply}" for reply in lines(folder, "replies.txt")] == state["lines"][1::2]
+
+
+def test_rows_and_the_record_of_them_are_one_commit(folder):
+    task_id = emit(folder, "reserve", item="lamp", count=3)
+    run_killed_at(folder, "stock", "handler.returned")
+    run(folder, "stock")
+    assert task(folder, task_id) == ("DONE", 7)
+    assert look(folder / "agent.db", "SELECT * FROM stock") == [{"item": "lamp", "left_over": 7}]
+
+    too_many = emit(folder, "reserve", item="lamp", count=8)
+    assert run(folder, "stock").code == 4
+
+    assert task(folder, too_many) == ("FAILED", "SOLD_OUT")
+    assert look(folder / "agent.db", "SELECT * FROM stock") == [{"item": "lamp", "left_over": 7}]
+
+
+def test_what_began_with_the_old_version_ends_with_it(folder):
+    both = PROGRAMS["brief.py"]
+    (folder / "brief.py").write_text(both.partition('@app.workflow("brief", version="2.0")')[0])
+    old = emit(folder, "brief", city="Rome")
+    run(folder, "brief")
+
+    (folder / "brief.py").write_text(both)
+    run(folder, "brief")
+    new = emit(folder, "brief@2.0", city="Oslo")
+    run(folder, "brief")
+    for waiting in (old, new):
+        assert craftcore(folder, "task", "signal", waiting, "style", '"short"').code == 0
+    run(folder, "brief")
+
+    assert task(folder, old) == ("DONE", "Rome, the old way, short")
+    assert task(folder, new) == ("DONE", "Oslo in metric, short")
+
+
+FIRST = """
+from craftcore import App, TaskContext
+app = App("change")
+
+def say(text: str) -> str:
+    with open("said.txt", "a") as said:
+        said.write(f"{text}\\n")
+    return text
+
+@app.workflow("change")
+async def change(ctx: TaskContext) -> str:
+    a = await ctx.step("a", say, "a")
+    await ctx.wait_for("go", key="go")
+    return a
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "ends", "said"),
+    [
+        ("    return a\n", '    return a + await ctx.step("b", say, "b")\n', ("DONE", "ab"), ["a", "b"]),
+        ('    a = await ctx.step("a", say, "a")\n', '    a = "no step"\n', ("DONE", "no step"), ["a"]),
+        ("    return text\n", "    return text.upper()\n", ("DONE", "a"), ["a"]),
+        ('ctx.step("a"', 'ctx.step("renamed"', ("DONE", "a"), ["a", "a"]),
+        ('say, "a")', 'say, "other")', ("FAILED", "STEP_CONFLICT"), ["a"]),
+        ('say, "a")', 'say, "other", on_change="rerun")', ("DONE", "other"), ["a", "other"]),
+        ("(ctx: TaskContext)", "(ctx: TaskContext, more: int = 0)", ("DONE", "a"), ["a"]),
+        ('@app.workflow("change")', '@app.workflow("changed")', ("FAILED", "CAPABILITY_NOT_FOUND"), ["a"]),
+    ],
+    ids=["add a step", "remove one", "change it", "rename it", "other arguments", "rerun", "a field", "no workflow"],
+)
+def test_a_task_that_waits_goes_on_in_changed_code_as_the_table_says(folder, was, now, ends, said):
+    assert FIRST.count(was) == 1
+    (folder / "change.py").write_text(FIRST)
+    task_id = emit(folder, "change")
+    run(folder, "change")
+
+    (folder / "change.py").write_text(FIRST.replace(was, now))
+    assert craftcore(folder, "task", "signal", task_id, "go").code == 0
+    run(folder, "change")
+
+    assert task(folder, task_id) == ends
+    assert lines(folder, "said.txt") == said
+
+
+def test_a_wait_without_a_key_may_be_taken_for_another_when_one_is_put_before_it(folder):
+    """What the page warns of."""
+    keyless = FIRST.replace(', key="go"', "").replace("    return a\n", '    return await ctx.wait_for("name")\n')
+    (folder / "change.py").write_text(keyless)
+    task_id = emit(folder, "change")
+    run(folder, "change")
+    assert craftcore(folder, "task", "signal", task_id, "go", '"gone"').code == 0
+    run(folder, "change")  # the first wait is over, it is in the second
+
+    before = '    await ctx.wait_for("go")\n'
+    (folder / "change.py").write_text(keyless.replace(before, '    await ctx.wait_for("new")\n' + before))
+    assert craftcore(folder, "task", "signal", task_id, "name", '"ada"').code == 0
+    run(folder, "change")
+
+    assert task(folder, task_id)[0] == "WAITING", "`new` took what `go` had brought, `go` the name, and none is left"
+
+
+def test_the_points_of_the_page_are_points_in_their_order():
+    [said] = re.findall(r"in order: (.*?)\n\n", PAGE, re.DOTALL)
+    points = re.findall(r"`([\w.]+)`", said)
+
+    known = [point.value for point in CutPoint]
+    assert len(points) > 10
+    assert points == [point for point in known if point in points]
+
+
+def test_an_action_can_be_called_with_a_call_of_ones_own(folder):
+    program = (
+        "import asyncio; from datetime import datetime, UTC; from craftcore import Call; from invoice import send\n"
+        'call = Call(key="k", attempt=1, deadline=datetime.now(UTC))\n'
+        'print(asyncio.run(send(call, to="ada", file="f")) == call.message_id)'
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), capture_output=True, text=True)
+    assert ran.stdout == "True\n", ran.stderr
+    assert lines(folder, "outbox.txt") == ["k ada"]
