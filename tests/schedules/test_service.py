@@ -418,6 +418,30 @@ def test_what_code_no_longer_declares_can_be_removed(core):
     assert stored(core).status is ScheduleStatus.REMOVED
 
 
+def test_what_is_paused_can_be_removed(core):
+    put(core)
+    core.do(core.schedules.pause, "job")
+
+    core.do(core.schedules.remove, "job")
+
+    assert stored(core).status is ScheduleStatus.REMOVED
+
+
+@pytest.mark.parametrize("before", [ScheduleStatus.DISABLED, ScheduleStatus.REMOVED])
+def test_what_is_declared_anew_with_a_moment_that_has_passed_is_finished(core, before):
+    declare(core, a_schedule())
+    declare(core)
+    if before is ScheduleStatus.REMOVED:
+        core.do(core.schedules.remove, "job")
+    assert stored(core).status is before
+
+    declare(core, a_schedule(when=PAST))
+
+    assert stored(core).status is ScheduleStatus.FINISHED
+    assert account(core)[-1] == ("skipped", NEW_YEAR - HOUR, 1, "had passed when it was declared")
+    assert tick(core).fired == 0
+
+
 def test_one_that_is_not_there_is_not_found(core):
     put(core)
     core.do(core.schedules.remove, "job")

@@ -1,0 +1,190 @@
+"""docs/concepts.md is true: its tables, columns and commands are there, and its states go where the engine's go."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.activities.model import ActivityStatus
+from craftcore.executions.model import Status
+from craftcore.schedules.model import Outcome, ScheduleStatus
+from craftcore.storage.migrate import LEDGER, shipped
+from craftcore.tasks.model import QuestionStatus, TaskStatus
+from craftcore.triggers.model import TriggerStatus
+from tests.cli.world import a_world
+from tests.processes import PATIENCE, craftcore
+from tests.watching import STATES
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+WORDS = dict(re.findall(r"^\*\*(.+?)\.\*\* (.*?)(?=\n\n)", PAGE, re.MULTILINE | re.DOTALL))
+ROWS = {
+    "trigger": "triggers",
+    "task": "tasks",
+    "wait": "waits",
+    "question": "questions",
+    "mail": "mailbox",
+    "activity": "activity_log",
+    "record": "executions",
+    "schedule": "schedules",
+    "occurrence": "schedule_occurrences",
+}
+MOVES = {
+    (ROWS[row], before, after)
+    for row, before, after in re.findall(r"^\| (\w+) \| (\w*) ?\| (\w+) \| \S.* \|$", PAGE, re.MULTILINE)
+    if row in ROWS
+}
+ASIDE = {
+    "triggers": "DEAD",
+    "tasks": "FAILED",
+    "waits": "RESOLVED",
+    "questions": "WITHDRAWN",
+    "mailbox": "LEFT",
+    "activity_log": "UNKNOWN",
+    "schedules": "DISABLED",
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, str]:
+    """The text of every table and view, by name."""
+    connection = apsw.Connection(":memory:")
+    for sql in (LEDGER, *(migration.sql for migration in shipped())):
+        connection.execute(sql)
+    found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall()
+    connection.close()
+    return {str(name): str(sql) for name, sql in found if sql is not None}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_is_on_disk_is_there_and_a_command_shows_it(schema, word):
+    said = " ".join(WORDS[word].split())
+    [on_disk, look] = re.findall(r"\*On disk:\* (.*?) \*Look:\* (.*)$", said)[0]
+    texts = " ".join(schema.values())
+
+    assert re.findall(r"`craftcore [^`]+`", look), word
+    named = re.findall(r"`(\w+)`", on_disk)
+    assert named or on_disk == "nothing.", word
+    assert [name for name in named if not re.search(rf"\b{name}\b", texts)] == []
+
+
+def test_every_word_that_one_must_know_is_explained():
+    said = {part for word in WORDS for part in re.split(r", | and ", word.lower())}
+    must = (
+        "trigger workflow attempt task turn step action activity ledger schedule occurrence record session lane lease"
+    )
+    assert {*must.split(), "epoch", "unknown", "dead", "failed", "inbox", "wait", "message", "signal"} <= said
+
+
+def test_every_table_is_that_of_some_word(schema):
+    of_the_program = {"facts", "schema_migrations", "clock_events"}
+    tables = {name for name, sql in schema.items() if sql.startswith("CREATE TABLE")}
+    told = {name for word in WORDS.values() for name in re.findall(r"`(\w+)`", word)}
+    assert tables - told == of_the_program
+
+
+def test_each_command_shows_what_it_is_said_to_show(tmp_path):
+    (tmp_path / "app.py").write_text("from craftcore import App\napp = App('a')\n\n@app.workflow('w')\ndef w(): ...\n")
+    world = a_world(tmp_path / "agent.db")
+    ids = {
+        "craftcore trigger": world.dead,
+        "craftcore schedule": "nightly",
+        "craftcore task": world.asks,
+        "craftcore activity": world.in_doubt,
+        "craftcore inspect": world.died,
+    }
+    commands = {command for word in WORDS.values() for command in re.findall(r"`(craftcore [^`]+)`", word)}
+
+    assert len(commands) > 15
+    for command in sorted(commands):
+        noun = " ".join(command.split()[:2])
+        line = re.sub(r"\b(ID|KEY)\b", ids.get(noun, ""), command.replace("MODULE:APP", "app:app"))
+        shown = craftcore(tmp_path, *line.split()[1:])
+        assert shown.code in ({0, 1} if noun == "craftcore doctor" else {0}), (command, shown.err)
+        assert shown.out.strip(), command
+
+
+def test_the_states_are_those_of_the_code_and_of_the_schema(schema):
+    enums = {
+        "triggers": TriggerStatus,
+        "tasks": TaskStatus,
+        "questions": QuestionStatus,
+        "activity_log": ActivityStatus,
+        "executions": Status,
+        "schedules": ScheduleStatus,
+        "schedule_occurrences": Outcome,
+    }
+    assert len(MOVES) == len(re.findall(rf"^\| ({'|'.join(ROWS)}) \| ", PAGE, re.MULTILINE)) > 50
+    for table, column in STATES.items():
+        told = {state for row, *states in MOVES if row == table for state in states if state}
+        [allowed] = re.findall(rf"\b{column} IN \(([^)]+)\)\)", schema[table])[:1]
+        assert told == set(re.findall(r"'(\w+)'", allowed)), table
+        assert told == set(enums.get(table, told)), table
+
+
+def test_what_is_set_aside_is_so_as_the_page_says():
+    [said] = re.findall(r"so that the others go on: (.*?)\n\n?\Z", PAGE, re.DOTALL)
+    told = dict(re.findall(r"(?:a |an |)(\w+) as ([A-Z]+)", " ".join(said.split())))
+    assert {ROWS[row]: state for row, state in told.items() if row in ROWS} == ASIDE
+
+
+SHOWN_BY = (
+    "tests/triggers/test_attempts.py",
+    "tests/triggers/test_operator.py",
+    "tests/tasks/test_activities.py",
+    "tests/tasks/test_cancel.py",
+    "tests/tasks/test_deadlines.py",
+    "tests/tasks/test_mailbox.py",
+    "tests/tasks/test_retry.py",
+    "tests/tasks/test_turns.py",
+    "tests/activities/test_restored.py",
+    "tests/schedules/test_service.py",
+    "tests/schedules/test_ticks.py",
+    "tests/executions/test_recorder.py",
+    "tests/engine/test_birth.py",
+)
+"""Between them they go every way there is. They run in seconds, on a clock of their own."""
+
+
+def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
+    """Every change of a state that craftcore's own statements make while these tests run."""
+    seen = folder / "seen"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.watching", "-p", "no:cacheprovider", *tests]
+    env = {**os.environ, "STATES_SEEN": str(seen)}
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=30 * PATIENCE)
+    assert ran.returncode == 0, ran.stdout[-2000:]
+    found = set()
+    for line in seen.read_text(encoding="utf-8").splitlines():
+        table, before, after, _ = line.split("|", 3)
+        found.add((table, before, after))
+    return found
+
+
+def set_aside(move: tuple[str, str, str]) -> bool:
+    table, before, after = move
+    return before != "" and ASIDE.get(table) == after
+
+
+def test_the_states_go_every_way_of_the_table_and_no_other(tmp_path):
+    seen = moves_seen(tmp_path, *SHOWN_BY)
+
+    assert MOVES - seen == set()
+    assert {move for move in seen - MOVES if not set_aside(move)} == set()
+
+
+@pytest.mark.campaign
+def test_in_no_test_of_the_engine_they_go_another_way(tmp_path):
+    folders = ("triggers", "tasks", "schedules", "activities", "executions", "engine", "simulation", "retention")
+    corrupt = ("rows", "tasks", "activities", "records")
+    tests = [f"tests/{name}" for name in folders] + [f"tests/crash/test_corrupt_{name}.py" for name in corrupt]
+
+    seen = moves_seen(tmp_path, *tests)
+
+    assert MOVES - seen == set()
+    assert {move for move in seen - MOVES if not set_aside(move)} == set()
