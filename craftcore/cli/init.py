@@ -60,10 +60,12 @@ def _say(session: Session, folder: Path) -> None:
         return
     out = session.out
     out.line(f"wrote {folder / 'app.py'} and {folder / 'craftcore.toml'}")
-    out.line("start the daemon:")
+    out.line("in each terminal:")
     if folder.resolve() != Path.cwd():
         out.line(f"    cd {shlex.quote(str(folder))}")
-    out.line("    craftcore --db craftcore.db --config craftcore.toml run app:app")
-    out.line("and in another terminal, there:")
-    out.line('    craftcore --db craftcore.db emit greet --payload \'{"name": "Ada"}\' --wait')
-    out.line("    craftcore --db craftcore.db status")
+    out.line("    export CRAFTCORE_DB=$PWD/agent.db CRAFTCORE_CONFIG=$PWD/craftcore.toml")
+    out.line("the daemon:")
+    out.line("    craftcore run app:app")
+    out.line("and in another one:")
+    out.line('    craftcore emit greet --payload \'{"name": "Ada"}\' --wait')
+    out.line("    craftcore status")

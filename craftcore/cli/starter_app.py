@@ -1,4 +1,4 @@
-"""A craftcore app. Run it with: craftcore --db craftcore.db run app:app"""
+"""A craftcore app. Run it with: craftcore run app:app"""
 
 from __future__ import annotations
 
@@ -10,24 +10,38 @@ app = App("starter")
 
 
 # A workflow is a function with a name. The keys of the payload are its arguments, converted to their annotations:
-#   craftcore --db craftcore.db emit greet --payload '{"name": "Ada"}' --wait
+#   craftcore emit greet --payload '{"name": "Ada"}' --wait
 @app.workflow("greet")
 async def greet(name: str) -> str:
     return f"Hello, {name}!"
 
 
-# With a first parameter `ctx` it learns who it is. `ctx.task_id` stays the same however often it is entered: give it to
-# other services as the request id. Kill the daemon while this runs (kill -9), start it again, and it is run again.
-#   craftcore --db craftcore.db emit work.long --payload '{"seconds": 20}'
-@app.workflow("work.long", timeout=3600)
-async def work_long(ctx: TaskContext, seconds: float = 5.0) -> str:
-    await asyncio.sleep(seconds)
-    return f"done in attempt {ctx.attempt}"
+# With a first parameter `ctx` it is a task: what a step returned is on disk before the next line runs. Kill the daemon
+# while it writes (kill -9) and start it again: the notes are not taken again. A question waits without a daemon, too.
+#   craftcore emit report --payload '{"topic": "tides"}'
+@app.workflow("report", timeout=3600)
+async def report(ctx: TaskContext, topic: str) -> str:
+    notes = await ctx.step("notes", take_notes, topic)
+    text = await ctx.step("text", write, notes)
+    answer = await ctx.ask(f"Publish {text!r}?", ["publish", "drop"])
+    return f"{answer}: {text}"
+
+
+async def take_notes(topic: str) -> list[str]:
+    print(f"taking notes on {topic}")
+    await asyncio.sleep(5)
+    return [f"{topic} rise", f"{topic} fall"]
+
+
+async def write(notes: list[str]) -> str:
+    print(f"writing about {len(notes)} notes")
+    await asyncio.sleep(20)
+    return " and ".join(notes)
 
 
 # What must not happen twice is an action, called with ctx.act. Kill the daemon while this runs, start it again, and you
-# are asked whether it happened, for nobody can know: craftcore --db craftcore.db inbox list
-#   craftcore --db craftcore.db emit buy --payload '{"amount": 7}'
+# are asked whether it happened, for nobody can know: craftcore inbox list
+#   craftcore emit buy --payload '{"amount": 7}'
 @app.action("pay", irreversible=True, timeout=30)
 async def pay(call: Call, amount: int) -> str:
     await asyncio.sleep(10)  # where a bank would be asked, with headers=call.headers: it knows a second call by its key
@@ -41,7 +55,7 @@ async def buy(ctx: TaskContext, amount: int) -> str:
 
 
 # What raises is tried again after a backoff; when its attempts are spent it is a dead letter: craftcore dead list
-#   craftcore --db craftcore.db emit fragile
+#   craftcore emit fragile
 @app.workflow("fragile", retry=RetryPolicy(max_attempts=3, base=1, cap=10))
 async def fragile() -> None:
     raise RuntimeError("the other side does not answer")

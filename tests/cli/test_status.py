@@ -236,7 +236,7 @@ def test_init_writes_what_runs_at_once(cli, tmp_path):
     assert Config.load(tmp_path / "new" / "craftcore.toml") == Config()
     assert tomllib.loads((tmp_path / "new" / "craftcore.toml").read_text())["daemon"]["concurrency"] == 16
     checked = craftcore(tmp_path / "new", "--config", "craftcore.toml", "check", "app:app")
-    assert (checked.code, "app:app declares greet, work.long" in checked.out) == (0, True)
+    assert (checked.code, "app:app declares greet, report" in checked.out) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["app.py", "craftcore.toml"])

@@ -1,0 +1,152 @@
+"""The README is followed word for word, from its first command to its last, by somebody who has nothing but it.
+
+A fresh copy of the tree, two terminals, the lines of its `sh` blocks; what it says will be seen is what is seen.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes import PATIENCE, working_in
+from tests.story.readme import BLOCK, README, Step, block, program, shown
+from tests.story.terminal import Terminal, a_terminal
+
+ROOT = Path(__file__).parents[2]
+
+HERE = "test_the_readme_is_followed_word_for_word"
+FOLLOWED = {
+    "demo-command": HERE,
+    "test-command": "whoever runs the tests; .ci/run takes it from there",
+    "the-path": HERE,
+    "commands": HERE,
+    "a-bad-night": HERE,
+}
+"""Who runs the lines of each block. A block that is in none of these is one that nobody runs."""
+
+A_LOOK = re.compile(r"craftcore (status|inspect|inbox list|task list)\b")
+"""What only looks: a person who does not see it yet looks again."""
+
+ID = re.compile(r"(?:exec-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.\d+)?")
+READY, TAKES_NOTES, WRITES = map(shown, ("… daemon.ready …", "taking notes on tides", "writing about 2 notes"))
+KILLED = 128 + 9
+
+
+class Newcomer:
+    """Somebody at two terminals, who does what the README says."""
+
+    def __init__(self, daemons: Terminal, own: Terminal) -> None:
+        self.daemons, self.own = daemons, own
+        self.id = "ID"
+        self._daemons_before: list[str] = []
+
+    @property
+    def told(self) -> str:
+        """All that the daemons have printed, one after the other."""
+        return "\n".join([*self._daemons_before, self.daemons.read()])
+
+    def follow(self, step: Step) -> None:
+        if step.terminal != 1:
+            self._look(step) if A_LOOK.match(step.line) else self._do(step)
+        elif step.line.startswith("craftcore run"):
+            self._start(step)
+        else:
+            assert self.daemons.run(step.line) == 0, self.daemons.seen
+
+    def _start(self, step: Step) -> None:
+        """Not waited for until it ends, but until it is ready. The one before it was killed."""
+        if READY.search(self.daemons.seen):
+            assert self.daemons.ended() == KILLED, self.daemons.seen
+            self._daemons_before.append(self.daemons.seen)
+        self.daemons.type(step.line)
+        for wanted in (READY, *step.seen):
+            self.daemons.until(wanted)
+
+    def _do(self, step: Step) -> None:
+        if step.line.startswith("kill"):
+            self.daemons.until(WRITES)  # "when terminal 1 says that it is writing"
+        assert self.own.run(self._with_id(step.line)) == 0, f"{step.line}\n{self.own.seen}"
+        assert self._sees(step), f"{step} is not what is seen:\n{self.own.seen}"
+
+    def _look(self, step: Step) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while self.own.run(self._with_id(step.line)) == 0 and not self._sees(step):
+            assert time.monotonic() < deadline, f"{step} is not what is seen:\n{self.own.seen}"
+        assert self._sees(step), f"{step.line}\n{self.own.seen}"
+
+    def _sees(self, step: Step) -> bool:
+        """Whether it is on the screen; an id in it is the next line's ID."""
+        found = [wanted.search(self.own.seen) for wanted in step.seen]
+        for match in filter(None, found):
+            if named := ID.search(match[0]):
+                self.id = named[0]
+        return all(found)
+
+    def _with_id(self, line: str) -> str:
+        return re.sub(r"\bID\b", self.id, line)
+
+
+def test_every_block_of_shell_lines_in_the_readme_is_run():
+    assert [name for name, _ in BLOCK.findall(README)] == list(FOLLOWED)
+
+
+def test_the_readme_is_followed_word_for_word(tmp_path):
+    """Install, init, run, emit, look, kill -9, resume, back up, lose everything, restore, release, go on."""
+    tree, elsewhere = tmp_path / "craftcore", tmp_path / "state"
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored()))
+    env = {"XDG_STATE_HOME": str(elsewhere)}
+    with a_terminal(tree, **env) as daemons, a_terminal(tree, **env) as own:
+        newcomer = Newcomer(daemons, own)
+
+        [install] = block("demo-command")
+        if own.run(install.line, patience=10 * PATIENCE) != 0:
+            pytest.fail(f"the README's first command failed. It needs the index that pip has here:\n{own.seen}")
+        assert "Every accepted trigger was done and settled exactly once." in own.seen
+
+        for step in block("the-path"):
+            if step.line.startswith("craftcore release"):
+                assert not WRITES.search(daemons.read()), "until then nothing runs"
+            newcomer.follow(step)
+        assert len(TAKES_NOTES.findall(newcomer.told)) == 1, "what is on record is not done again"
+        assert len(WRITES.findall(newcomer.told)) in (2, 3), "it is, in a backup that took longer than writing"
+        assert f"{tree}/.venv/bin/craftcore run app:app" in commands_in(tree / "my-agent")
+
+        for step in block("commands"):
+            newcomer.follow(step)
+        assert own.run(f"python - <<'PROGRAM'\n{program('Producer(')}PROGRAM") == 0, own.seen
+
+        for step, id in zip(block("a-bad-night"), a_bad_night(own), strict=True):
+            newcomer.id = id
+            newcomer.follow(step)
+
+        daemons.interrupt()
+        assert daemons.ended() == 0, daemons.seen
+    assert not elsewhere.exists(), "no line went to another database than the one that the README means"
+    assert working_in(tmp_path) == []
+
+
+def ignored() -> list[str]:
+    """What is no part of the tree."""
+    lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    return [line.rstrip("/") for line in lines if line and not line.startswith("#")]
+
+
+def a_bad_night(own: Terminal) -> list[str]:
+    """Let something fail for good; then, for each line of that block, the id that somebody would give it."""
+    assert own.run("craftcore emit fragile --wait") == 4, own.seen
+    found = {}
+    for status in ("incomplete", "error", "success"):
+        assert own.run(f"craftcore inspect --list --status {status}") == 0, own.seen
+        match = ID.search(own.seen)
+        assert match is not None, own.seen
+        found[status] = match[0]
+    return ["", found["incomplete"], found["error"], found["success"], "", ""]
+
+
+def commands_in(folder: Path) -> str:
+    """What runs in that folder, a command line each."""
+    return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in working_in(folder))
