@@ -139,6 +139,29 @@ def a_program(command: list[str], folder: Path, **env: str) -> Iterator[subproce
             process.kill()
 
 
+READS = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN")
+connection.execute("SELECT count(*) FROM sqlite_schema").get
+print("reads", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def a_reader(database: Path) -> Iterator[int]:
+    """Another process keeps a snapshot of a database open while the block runs; its number."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", READS, str(database)], stdin=pipe, stdout=pipe) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"reads\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
 class DaemonProcess:
     """`craftcore run` in a folder, with the test as its service manager."""
 

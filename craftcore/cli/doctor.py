@@ -37,6 +37,7 @@ from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.errors import ConfigInvalid
+from craftcore.retention.service import Retention
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 
@@ -151,7 +152,9 @@ class Doctor:
         runs = self._running is not None and self._running.held
         lease = self._config.triggers.lease_seconds
         with self._core.database.reading() as reader:
-            return list(work_findings(work_of(reader, self._core.clock.now(), daemon_runs=runs, lease_seconds=lease)))
+            now, retention = self._core.clock.now(), Retention(self._config.retention)
+            work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention)
+            return list(work_findings(work))
 
 
 def _say(out: Output, found: list[Finding], path: Path) -> None:

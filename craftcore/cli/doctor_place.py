@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.cli.finding import Finding, fail, ok, warn
-from craftcore.cli.health import WAL_LARGE_BYTES
+from craftcore.cli.health import is_pinned, reading
 from craftcore.cli.room import Room, room_beside
 from craftcore.daemon.lock import lock_path
+from craftcore.storage.readers import reading_pids
 from craftcore.storage.ring import bell_path
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022
@@ -38,6 +39,7 @@ class Place:
     room: Room
     bytes: int
     wal_bytes: int
+    wal_readers: tuple[int, ...] = ()
 
 
 def place_of(path: Path, config: Path | None) -> Place:
@@ -58,6 +60,7 @@ def place_of(path: Path, config: Path | None) -> Place:
         room=room_beside(path),
         bytes=size,
         wal_bytes=wal.stat().st_size if wal.exists() else 0,
+        wal_readers=tuple(pid for pid in reading_pids(Path(real)) if pid != os.getpid()),
     )
 
 
@@ -140,10 +143,12 @@ def disk(place: Place) -> Finding:
 def wal(place: Place) -> Finding:
     """What was written has come back into the file."""
     size = f"{place.wal_bytes:,} bytes"
-    if place.wal_bytes > WAL_LARGE_BYTES:
-        text = f"{size}: something reads for very long and keeps it from being written back. End that reader"
-        return warn("WAL", f"{text}; who has the file open is told by", "fuser", "-v", place.database.path)
-    return ok("WAL", size)
+    if not is_pinned(place.wal_bytes, place.wal_readers):
+        return ok("WAL", size)
+    text = f"{size}: {reading(place.wal_readers)}, and it cannot be cut off until that ends; nor does retention go on"
+    if place.wal_readers:
+        return warn("WAL", f"{text}. What that is", "ps", "-fp", ",".join(map(str, place.wal_readers)))
+    return warn("WAL", f"{text}. Who has the file open is told by", "fuser", "-v", place.database.path)
 
 
 def _seen(path: str) -> Seen | None:

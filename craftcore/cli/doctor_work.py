@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
+from craftcore.cli.health import KEPT_WORTH_SAYING, kept, look_at
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
 from craftcore.errors import ScheduleInvalid
+from craftcore.retention.record_store import Blocker
+from craftcore.retention.service import Retention
 from craftcore.schedules.zones import zone_named
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
@@ -73,9 +76,10 @@ class Work:
     clock_held_until: float | None
     last_seen: float | None
     set_back: tuple[float, float] | None
+    kept_by: Blocker | None = None
 
 
-def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: float) -> Work:
+def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: float, retention: Retention) -> Work:
     """Gathered from one snapshot."""
     epoch = reader.value("SELECT coalesce(max(epoch), 0) FROM epochs")
     claims, dead = reader.one(CLAIMS, epoch=epoch) or {}, reader.one(DEAD) or {}
@@ -104,6 +108,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
+        kept_by=retention.blocker(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),
     )
 
@@ -114,6 +119,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
     yield claims(work)
     yield in_doubt(work)
     yield dead_letters(work)
+    yield records_kept(work)
     yield from schedules(work)
     yield zones(work)
     yield clock(work)
@@ -163,6 +169,15 @@ def dead_letters(work: Work) -> Finding:
     poison = f", {work.poison:,} of them because the daemon died of it" if work.poison else ""
     text = f"{work.dead:,}{poison}, the newest {from_now(work.newest_dead_at, work.now)}"
     return warn("dead letters", text, "craftcore", "dead", "list")
+
+
+def records_kept(work: Work) -> Finding:
+    """No record keeps many others from going."""
+    if work.kept_by is None or work.kept_by.kept < KEPT_WORTH_SAYING:
+        return ok("retention", "no record keeps others from going")
+    blocker = work.kept_by._asdict()
+    text = f"{kept(blocker)}. End it, or let it be: what they say goes all the same"
+    return warn("retention", text, "craftcore", *look_at(blocker))
 
 
 def schedules(work: Work) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ healthy    neither
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,9 +15,14 @@ from typing import Any
 from craftcore.cli.moments import from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
+from craftcore.retention.record_store import KEPT_LOOKED_AT
+from craftcore.storage.pages import WAL_LONG
 
 WAL_LARGE_BYTES = 64 << 20
 """What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
+
+KEPT_WORTH_SAYING = 1_000
+"""So many old records that one keeps from going are worth a word: a task may wait for a year, and that is in order."""
 
 LATELY = 86_400.0
 """Seconds for which a new dead letter is news."""
@@ -104,9 +109,40 @@ def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
     disk = found["disk"]
     if disk is not None and (room := Room(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
         yield Trouble(code="disk", text=f"the disk is nearly full: {room}. Make room on it")
-    if (size := found["wal_bytes"]) > WAL_LARGE_BYTES:
-        text = f"the WAL has {size // 1_000_000:,} MB: something reads for very long. See: craftcore doctor"
-        yield Trouble(code="wal", text=text)
+    size, readers = found["wal_bytes"], found["wal_readers"]
+    if is_pinned(size, readers):
+        why = f"{reading(readers)}, and nothing is cut off it until that ends"
+        yield Trouble(code="wal", text=f"the WAL has {size // 1_000_000:,} MB: {why}. See: craftcore doctor")
+    if (blocker := found["records_kept_by"]) is not None and blocker["kept"] >= KEPT_WORTH_SAYING:
+        yield Trouble(code="records", text=f"{kept(blocker)}. See: craftcore {' '.join(look_at(blocker))}")
+
+
+def is_pinned(wal_bytes: int, readers: Sequence[int]) -> bool:
+    """The WAL is longer than it becomes by itself; at less than WAL_LARGE_BYTES only somebody who reads is at fault."""
+    return wal_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
+
+
+def reading(readers: Sequence[int]) -> str:
+    """Who keeps a snapshot open: `process 4711 keeps a snapshot open`."""
+    if not readers:
+        return "something keeps a snapshot open"
+    numbers = ", ".join(map(str, readers))
+    one = len(readers) == 1
+    return f"process {numbers} keeps a snapshot open" if one else f"processes {numbers} keep snapshots open"
+
+
+def kept(blocker: Mapping[str, Any]) -> str:
+    """What the oldest record of the chain keeps, and why it may not go."""
+    what = "task" if blocker["task_id"] is not None else "trigger"
+    several = f"{KEPT_LOOKED_AT:,} and more" if blocker["kept"] >= KEPT_LOOKED_AT else f"{blocker['kept']:,}"
+    return f"{several} old records cannot go: the {what} of an older one, {blocker['record_id']}, is not over"
+
+
+def look_at(blocker: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command, without the program's name, that says what it waits for."""
+    if blocker["task_id"] is not None:
+        return ("task", "show", blocker["task_id"])
+    return ("trigger", "why", blocker["trigger_id"])
 
 
 def _died(found: dict[str, Any]) -> Iterator[Trouble]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
 from craftcore.daemon.lock import read_note
 from craftcore.engine import boot
+from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
+from craftcore.storage.pages import wal_bytes
+from craftcore.storage.readers import reading_pids
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
 
@@ -98,6 +102,7 @@ def read_status(session: Session) -> dict[str, Any]:
         in_doubt = read_in_doubt(reader)
         behind = _behind(reader, now, core.config.triggers.overdue_after)
         dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
+        blocker = Retention(core.config.retention).blocker(reader, now)
         died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
     note, running = read_note(core.database.path)
     daemon: dict[str, Any] = {"running": running}
@@ -126,7 +131,9 @@ def read_status(session: Session) -> dict[str, Any]:
             "oldest_due_seconds": None if oldest is None else now - oldest,
             "database": str(core.database.path),
             "bytes": core.database.path.stat().st_size,
-            "wal_bytes": _size(core.database.path.with_name(core.database.path.name + "-wal")),
+            "wal_bytes": wal_bytes(core.database.path),
+            "wal_readers": others_reading(core.database.path, note.pid if running and note is not None else None),
+            "records_kept_by": None if blocker is None else blocker._asdict(),
             "disk": _disk(core.database.path),
         }
     )
@@ -153,11 +160,10 @@ def _disk(path: Path) -> dict[str, int | None] | None:
     return {"free_bytes": room.bytes, "free_inodes": room.inodes}
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+def others_reading(path: Path, daemon: int | None) -> list[int]:
+    """The processes that read it now, besides this one and, while there is another, the daemon."""
+    pids = [pid for pid in reading_pids(path) if pid != os.getpid()]
+    return [pid for pid in pids if pid != daemon] or pids
 
 
 @click.command(

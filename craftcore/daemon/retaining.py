@@ -19,7 +19,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.storage.pages import give_back, wal_in_use
+from craftcore.storage.pages import WAL_LONG, give_back, wal_in_use
 
 log = structlog.get_logger(__name__)
 
@@ -36,9 +36,6 @@ LOOK_AGAIN = 10.0
 AHEAD_MAX = 86_400.0
 """Seconds that the wall clock may be ahead of the time that passed since the start: a clock that is set forward by
 a year makes nothing a year older."""
-
-WAL_LONG = 32 << 20
-"""Bytes in use. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
 
 T = TypeVar("T")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from craftcore.retention.horizons import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
 from craftcore.retention.rest_store import Rest
@@ -13,6 +15,7 @@ those before it in number and behind it in the chain ran while it did, and at mo
 
 OLDEST = """
 SELECT seq,
+       id,
        chain_seq,
        record_hash,
        trigger_id,
@@ -55,6 +58,44 @@ SELECT seq,
  ORDER BY seq
  LIMIT :most
 """
+
+
+OLDEST_ENDED = "SELECT coalesce(ended_at, created_at) FROM executions ORDER BY seq LIMIT 1"
+
+KEPT = """
+SELECT count(*)
+  FROM (SELECT ended_at FROM executions WHERE chain_seq > :place ORDER BY seq LIMIT :looked_at)
+ WHERE ended_at <= :history
+"""
+
+KEPT_LOOKED_AT = 10_000
+"""Records that are counted at most: more need not be told."""
+
+
+class Blocker(NamedTuple):
+    """The record at the oldest end of the chain that may not go yet, and how many old ones it keeps, counted up to
+    KEPT_LOOKED_AT."""
+
+    record_id: str
+    task_id: str | None
+    trigger_id: str
+    kept: int
+
+
+def blocker(tx: Reader, old: Horizons) -> Blocker | None:
+    """What keeps the chain from being shortened; None: nothing that is old."""
+    ended: float | None = tx.value(OLDEST_ENDED)
+    if ended is None or ended > old.history:
+        return None
+    anchor: int = tx.value(ANCHOR)
+    rows = [row for row in tx.all(OLDEST, looked_at=LOOKED_AT) if row["chain_seq"] == anchor + 1]
+    if not rows or rows[0]["ended_at"] > old.history:
+        return None
+    [row] = rows
+    if Rest(tx, old.dead).has(row["task_id"], row["trigger_id"]):
+        return None
+    kept: int = tx.value(KEPT, place=row["chain_seq"], history=old.history, looked_at=KEPT_LOOKED_AT)
+    return Blocker(row["id"], row["task_id"], row["trigger_id"], kept)
 
 
 class OldRecords:

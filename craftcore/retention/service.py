@@ -13,7 +13,7 @@ from craftcore.retention.account_store import OldAudit, OldOccurrences
 from craftcore.retention.body_store import OldArguments, OldBodies
 from craftcore.retention.horizons import Horizons, horizons
 from craftcore.retention.model import Found, Taken
-from craftcore.retention.record_store import OldLooseRecords, OldRecords
+from craftcore.retention.record_store import Blocker, OldLooseRecords, OldRecords, blocker
 from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
 from craftcore.storage.transaction import Reader, Transaction
@@ -61,6 +61,10 @@ class Retention:
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
         """What is due of this kind, from that number on."""
         return step.rows.find(tx, self.horizons(tx, now), after)
+
+    def blocker(self, tx: Reader, now: float) -> Blocker | None:
+        """The record that keeps old ones behind it in the chain; None: there is none."""
+        return blocker(tx, self.horizons(tx, now))
 
     def due(self, tx: Reader, now: float) -> dict[str, int]:
         """How many rows of each kind would be taken now. Visits all that are old."""

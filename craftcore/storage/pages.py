@@ -15,6 +15,9 @@ from craftcore.storage.transaction import Reader, Transaction
 KEPT_FREE = 256
 """Free pages that stay in the file, a mebibyte: what is written next takes them."""
 
+WAL_LONG = 32 << 20
+"""Bytes in use. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
+
 STEP = "PRAGMA incremental_vacuum(64)"
 """So many pages at a time: a page that moves is written, and nobody should wait for many."""
 

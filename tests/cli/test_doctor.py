@@ -16,27 +16,40 @@ import pytest
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, in_doubt, zones
+from craftcore.cli.doctor_work import Work, claims, clock, in_doubt, records_kept, zones
 from craftcore.cli.finding import Level
 from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
+from craftcore.retention.record_store import Blocker
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
 from craftcore.storage.migrate import migrate, shipped
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
-from tests.processes import APP, a_daemon, craftcore
+from tests.processes import APP, a_daemon, a_reader, craftcore
 from tests.triggers.life import claim_one, emit, run_one
 from tests.virtual import VirtualCore
 
 HOUR = 3600.0
 EVERYTHING = {
     *("durability", "directory", "permissions", "owner", "disk", "WAL", "SQLite", "schema", "integrity", "records"),
-    *("lock file", "daemon", "held", "claims", "in doubt", "dead letters", "schedules", "time zones", "clock", "unit"),
+    *(
+        "lock file",
+        "daemon",
+        "held",
+        "claims",
+        "in doubt",
+        "retention",
+        "dead letters",
+        "schedules",
+        "time zones",
+        "clock",
+        "unit",
+    ),
 }
 
 
@@ -238,6 +251,8 @@ PLACE = Place(
         (disk, {"bytes": (10 << 30) + 1}, "warn"),
         (wal, {}, "ok"),
         (wal, {"wal_bytes": (64 << 20) + 1}, "warn"),
+        (wal, {"wal_bytes": 32 << 20, "wal_readers": (4711,)}, "ok"),
+        (wal, {"wal_readers": (4711,)}, "warn"),
         (owners, {}, "ok"),
         (owners, {"me": 8}, "warn"),
         (owners, {"me": 0}, "ok"),
@@ -255,12 +270,18 @@ def test_what_a_test_cannot_bring_about_on_this_disk(rule, change, level):
 # the file
 
 
-def test_a_wal_that_a_reader_pins_is_told(core, found, database, monkeypatch):
-    monkeypatch.setattr("craftcore.cli.doctor_place.WAL_LARGE_BYTES", 1 << 20)
-    with core.reading() as reader:
-        reader.value("SELECT count(*) FROM facts")
+def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database, monkeypatch):
+    monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
+    with a_reader(database) as pid:
         for number in range(40):
-            core.do(lambda tx, n=number: remember(tx, f"large {n}", "x" * 50_000))
+            core.do(remember, f"large {number}", "x" * 50_000)
+        level, text, do = found()["WAL"]
+        assert (level, do) == ("warn", f"ps -fp {pid}")
+        assert f"process {pid} keeps a snapshot open" in text
+
+        monkeypatch.setattr("craftcore.storage.readers.LOCKS", database.with_name("none"))
+        assert found()["WAL"][0] == "ok", "less than it may have by itself"
+        monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
         assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")
     core.close()
     assert found()["WAL"][0] == "ok"
@@ -535,6 +556,9 @@ WORK = Work(
         (claims, {"claimed": 1, "lease_until": NOON - 600}, "ok"),
         (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
         (in_doubt, {}, "ok"),
+        (records_kept, {}, "ok"),
+        (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 999)}, "ok"),
+        (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 1_000)}, "warn"),
         (zones, {}, "ok"),
         (clock, {}, "ok"),
         (clock, {"last_seen": NOON + 5}, "ok"),

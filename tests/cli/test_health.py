@@ -11,11 +11,17 @@ from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.room import Room, room_beside
 from craftcore.cli.status import BEHIND, DEAD_LATELY
 from craftcore.daemon.lock import DaemonLock
+from craftcore.storage.facts import remember
+from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
+from tests.executions.attempts import RECORDER, begin, end
+from tests.processes import a_reader
+from tests.tasks.life import a_sleep, complete, suspend
+from tests.tasks.life import begin as begin_task
 from tests.triggers.life import claim_one, emit, start
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 
 WELL: dict[str, Any] = {
     "now": NOON,
@@ -35,7 +41,11 @@ WELL: dict[str, Any] = {
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
     "wal_bytes": 64 << 20,
+    "wal_readers": [],
+    "records_kept_by": None,
 }
+
+KEEPS = {"record_id": "exec-a.1", "task_id": "a", "trigger_id": "b", "kept": 1_000}
 
 
 def test_what_is_well_is_healthy():
@@ -87,7 +97,38 @@ def test_what_is_well_is_healthy():
             "disk",
             "degraded: the disk is nearly full: 10,737 MB free, room for 999 files",
         ),
-        ({"wal_bytes": (64 << 20) + 1}, "degraded", "wal", "degraded: the WAL has 67 MB"),
+        (
+            {"wal_bytes": (64 << 20) + 1},
+            "degraded",
+            "wal",
+            "degraded: the WAL has 67 MB: something keeps a snapshot open, and nothing is cut off it until that ends",
+        ),
+        (
+            {"wal_bytes": (32 << 20) + 1, "wal_readers": [4711]},
+            "degraded",
+            "wal",
+            "degraded: the WAL has 33 MB: process 4711 keeps a snapshot open, and nothing is cut off it",
+        ),
+        (
+            {"wal_bytes": (32 << 20) + 1, "wal_readers": [4711, 4712]},
+            "degraded",
+            "wal",
+            "degraded: the WAL has 33 MB: processes 4711, 4712 keep snapshots open",
+        ),
+        (
+            {"records_kept_by": KEEPS},
+            "degraded",
+            "records",
+            "degraded: 1,000 old records cannot go: the task of an older one, exec-a.1, is not over. "
+            "See: craftcore task show a",
+        ),
+        (
+            {"records_kept_by": {**KEEPS, "task_id": None, "kept": 10_000}},
+            "degraded",
+            "records",
+            "degraded: 10,000 and more old records cannot go: the trigger of an older one, exec-a.1, is not over. "
+            "See: craftcore trigger why b",
+        ),
         (
             {"died_before": True},
             "degraded",
@@ -110,6 +151,8 @@ def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
     "change",
     [
         {"behind": {"id": "t1", "seconds": 120.0, "allowed_seconds": 120.0}},
+        {"wal_bytes": 32 << 20, "wal_readers": [4711]},
+        {"records_kept_by": {**KEEPS, "kept": 999}},
         {"disk": None},
         {"disk": {"free_bytes": 512 << 20, "free_inodes": 1000}},
         {"died_before": True, "epoch_started_at": NOON - HOUR},
@@ -194,6 +237,32 @@ def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
     clock.advance(hours=2)
 
     assert reasons(cli) == []
+
+
+def test_who_pins_the_wal_and_what_keeps_old_records_is_told(cli, core, clock, daemon, database, monkeypatch):
+    sleeping = begin_task(core)
+    complete(core, sleeping)
+    core.do(RECORDER.close_all, [(sleeping.record, Suspended(reason="sleep#1"))])
+    suspend(core, sleeping, a_sleep(clock.now() + 4_000 * DAY))
+    for _ in range(3):
+        end(core, begin(core), Succeeded())
+    clock.advance(100 * DAY)
+    assert reasons(cli) == []
+    monkeypatch.setattr("craftcore.cli.health.KEPT_WORTH_SAYING", 3)
+    monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
+    with a_reader(database) as pid:
+        for number in range(40):
+            core.do(remember, f"large {number}", "x" * 50_000)
+
+        assert reasons(cli) == ["wal", "records"]
+        told = cli("--json", "status").json
+        assert told["wal_readers"] == [pid]
+        assert told["records_kept_by"] == {
+            "record_id": sleeping.record.id,
+            "task_id": sleeping.task.id,
+            "trigger_id": sleeping.claim.id,
+            "kept": 3,
+        }
 
 
 def test_the_room_that_is_told_is_the_disks(tmp_path):

@@ -11,6 +11,7 @@ from craftcore.executions.record import ExecutionRecord, why_not_replayable
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.verification import Verification
 from craftcore.retention.model import BATCH
+from craftcore.retention.service import Retention
 from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.executions.attempts import RECORDER, Begun, again, begin, boot, end
 from tests.executions.recorded import LARGE
@@ -247,3 +248,44 @@ def test_nobody_else_removes_a_record(core):
     run(core)
     with pytest.raises(RowInvalid):
         core.do(lambda tx: tx.run("DELETE FROM events"))
+
+
+# What keeps others from going
+
+
+def test_the_record_that_keeps_old_ones_is_named_until_its_task_is_over(core, clock):
+    retention = Retention(REMOVING)
+
+    def blocker() -> Any:
+        with core.reading() as reader:
+            return retention.blocker(reader, clock.now())
+
+    run(core)
+    rest(core, clock.now() + 300 * DAY)
+    for _ in range(3):
+        run(core)
+    assert blocker() is None, "nothing is old"
+
+    clock.advance(90 * DAY)
+    assert blocker() is None, "the oldest may go"
+    sweep(core, REMOVING)
+    assert (blocker().record_id, blocker().kept) == (core.rows("SELECT id FROM executions ORDER BY seq")[0]["id"], 3)
+
+    clock.advance(210 * DAY)
+    wake(core)
+    assert blocker() is None
+    sweep(core, REMOVING)
+    assert blocker() is None
+
+
+def test_what_is_kept_is_counted_to_a_limit(core, clock, monkeypatch):
+    monkeypatch.setattr("craftcore.retention.record_store.KEPT_LOOKED_AT", 2)
+    rest(core, clock.now() + 300 * DAY)
+    for _ in range(3):
+        run(core)
+    clock.advance(90 * DAY)
+
+    with core.reading() as reader:
+        found = Retention(REMOVING).blocker(reader, clock.now())
+    assert found is not None
+    assert found.kept == 2
