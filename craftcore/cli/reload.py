@@ -44,15 +44,14 @@ def reload(session: Session) -> int:
     from craftcore.core import Core
 
     core = Core(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
-    with core.reading() as reader:
-        before = last_reload(reader)
     with the_daemon(core.database.path) as daemon:
+        asked = core.clock.boot_time()
         signal.pidfd_send_signal(daemon, signal.SIGHUP)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             with core.reading() as reader:
                 told = last_reload(reader)
-            if told is not None and told != before:
+            if told is not None and told.began >= asked:
                 break
             if time.monotonic() > deadline:
                 raise StillWaiting(

@@ -208,6 +208,7 @@ class Daemon:
         while True:
             await self._reload_asked.wait()
             self._reload_asked = anyio.Event()
+            began = self._core.clock.boot_time()
             logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
             applied: list[str] = []
             at_next_start: list[str] = []
@@ -222,7 +223,7 @@ class Daemon:
                 refused = [error.message]
             finally:
                 logging.set_level(self._config.log.level)
-            said = partial(answer, applied=applied, at_next_start=at_next_start, refused=refused)
+            said = partial(answer, began=began, applied=applied, at_next_start=at_next_start, refused=refused)
             try:
                 await engine.writer.commit(said, engine.epoch)
             except StorageFull as error:

@@ -22,11 +22,13 @@ AT_ONCE = ("log.level", "schedule", "retry.max_attempts", "retry.base_seconds", 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
     """What a reload came to. `refused`: a line for each mistake, and then nothing was changed; `applied` counts now,
-    `at_next_start` does not before. `number`: the how many-th of its epoch."""
+    `at_next_start` does not before. `number`: the how many-th of its epoch. `began`: when it began to read them, in
+    seconds since the machine started; who asked later than that is not answered by it."""
 
     epoch: int
     number: int
     at: float
+    began: float
     applied: list[str]
     at_next_start: list[str]
     refused: list[str]
@@ -53,13 +55,19 @@ def default_retry(config: Config) -> RetryPolicy:
 
 
 def answer(
-    tx: Transaction, epoch: int, *, applied: list[str], at_next_start: list[str], refused: list[str]
+    tx: Transaction, epoch: int, *, began: float, applied: list[str], at_next_start: list[str], refused: list[str]
 ) -> Reloaded:
     """Leave word of what a reload came to."""
     before = last_reload(tx)
     number = before.number + 1 if before is not None and before.epoch == epoch else 1
     told = Reloaded(
-        epoch=epoch, number=number, at=tx.now, applied=applied, at_next_start=at_next_start, refused=refused
+        epoch=epoch,
+        number=number,
+        at=tx.now,
+        began=began,
+        applied=applied,
+        at_next_start=at_next_start,
+        refused=refused,
     )
     remember(tx, "reload", json.dumps(asdict(told)))
     return told

@@ -8,12 +8,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from craftcore.clock import SystemClock
+from craftcore.config import Config
+from craftcore.core import Core
 from craftcore.daemon.holder import the_daemon
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote, note_line
+from craftcore.daemon.reloading import answer
 from craftcore.errors import PermissionRefused
 from tests.cli.conftest import NOON
 from tests.processes import APP, PATIENCE, a_daemon, craftcore, environment
@@ -128,6 +133,27 @@ def test_in_the_sandbox_of_its_unit_the_daemon_is_who_systemd_says(folder, daemo
 
     assert (unknown.returncode, f"pid {daemon.pid} may not be looked at" in unknown.stderr) == (77, True)
     assert (known.returncode, known.stdout) == (0, "read again: nothing has changed\n"), known.stderr
+
+
+def test_the_answer_to_somebody_who_asked_earlier_is_not_taken_for_ones_own(folder, daemon, settings, cli, monkeypatch):
+    """Two ask at one instant, and the settings are changed between them: the first answer was read before that."""
+    database = folder / "agent.db"
+    send = signal.pidfd_send_signal
+    began = SystemClock().boot_time()
+
+    def answered_before(*signalled: Any) -> None:
+        core = Core(database, Config())
+        with core.transaction() as tx:
+            answer(tx, 1, began=began, applied=["retry"], at_next_start=[], refused=[])
+        core.close()
+        send(*signalled)
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", answered_before)
+    settings("[daemon]\nconcurrency = 3\n")
+
+    told = cli("--db", str(database), "--json", "reload").json
+
+    assert (told["applied"], told["at_next_start"], told["number"]) == ([], ["daemon.concurrency"], 2)
 
 
 # who is never signalled
