@@ -31,6 +31,14 @@ class Running:
         """Of who holds the lock; None when nobody does."""
         return self.note.pid if self.held and self.note is not None else None
 
+    def is_starting(self, booted_at: float | None) -> bool:
+        """Whether who holds the lock has not come to its own epoch yet; the bell is that of the one before."""
+        return self.held and self.note is not None and (booted_at is None or booted_at < self.note.started_at)
+
+    def is_stuck(self, booted_at: float | None) -> bool:
+        """Whether its event loop does not take a ring."""
+        return self.held and self.has_bell and not self.is_heard and not self.is_starting(booted_at)
+
 
 def running_on(path: Path) -> Running:
     """Look, and ring. Raises PermissionRefused, StorageError."""
@@ -51,9 +59,9 @@ def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Findi
     if running.is_heard:
         yield ok("daemon", f"{who}, answers")
         yield ok("doorbell", "is heard")
-    elif running.has_bell:
+    elif running.is_stuck(booted_at):
         yield fail("daemon", f"{who}: it holds the lock and does not answer, so its event loop is stuck. Restart it")
-    elif note is not None and (booted_at is None or booted_at < note.started_at):
+    elif running.is_starting(booted_at):
         yield warn("daemon", f"{who}: it is starting, and has not come to its work")
     else:
         yield fail("doorbell", f"{who}: its doorbell is gone, so it is told late of what is new. Restart it")

@@ -49,7 +49,15 @@ class Trouble:
 
 def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
     """How it is, and why; the most telling first, none when it is healthy."""
-    troubles = [*_down(found), *_held(found), *_slow(found), *_open(found), *_tight(found), *_died(found)]
+    troubles = [
+        *_down(found),
+        *_stuck(found),
+        *_held(found),
+        *_slow(found),
+        *_open(found),
+        *_tight(found),
+        *_died(found),
+    ]
     if not troubles:
         return Health.HEALTHY, []
     return (Health.DEGRADED if found["daemon"]["running"] else Health.DOWN), troubles
@@ -72,6 +80,13 @@ def _down(found: dict[str, Any]) -> Iterator[Trouble]:
     died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
     text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: craftcore run MODULE:APP"
     yield Trouble(code="no daemon", text=text)
+
+
+def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
+    if found["daemon"]["stuck"]:
+        who = f" (pid {found['daemon']['pid']})" if "pid" in found["daemon"] else ""
+        text = f"the daemon{who} runs and does nothing: it does not answer, or extends no lease. Restart it"
+        yield Trouble(code="stuck", text=text)
 
 
 def _held(found: dict[str, Any]) -> Iterator[Trouble]:

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
+from craftcore.cli.doctor_daemon import running_on
+from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import LATELY, Health, health_of, verdict
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
@@ -18,7 +20,6 @@ from craftcore.cli.root import ByHand, Command
 from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
-from craftcore.daemon.lock import read_note
 from craftcore.engine import boot
 from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
@@ -32,6 +33,7 @@ LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC
 DIED_BEFORE = """
 SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1
 """
+OLDEST_LEASE = "SELECT min(lease_until) FROM triggers WHERE status = 'CLAIMED'"
 DEAD_LATELY = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND settled_at > :since"
 BEHIND = """
 SELECT id, due_at
@@ -104,8 +106,14 @@ def read_status(session: Session) -> dict[str, Any]:
         dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
         blocker = Retention(core.config.retention).blocker(reader, now)
         died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
-    note, running = read_note(core.database.path)
-    daemon: dict[str, Any] = {"running": running}
+        lease_until = reader.value(OLDEST_LEASE)
+    looked = running_on(core.database.path)
+    note, running = looked.note, looked.held
+    unextended = lease_until is not None and now - lease_until > LEASES_MISSED * core.config.triggers.lease_seconds
+    daemon: dict[str, Any] = {
+        "running": running,
+        "stuck": running and (looked.is_stuck(epoch["started_at"]) or unextended),
+    }
     if running and note is not None:
         daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
     found = with_iso(

@@ -423,6 +423,8 @@ NOTE = LockNote(pid=5, host="here", started_at=NOON)
     [
         (Running(note=NOTE, held=True, has_bell=True, is_heard=True), NOON, {"daemon": "ok", "doorbell": "ok"}),
         (Running(note=NOTE, held=True, has_bell=True, is_heard=False), NOON, {"daemon": "FAIL"}),
+        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), NOON - 1, {"daemon": "warn"}),
+        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), None, {"daemon": "warn"}),
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON, {"doorbell": "FAIL"}),
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON - 1, {"daemon": "warn"}),
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
@@ -437,6 +439,8 @@ def test_how_the_daemon_does(running, booted_at, told):
 
 def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, database, monkeypatch):
     monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    booted = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1, 'b', 1, 'h', '1', :at)"
+    core.do(lambda tx: tx.run(booted, at=NOON))
     with daemon_lock(database), contextlib.closing(Doorbell.open(database)):
         told = found()["daemon"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.room import Room, room_beside
 from craftcore.cli.status import BEHIND, DEAD_LATELY
+from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.facts import remember
 from craftcore.triggers.settlement import Succeeded, Suspended
@@ -22,10 +24,11 @@ from tests.tasks.life import begin as begin_task
 from tests.triggers.life import claim_one, emit, start
 
 HOUR, DAY = 3600.0, 86_400.0
+EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
 
 WELL: dict[str, Any] = {
     "now": NOON,
-    "daemon": {"running": True},
+    "daemon": {"running": True, "stuck": False},
     "database": "agent.db",
     "epoch": 4,
     "epoch_started_at": NOON - 60,
@@ -57,16 +60,22 @@ def test_what_is_well_is_healthy():
     ("change", "health", "code", "line"),
     [
         (
-            {"daemon": {"running": False}},
+            {"daemon": {"running": False, "stuck": False}},
             "down",
             "no daemon",
             "down: no daemon runs on agent.db; the last one died; 6 due. Start one: craftcore run MODULE:APP",
         ),
         (
-            {"daemon": {"running": False}, "ended_in_order": True},
+            {"daemon": {"running": False, "stuck": False}, "ended_in_order": True},
             "down",
             "no daemon",
             "down: no daemon runs on agent.db; 6 due. Start one: craftcore run MODULE:APP",
+        ),
+        (
+            {"daemon": {"running": True, "stuck": True, "pid": 5}},
+            "degraded",
+            "stuck",
+            "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it",
         ),
         ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
         (
@@ -165,7 +174,7 @@ def test_what_is_near_the_line_is_still_healthy(change):
 
 
 def test_several_troubles_are_all_told_the_worst_first():
-    found = {**WELL, "daemon": {"running": False}, "held": "why", "wal_bytes": 1 << 40}
+    found = {**WELL, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_bytes": 1 << 40}
 
     judged, troubles = health_of(found)
 
@@ -199,6 +208,7 @@ def test_a_trigger_that_nobody_takes_makes_it_late_and_one_whose_lane_is_at_work
     start(core, claim_one(core))
     emit(core, session_id="a")
     clock.advance(hours=1)
+    core.do(core.claims.extend_leases, 1)
     assert reasons(cli) == []
 
     late = emit(core, session_id="b").id
@@ -206,6 +216,37 @@ def test_a_trigger_that_nobody_takes_makes_it_late_and_one_whose_lane_is_at_work
 
     assert reasons(cli) == ["behind"]
     assert f"craftcore trigger why {late}" in cli("status").out.splitlines()[0]
+
+
+def test_a_daemon_that_takes_no_ring_is_not_healthy(cli, core, database, monkeypatch):
+    """Its code blocks the event loop: nothing is late yet, and nothing will ever be done."""
+    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
+    with DaemonLock.acquire(database, pid=5, host="here", now=NOON), contextlib.closing(Doorbell.open(database)):
+        assert reasons(cli) == ["stuck"]
+        assert cli("status").out.startswith("degraded: the daemon (pid 5) runs and does nothing")
+
+
+def test_a_daemon_that_starts_after_one_that_was_killed_is_not_stuck(cli, core, clock, database, monkeypatch):
+    """The bell is the one of before; it hangs a new one when it has migrated and booted."""
+    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
+    left = Doorbell.open(database)
+    with DaemonLock.acquire(database, pid=5, host="here", now=NOON + 1):
+        clock.advance(1)
+        assert reasons(cli) == []
+    left.close()
+
+
+def test_a_daemon_whose_writer_hangs_is_told_by_its_leases(cli, core, clock, daemon):
+    emit(core)
+    start(core, claim_one(core))
+    clock.advance(minutes=11)
+    assert reasons(cli) == []
+
+    clock.advance(seconds=1)
+
+    assert reasons(cli) == ["stuck"]
 
 
 def test_new_dead_letters_are_news_for_a_day(cli, clock, database):
@@ -228,10 +269,7 @@ def test_what_is_in_doubt_and_no_daemon_are_both_told(cli, clock, database):
 
 
 def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
-    insert = (
-        "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
-    )
-    core.do(lambda tx: [tx.run(insert, epoch=epoch, at=NOON) for epoch in (1, 2)])
+    core.do(lambda tx: [tx.run(EPOCH, epoch=epoch, at=NOON) for epoch in (1, 2)])
     assert reasons(cli) == ["died"]
 
     clock.advance(hours=2)

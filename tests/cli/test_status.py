@@ -53,6 +53,7 @@ def test_a_running_daemon_is_named(cli, core, lock):
     assert (told["ok"], told["verdict"]) == (True, "healthy: 0 at work, 0 due")
     assert told["daemon"] == {
         "running": True,
+        "stuck": False,
         "pid": os.getpid(),
         "host": "here",
         "started_at": 1_700_000_000.0,
