@@ -7,6 +7,8 @@ never written over, and what was kept before goes only once the new one is there
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -23,10 +25,11 @@ from craftcore.storage.failures import translate_os
 from craftcore.storage.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
 from craftcore.storage.migrate import require_current
 from craftcore.storage.transaction import Reader
-from craftcore.storage.whole_file import write_whole
+from craftcore.storage.whole_file import open_regular, write_whole
 
 READ_BYTES = 1 << 20
 MANIFEST_MAX_BYTES = 1 << 20
+NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z\.db\Z")
 
 ROWS = """
 SELECT (SELECT count(*) FROM triggers)             AS triggers,
@@ -64,7 +67,7 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
         refuse_taken(target)
         database.copy_into(draft.path)
         manifest = _checked(database, draft, taken_at, version, head)
-        refuse_taken(target)
+        _refuse(database.path, target)
         draft.put()
         try:
             write_whole(manifest_path(target), manifest_text(manifest).encode())
@@ -93,16 +96,19 @@ def back_up_into(
 
 
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
-    """The backups there that have a manifest of ours and the size it says."""
+    """The backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it says."""
     for path in sorted(folder.glob(f"*{ENDS}")):
         file = path.with_name(path.name.removesuffix(ENDS))
+        if NAMED.search(file.name) is None:
+            continue  # somebody gave it a name of its own, and wants it kept
         try:
             manifest = read_manifest(file)
-            if file.is_symlink() or file.stat().st_size != manifest.bytes:
-                continue
+            beside, found = path.lstat(), file.lstat()
         except (OSError, StorageError):
             continue
-        yield file, manifest
+        files = stat.S_ISREG(beside.st_mode) and stat.S_ISREG(found.st_mode)
+        if files and beside.st_uid == found.st_uid and found.st_size == manifest.bytes:
+            yield file, manifest
 
 
 def read_manifest(file: Path) -> Manifest:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from craftcore.clock import utc_iso
+from craftcore.clock import YEAR_10000, utc_iso
 from craftcore.errors import DatabaseInvalid
 
 VERSION = 1
@@ -57,6 +57,7 @@ def manifest_from(text: str, path: Path) -> Manifest:
         manifest = Manifest(**found)
         wrong = [name for name, kinds in KINDS.items() if type(found[name]) not in kinds]
         wrong += [table for table, count in manifest.rows.items() if type(count) is not int] if not wrong else []
+        wrong += ["taken_at"] if not wrong and not 0 <= manifest.taken_at < YEAR_10000 else []
         if wrong:
             raise ValueError(f"{wrong[0]} is wrong")
     except (ValueError, TypeError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -278,6 +279,50 @@ def test_of_a_database_without_an_id_nobody_can_tell_which_are_its_own(core, tmp
     assert first.exists()
 
 
+def test_one_that_somebody_gave_a_name_is_theirs_to_remove(core, tmp_path, clock):
+    named(core.database, "this-one")
+    first, _ = rotate(core.database, tmp_path / "kept", 1)
+    take(core.database, tmp_path / "kept" / "before-upgrade.db")
+    clock.advance(60)
+
+    _, gone = rotate(core.database, tmp_path / "kept", 1)
+
+    assert gone == [first]
+    assert (tmp_path / "kept" / "before-upgrade.db").exists()
+
+
+def test_what_strangers_put_beside_them_neither_stops_it_nor_takes_anything_away(core, tmp_path, clock):
+    """A pipe that nobody writes to is never read to its end; a link lends its manifest to any file."""
+    named(core.database, "this-one")
+    kept = tmp_path / "kept"
+    first, _ = rotate(core.database, kept, 1)
+    for name in ("agent-20250101T000000Z.db", "agent-20250102T000000Z.db", "agent-20250103T000000Z.db"):
+        (kept / name).write_bytes(first.read_bytes())
+    os.mkfifo(manifest_path(kept / "agent-20250101T000000Z.db"))
+    manifest_path(kept / "agent-20250102T000000Z.db").symlink_to(manifest_path(first))
+    manifest_path(kept / "agent-20250103T000000Z.db").mkdir()
+    clock.advance(60)
+
+    _, gone = rotate(core.database, kept, 1)
+
+    assert gone == [first]
+    with pytest.raises(DatabaseInvalid, match="is no file"):
+        read_manifest(kept / "agent-20250101T000000Z.db")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_manifest_of_somebody_elses_making_takes_no_file_away(core, tmp_path, clock):
+    named(core.database, "this-one")
+    first, _ = rotate(core.database, tmp_path / "kept", 1)
+    os.chown(manifest_path(first), 65_534, 65_534)
+    clock.advance(60)
+
+    _, gone = rotate(core.database, tmp_path / "kept", 1)
+
+    assert gone == []
+    assert first.exists()
+
+
 def test_two_in_one_second_are_not_written_over_each_other(core, tmp_path):
     rotate(core.database, tmp_path / "kept", 1)
 
@@ -317,6 +362,19 @@ def test_a_manifest_with_a_value_of_another_kind_is_refused(core, tmp_path, name
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: ["?"]}))
 
     with pytest.raises(DatabaseInvalid, match=f"{name} is wrong"):
+        read_manifest(tmp_path / "backup.db")
+
+
+@pytest.mark.parametrize("moment", ["NaN", "Infinity", "-1.0", "1e300"])
+def test_a_manifest_of_no_moment_is_refused(core, tmp_path, moment):
+    """It would be held because of a backup of nobody knows when, and no rotation would ever count it."""
+    take(core.database, tmp_path / "backup.db")
+    path = manifest_path(tmp_path / "backup.db")
+    said = path.read_text()
+    path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', said))
+    assert path.read_text() != said
+
+    with pytest.raises(DatabaseInvalid, match="taken_at is wrong"):
         read_manifest(tmp_path / "backup.db")
 
 

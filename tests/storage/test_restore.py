@@ -98,6 +98,14 @@ def test_a_file_without_a_manifest_and_no_file_are_refused(core, tmp_path, backu
         restore(core.database, tmp_path / "nowhere.db")
 
 
+def test_a_pipe_in_the_place_of_a_backup_is_not_waited_for(core, backup):
+    backup.unlink()
+    os.mkfifo(backup)
+
+    with pytest.raises(DatabaseInvalid, match="is no file"):
+        restore(core.database, backup)
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
