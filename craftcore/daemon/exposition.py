@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from craftcore.daemon.gauge_store import Gauges, read_gauges
 from craftcore.daemon.tally import Counted, Histogram
-from craftcore.errors import ConfigInvalid, StorageError
+from craftcore.errors import ConfigInvalid, CraftcoreError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -49,7 +49,7 @@ def render(core: Core, counted: Counted, within: float = READ_SECONDS) -> bytes:
     try:
         with core.reading(within=within) as reader:
             gauges = read_gauges(reader, core.clock.now())
-    except (StorageError, ValueError):  # a damaged row: the engine will say so, and sets it aside
+    except (CraftcoreError, ValueError):  # a damaged row: the engine will say so, and sets it aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector([*_counters(counted), *_of_database(gauges), *_of_files(core), _build()]))

@@ -350,6 +350,18 @@ def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tm
     assert found.value("craftcore_flush_pieces_sum") == 3
 
 
+def test_a_scrape_of_a_database_that_is_gone_still_tells_what_was_counted(tmp_path, clock):
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    core.close()
+    counted = Tally({"greet"}, clock).counted()
+    core.database.path.unlink()
+
+    found = scraped(render(core, counted))
+
+    assert found.value("craftcore_database_read") == 0
+    assert found.value("craftcore_database_bytes") == 0
+
+
 def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     with core.transaction() as tx:
