@@ -10,6 +10,7 @@ from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.health import KEPT_WORTH_SAYING, kept, look_at
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
+from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.retention.record_store import Blocker
 from craftcore.retention.service import Retention
@@ -59,6 +60,7 @@ class Work:
     daemon_runs: bool
     lease_seconds: float
     held: str | None
+    paused: bool
     safe_mode: str | None
     claimed: int
     of_earlier: int
@@ -92,6 +94,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         daemon_runs=daemon_runs,
         lease_seconds=lease_seconds,
         held=fact(reader, "held"),
+        paused=daemon_runs and is_paused(reader),
         safe_mode=fact(reader, "safe_mode"),
         claimed=claims["claimed"],
         of_earlier=claims["of_earlier"],
@@ -132,7 +135,9 @@ def held(work: Work) -> Iterator[Finding]:
     if work.safe_mode is not None:
         text = f"safe mode, scheduled and resumed work waits: {work.safe_mode}. Find out why it dies, then"
         yield warn("held", text, "craftcore", "release")
-    if work.held is None and work.safe_mode is None:
+    if work.paused:
+        yield warn("held", "the daemon was started with --paused, and starts nothing. Restart it without")
+    if work.held is None and work.safe_mode is None and not work.paused:
         yield ok("held", "nothing is")
 
 

@@ -92,6 +92,9 @@ def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
 def _held(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["held"] is not None:
         yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: craftcore release")
+    if found["paused"]:
+        text = "paused: the daemon was started with --paused, and starts nothing. Restart it without"
+        yield Trouble(code="paused", text=text)
     if found["safe_mode"] is not None:
         what = f"{found['safe_mode']}; scheduled and resumed work waits"
         yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: craftcore release")
@@ -101,7 +104,7 @@ def _held(found: dict[str, Any]) -> Iterator[Trouble]:
 
 def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
     oldest = found["behind"]
-    if not found["daemon"]["running"] or found["held"] is not None or oldest["id"] is None:
+    if not found["daemon"]["running"] or found["held"] is not None or found["paused"] or oldest["id"] is None:
         return
     if oldest["seconds"] > oldest["allowed_seconds"]:
         text = f"behind: a trigger is due since {span(oldest['seconds'])}. See: craftcore trigger why {oldest['id']}"

@@ -21,6 +21,7 @@ from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
 from craftcore.engine import boot
+from craftcore.engine.standing import is_paused
 from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
 from craftcore.storage.pages import wal_bytes
@@ -99,6 +100,7 @@ def read_status(session: Session) -> dict[str, Any]:
         oldest = reader.value(OLDEST_DUE, now=now)
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
         held = fact(reader, "held")
+        paused = is_paused(reader)
         scheduled = read_schedules(reader, now)
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
@@ -129,6 +131,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "ended_in_order": epoch["ended_at"] is not None,
             "died_before": died_before,
             "held": held,
+            "paused": running and paused,
             **scheduled,
             **tasks,
             **in_doubt,

@@ -10,7 +10,9 @@ from typing import Any
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
+from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, stands, waits, went_on
+from craftcore.engine.standing import standing
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
@@ -19,6 +21,7 @@ from craftcore.triggers.store import TriggerStore
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
 HELD = "SELECT value FROM facts WHERE name = 'held'"
+ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
 SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 LANE = """SELECT id, status, started_at FROM triggers
  WHERE lane = :lane AND status = 'CLAIMED' AND id <> :id"""
@@ -104,10 +107,15 @@ def _pending(
     if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.value(SAFE_MODE)) is not None:
         text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: craftcore release"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
+    engine = standing(reader) if daemon_runs else None
     if not daemon_runs:
         found.append(_no_daemon())
+    elif engine is not None and engine.paused:
+        found.append(paused())
     if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
         found.append(busy)
+    if trigger.due_at <= now:
+        found += limited(reader, trigger, engine, now)
     declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
     if trigger.workflow is not None and declared["declared"] and not declared["is_declared"]:
         text = f"the last daemon declared no workflow {trigger.workflow}: run now, it would fail"
@@ -119,6 +127,12 @@ def _pending(
 def _no_daemon() -> Reason:
     text = "no daemon runs on this database. Start one: craftcore run MODULE:APP"
     return Reason(code="no daemon", text=text, query=shown(EPOCH))
+
+
+def paused() -> Reason:
+    """The daemon was told to claim and fire nothing."""
+    text = "the daemon was started with --paused: it accepts, and starts nothing. Restart it without"
+    return Reason(code="paused", text=text, query=shown(ENGINE))
 
 
 def _not_due(trigger: Trigger, now: float) -> Reason:

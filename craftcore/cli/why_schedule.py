@@ -5,7 +5,8 @@ from __future__ import annotations
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.schedule_text import next_firing, wall_and_utc
-from craftcore.cli.why import EPOCH, HELD, SAFE_MODE
+from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused
+from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
@@ -44,6 +45,8 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
     ]
     if not daemon_runs:
         found.append(_no_daemon())
+    elif is_paused(reader):
+        found.insert(0, paused())
     return [*found, *_undeclared(reader, schedule), *_last(reader, schedule, now)]
 
 

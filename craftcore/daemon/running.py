@@ -33,6 +33,7 @@ from craftcore.engine.engine import Engine
 from craftcore.engine.notice import notify
 from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
+from craftcore.engine.standing import leave_standing
 from craftcore.errors import RowInvalid
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -75,7 +76,7 @@ async def running(
         lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
         life.callback(lock.release)
         observer = await life.enter_async_context(observing(app, core, config.metrics))
-        boot = _boot(core, app, process, lock, declared)
+        boot = _boot(core, app, process, lock, declared, paused=paused)
         bell = Doorbell.open(core.database.path)
         life.callback(bell.close)
         writer = await life.enter_async_context(
@@ -116,6 +117,8 @@ def _boot(
     process: booting.Process,
     lock: DaemonLock,
     declared: Mapping[Origin, Sequence[ScheduleSpec]],
+    *,
+    paused: bool,
 ) -> booting.Boot:
     """Migrate; in one commit take the next epoch, reclaim, take over the declared schedules and fire those of a start.
 
@@ -138,6 +141,7 @@ def _boot(
                 new_database_id=core.clock.new_id(),
                 last_seen=_last_seen(lock.previous),
             )
+            leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused)
             puts[:] = [
                 put
                 for origin, specs in declared.items()

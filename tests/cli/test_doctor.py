@@ -16,7 +16,7 @@ import pytest
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, in_doubt, records_kept, zones
+from craftcore.cli.doctor_work import Work, claims, clock, held, in_doubt, records_kept, zones
 from craftcore.cli.finding import Level
 from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
@@ -533,6 +533,7 @@ WORK = Work(
     daemon_runs=True,
     lease_seconds=60.0,
     held=None,
+    paused=False,
     safe_mode=None,
     claimed=0,
     of_earlier=0,
@@ -557,6 +558,7 @@ WORK = Work(
     ("rule", "change", "level"),
     [
         (claims, {}, "ok"),
+        (lambda work: next(held(work)), {"paused": True}, "warn"),
         (claims, {"claimed": 1, "lease_until": NOON - 600}, "ok"),
         (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
         (in_doubt, {}, "ok"),

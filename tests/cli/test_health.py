@@ -35,6 +35,7 @@ WELL: dict[str, Any] = {
     "ended_in_order": False,
     "died_before": False,
     "held": None,
+    "paused": False,
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
@@ -78,6 +79,7 @@ def test_what_is_well_is_healthy():
             "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it",
         ),
         ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
+        ({"paused": True}, "degraded", "paused", "degraded: paused: the daemon was started with --paused"),
         (
             {"safe_mode": "why"},
             "degraded",

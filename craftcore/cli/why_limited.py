@@ -1,0 +1,49 @@
+"""Whether a limit of its workflow is in a trigger's way, as the daemon that runs declared it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.moments import span
+from craftcore.cli.proof import Reason, shown
+from craftcore.engine.standing import Standing
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import Trigger
+
+CLAIMED = """SELECT count(*) AS claimed FROM triggers WHERE status = 'CLAIMED'
+ AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))"""
+STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM executions ORDER BY seq DESC LIMIT 20000)
+  WHERE workflow = :workflow AND created_at > :since) AS started,
+ (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL
+  AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))) AS claimed"""
+
+
+def limited(reader: Reader, trigger: Trigger, standing: Standing | None, now: float) -> list[Reason]:
+    """The limits that are reached now; none when its workflow has none."""
+    for workflow, limit in (standing.limits if standing is not None else {}).items():
+        if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
+            sources = f",{','.join(limit['sources'])},"
+            return [*_places(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
+    return []
+
+
+def _places(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Reason]:
+    given = {"workflow": workflow, "sources": sources}
+    if limit["concurrency"] is None or (claimed := reader.value(CLAIMED, **given)) < limit["concurrency"]:
+        return []
+    text = f"workflow {workflow} may run {limit['concurrency']:,} at a time, and {claimed:,} are claimed"
+    return [Reason(code="limit", text=text, query=shown(CLAIMED, **given))]
+
+
+def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, now: float) -> list[Reason]:
+    if limit["count"] is None:
+        return []
+    given = {"workflow": workflow, "sources": sources, "since": now - limit["seconds"]}
+    taken = reader.one(STARTED, **given) or {}
+    if taken["started"] + taken["claimed"] < limit["count"]:
+        return []
+    text = (
+        f"workflow {workflow} may start {limit['count']:,} within {span(limit['seconds'])}: "
+        f"{taken['started']:,} have, and {taken['claimed']:,} are about to"
+    )
+    return [Reason(code="limit", text=text, query=shown(STARTED, **given))]

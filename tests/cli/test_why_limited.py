@@ -1,0 +1,168 @@
+"""What a limit holds back, and what a daemon that was started with --paused leaves alone, is said to be so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import apsw
+import pytest
+
+from craftcore import App, Rate, TriggerSource
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.running import running
+from craftcore.engine.standing import leave_standing, standing
+from tests.cli.conftest import NOON
+from tests.engine.lab import settings
+from tests.resting import nothing_logged
+from tests.triggers.life import claim_all, claim_one, emit, run_one, start
+from tests.virtual import VirtualCore
+
+
+@pytest.fixture
+def daemon(database: Path) -> Iterator[None]:
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON):
+        yield
+
+
+def an_app() -> App:
+    app = App("limited")
+
+    @app.workflow("one.at.a.time", concurrency=1, sources=["MESSAGE"])
+    async def one() -> None: ...
+
+    @app.workflow("two.a.minute", rate=Rate(2, per=60))
+    async def two() -> None: ...
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    return app
+
+
+def started(core: VirtualCore, *, paused: bool = False) -> None:
+    """As a boot leaves it."""
+    app, begin = (
+        an_app(),
+        "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1,'b',1,'h','1',1)",
+    )
+    core.do(lambda tx: tx.run(begin))
+    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused)
+
+
+def why(cli, id: str) -> list[dict[str, str]]:
+    told: list[dict[str, str]] = cli("--json", "trigger", "why", id).json["reasons"]
+    return told
+
+
+def proven(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
+    """As somebody pastes it into a shell."""
+    connection = apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("how", [{"workflow": "one.at.a.time"}, {"workflow": None, "source": TriggerSource.MESSAGE}])
+def test_no_place_of_its_workflow_is_free(cli, core, daemon, how):
+    started(core)
+    emit(core, workflow="one.at.a.time")
+    start(core, claim_one(core))
+    waits = emit(core, **how).id
+    other = emit(core).id
+
+    [reason] = why(cli, waits)
+
+    assert (reason["code"], reason["text"]) == (
+        "limit",
+        "workflow one.at.a.time may run 1 at a time, and 1 are claimed",
+    )
+    assert proven(core, reason["query"]) == [(1,)]
+    assert [one["code"] for one in why(cli, other)] == ["its turn"]
+
+
+def test_its_workflow_started_as_often_as_it_may(cli, core, clock, database, daemon):
+    started(core)
+    for _ in range(2):
+        emit(core, workflow="two.a.minute")
+    for claim in claim_all(core):
+        start(core, claim)
+    record = """
+        INSERT INTO executions (id, trigger_id, attempt, epoch, workflow, created_at, envelope_json, envelope_hash)
+        SELECT 'exec-' || id, id, 1, 1, workflow, started_at, '{}', '' FROM triggers WHERE status = 'CLAIMED'
+        """
+    core.do(lambda tx: tx.run(record))
+    waits = emit(core, workflow="two.a.minute").id
+
+    [reason] = why(cli, waits)
+
+    assert reason["text"] == "workflow two.a.minute may start 2 within 60 s: 2 have, and 0 are about to"
+    assert proven(core, reason["query"]) == [(2, 0)]
+    clock.advance(seconds=61)
+    assert [one["code"] for one in why(cli, waits)] == ["its turn"]
+
+
+def test_a_daemon_that_is_paused_is_not_healthy_and_is_why_nothing_runs(cli, core, clock, daemon):
+    started(core, paused=True)
+    waits = emit(core).id
+    clock.advance(hours=1)
+
+    assert [one["code"] for one in why(cli, waits)] == ["paused"]
+    told = cli("--json", "status").json
+    assert (told["paused"], [one["code"] for one in told["reasons"]]) == (True, ["paused"])
+    cli("schedule", "add", "hourly", "every 1h", "--workflow", "greet", "--payload", "{}")
+    assert cli("--json", "schedule", "why", "hourly").json["reasons"][0]["code"] == "paused"
+
+
+def test_what_the_start_before_left_says_nothing_of_this_one(cli, core, daemon):
+    started(core, paused=True)
+    core.do(lambda tx: tx.run("UPDATE epochs SET epoch = 2"))
+
+    assert cli("--json", "status").json["paused"] is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"epoch": 1}', '{"epoch": 1, "paused": true, "limits": 7}'),
+        '{"epoch": 1, "paused": 1, "limits": {}}',
+        '{"epoch": 1, "paused": true, "limits": {"greet": {"sources": []}}}',
+        '{"epoch": 1, "paused": true, "limits": {"a": {"concurrency": "x", "count": 1, "seconds": 1, "sources": []}}}',
+    ],
+)
+def test_what_cannot_be_read_of_it_is_nothing(core, text):
+    started(core)
+    core.do(lambda tx: tx.run("UPDATE facts SET value = :text WHERE name = 'engine'", text=text))
+
+    with core.reading() as reader:
+        assert standing(reader) is None
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_each_start_says_how_it_stands(tmp_path, clock, paused):
+    async def live() -> None:
+        async with running(an_app(), tmp_path / "agent.db", settings(), clock, paused=paused):
+            pass
+
+    with nothing_logged():
+        anyio.run(live)
+
+    with VirtualCore(tmp_path / "agent.db", clock).reading() as reader:
+        told = standing(reader)
+    assert told is not None
+    assert told.paused is paused
+    assert told.limits == {
+        "one.at.a.time": {"concurrency": 1, "count": None, "seconds": None, "sources": ["MESSAGE"]},
+        "two.a.minute": {"concurrency": None, "count": 2, "seconds": 60.0, "sources": []},
+    }
+
+
+def test_a_trigger_that_has_run_is_asked_no_more(cli, core, daemon):
+    started(core)
+    ran = emit(core, workflow="one.at.a.time").id
+    run_one(core)
+
+    assert why(cli, ran)[0]["code"] == "settled"
