@@ -40,9 +40,7 @@ SELECT max(at)
          UNION ALL
         SELECT max(at) FROM events
          UNION ALL
-        SELECT max(started_at) FROM epochs
-         UNION ALL
-        SELECT CAST(value AS REAL) FROM facts WHERE name = 'clock_seen_at')
+        SELECT max(started_at) FROM epochs)
 """
 
 

@@ -76,10 +76,13 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
     assert restored.code == 0, restored
     assert "everything is held" in restored.out
     there, all_of_them = ids(place.db), ids(lost)
-    assert there == all_of_them[: len(there)], "it is what was committed up to one moment"
+    unheard = [id for id in there if id not in set(all_of_them)]  # whoever was committing it was killed over it
+    known = there[: len(there) - len(unheard)]
+    assert (known, there[len(known) :]) == (all_of_them[: len(known)], unheard), "it is one moment of the database"
     assert set(safe) <= set(there), "what was accepted before a sync that has ended is there"
     accepted = place.accepted()
     assert set(accepted) <= set(all_of_them)
+    assert set(unheard).isdisjoint(accepted)
     at = max(accepted[id] for id in there if id in accepted)
     late = [id for id, when in accepted.items() if when <= killed_at and id not in set(there)]
     print(f"{kill}: {len(accepted)} accepted, {len(late)} of them lost, the last {max(0.0, killed_at - at):.2f} s")

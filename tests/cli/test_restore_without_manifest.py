@@ -1,0 +1,210 @@
+"""`craftcore db restore --no-manifest`: a whole file of which nobody wrote down what it should be, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore.storage.migrate import shipped
+from tests.cli.bank import LOST, Bank
+from tests.cli.conftest import NOON, Cli
+from tests.cli.world import Here
+from tests.storage.backups import ask, change
+
+
+@pytest.fixture
+def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
+    """Of the database, as Litestream restores it: a file and nothing else. A daemon with a clock that was two hours ahead
+    wrote the latest that stands in it."""
+    assert cli("release").code == 0
+    assert cli("db", "backup", "-o", "copy.db").code == 0
+    (tmp_path / "copy.db.manifest.json").unlink()
+    here.core.close()
+    return tmp_path / "copy.db"
+
+
+def restore(cli: Cli, file: str = "copy.db"):
+    return cli("db", "restore", file, "--no-manifest", "--yes")
+
+
+def test_it_is_held_as_a_backup_is_and_it_is_told_up_to_when_it_goes(cli, here, database, copy, clock):
+    clock.advance(3600)
+    assert cli("trigger", "cancel", here.world.waiting).code == 0
+
+    done = restore(cli)
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        f"{database} is a copy that goes up to 2026-11-21T14:00:00.000Z",
+        f"the one before is kept: {database}.before-restore-20261121T130000Z",
+        "everything is held. Look at what was done since, then:",
+        "  craftcore release",
+    ]
+    assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
+    told = cli("--json", "status").json
+    assert told["held"] == "it was restored from a copy that goes up to 2026-11-21T14:00:00.000Z"
+    [row] = [row for row in cli("--json", "audit").json if row["action"] == "db restore"]
+    assert row["details"]["file"] == str(copy)
+    assert row["details"]["sha256"] == sha256(copy.read_bytes()).hexdigest()
+    assert cli("verify").code == cli("db", "check").code == 0
+
+
+def test_a_program_is_told_the_moment_too(cli, database, copy):
+    told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
+
+    assert (told["database"], told["restored_from"]) == (str(database), str(copy))
+    assert (told["taken_at"], told["taken_at_iso"]) == (NOON + 7200, "2026-11-21T14:00:00.000Z")
+
+
+def test_what_was_being_called_is_in_doubt(cli, database, clock, tmp_path):
+    bank = Bank(database, clock)
+    bank.pay(LOST)
+    assert cli("db", "backup", "-o", "copy.db").code == 0
+    (tmp_path / "copy.db.manifest.json").unlink()
+    change(tmp_path / "copy.db", "UPDATE activity_log SET status = 'INTENT', in_doubt = 0, settled_at = NULL")
+
+    assert cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json["in_doubt"] == 1
+    assert ask(database, "SELECT status FROM activity_log") == [("UNKNOWN",)]
+    assert ask(database, "SELECT count(*) FROM facts WHERE name IN ('held', 'restored_at')") == [(2,)]
+
+
+def test_one_in_which_nothing_has_happened_goes_up_to_nobody_knows_when(cli, database):
+    assert cli("--db", "copy.db", "schedule", "add", "nightly", "@daily", "--workflow", "nap").code == 0
+
+    assert restore(cli).out.splitlines()[0] == f"{database} is a copy that goes up to nobody knows when"
+
+
+def test_it_is_asked_before_another_database_is_replaced(cli, here, database, copy):
+    change(copy, "UPDATE facts SET value = 'another-one' WHERE name = 'database_id'")
+    before = database.read_bytes()
+
+    refused = cli("db", "restore", "copy.db", "--no-manifest")
+
+    assert refused.code == 64
+    assert "which is ANOTHER database than the one that the copy is of, by a copy that goes up to" in refused.err
+    assert database.read_bytes() == before
+
+
+def test_without_saying_so_it_is_refused(cli, copy):
+    refused = cli("db", "restore", "copy.db", "--yes")
+
+    assert (refused.code, "has no manifest beside it" in refused.err) == (65, True)
+
+
+def test_one_that_has_a_manifest_is_held_to_it(cli, here, database, tmp_path):
+    """The option is no way around a hash that does not fit."""
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    here.core.close()
+
+    refused = restore(cli, "backup.db")
+
+    assert (refused.code, "Leave out --no-manifest" in refused.err) == (64, True)
+
+
+def no_database(file: Path) -> None:
+    file.write_text("a text, and long enough for a page" * 1000)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def no_tables(file: Path) -> None:
+    file.unlink()
+    connection = apsw.Connection(str(file))
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+
+def another_programs(file: Path) -> None:
+    file.unlink()
+    connection = apsw.Connection(str(file))
+    connection.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    connection.close()
+
+
+def cut_off(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def a_page_of_zeros(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(4096 * 3)
+        opened.write(bytes(4096))
+
+
+def a_wrong_row(file: Path) -> None:
+    change(file, "UPDATE triggers SET priority = 1000")
+
+
+def a_missing_guard(file: Path) -> None:
+    change(file, "DROP TRIGGER executions_are_closed")
+
+
+def newer(file: Path) -> None:
+    change(file, "INSERT INTO schema_migrations VALUES ('9999_later', 'x', 1.0)")
+
+
+def a_wal_beside_it(file: Path) -> None:
+    file.with_name(f"{file.name}-wal").write_bytes(b"what was written last")
+
+
+def a_journal_beside_it(file: Path) -> None:
+    file.with_name(f"{file.name}-journal").write_bytes(b"what was there before")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (no_database, "not an SQLite database"),
+        (empty, "is empty, and no database of ours"),
+        (no_tables, "is empty, and no database of ours"),
+        (another_programs, "another program's database"),
+        (cut_off, "corrupt"),
+        (a_page_of_zeros, "corrupt"),
+        (a_wrong_row, "CHECK constraint failed"),
+        (a_missing_guard, "executions_are_closed is missing"),
+        (newer, "written by a newer craftcore"),
+        (a_wal_beside_it, "copy.db-wal beside it is not empty"),
+        (a_journal_beside_it, "copy.db-journal beside it is not empty"),
+    ],
+)
+def test_what_is_not_all_of_a_sound_database_of_ours_is_refused(cli, database, copy, tmp_path, spoil, told):
+    before = database.read_bytes()
+    spoil(copy)
+    there = set(os.listdir(tmp_path))
+
+    refused = restore(cli)
+
+    assert (refused.code, told in refused.err) == (65, True), refused.err
+    assert refused.err.count(str(copy)) >= 1, "it names the file that was given"
+    assert "draft" not in refused.err
+    assert database.read_bytes() == before
+    assert set(os.listdir(tmp_path)) - {"agent.db.lock"} == there - {"agent.db.lock"}
+
+
+def test_no_file_and_the_database_itself_are_refused(cli, database, copy):
+    assert restore(cli, "nowhere.db").code == 64
+    assert restore(cli, "agent.db").code == 64
+    database.unlink()
+    assert restore(cli, "nowhere.db").code == 64
+    assert not database.exists()
+
+
+def test_an_older_one_is_brought_up_to_date(cli, database, tmp_path, clock):
+    from craftcore.storage.database import Database
+    from craftcore.storage.migrate import migrate
+
+    old = Database(tmp_path / "old.db", clock)
+    migrate(old, clock, shipped()[:-1])
+    shutil.copy(old.path, tmp_path / "copy.db")
+
+    told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
+
+    assert told["migrated"] == [shipped()[-1].name]
+    assert cli("db", "check").code == 0
