@@ -24,6 +24,7 @@ from craftcore.errors import (
     StorageError,
 )
 from craftcore.storage.failures import translate, translate_os
+from craftcore.storage.replicated import limit_wal
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.turns import Pace, bounded_patience, nap
 
@@ -86,7 +87,7 @@ class Database:
             connection.pragma("synchronous", self._synchronous)
             connection.pragma("secure_delete", True)
             connection.pragma("wal_autocheckpoint", 4000)
-            connection.pragma("journal_size_limit", 64 << 20)
+            limit_wal(connection)
             _common(connection)
         except apsw.Error as error:
             connection.close()

@@ -32,6 +32,7 @@ from craftcore.storage.apart import Apart, require_plain
 from craftcore.storage.database import Database, begin, close, commit, roll_back
 from craftcore.storage.failures import translate
 from craftcore.storage.pages import wal_bytes
+from craftcore.storage.replicated import limit_wal
 from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
@@ -270,6 +271,7 @@ class Writer:
         """Move what the WAL holds into the file, as far as readers allow, without waiting for anybody."""
         self._wal_holds_work = False
         try:
+            limit_wal(self._connection)  # Litestream may have come since
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             log.debug("checkpoint.postponed", error=str(error))

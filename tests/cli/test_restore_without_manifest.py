@@ -1,4 +1,4 @@
-"""`craftcore db restore --no-manifest`: a whole file of which nobody wrote down what it should be, and what is refused."""
+"""`craftcore db restore --no-manifest`: a whole file of which nobody wrote down what it should be; what is refused."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.storage.backups import ask, change
 
 @pytest.fixture
 def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
-    """Of the database, as Litestream restores it: a file and nothing else. A daemon with a clock that was two hours ahead
-    wrote the latest that stands in it."""
+    """Of the database, as Litestream restores it: a file and nothing else. A daemon whose clock was two hours ahead wrote
+    the latest that stands in it."""
     assert cli("release").code == 0
     assert cli("db", "backup", "-o", "copy.db").code == 0
     (tmp_path / "copy.db.manifest.json").unlink()

@@ -121,6 +121,39 @@ def test_of_a_wal_that_was_begun_anew_only_what_was_written_since_is_in_use(data
         connection.close()
 
 
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_of_a_database_that_litestream_replicates_a_wal_that_is_begun_anew_is_cut_off(database, is_replicated):
+    """Else Litestream may find the last frame it has read where it was, and think that it has missed nothing."""
+    with database.transaction() as tx:
+        if is_replicated:
+            tx.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
+        write(tx, 4 << 10)
+    database.close()
+    connection = database.connect()
+    connection.execute("INSERT INTO t (body) VALUES (hex(zeroblob(2000000)))")
+    long = wal_bytes(database.path)
+    assert long > 4_000_000
+
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    connection.execute("INSERT INTO t (body) VALUES ('x')")
+
+    left = wal_bytes(database.path)
+    assert left == (wal_in_use(database.path) if is_replicated else long)
+    connection.close()
+
+
+@pytest.mark.anyio
+async def test_a_daemon_that_was_there_first_learns_of_litestream_when_it_is_idle(database, soon):
+    async with Writer(database) as writer:
+        await writer.commit(write, 1)
+        with database.transaction() as tx:
+            tx.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
+        await writer.commit(write, 100)
+        with anyio.fail_after(PATIENCE):
+            while writer._connection.pragma("journal_size_limit") != 0:  # noqa: ASYNC110 - nobody is told of it
+                await anyio.sleep(0.01)
+
+
 # Free pages
 
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -20,7 +21,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.processes import PATIENCE, Result, a_program, environment, until
+from tests.processes import PATIENCE, Result, a_daemon, a_program, environment, until
 from tests.storage.backups import ask
 
 OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -133,6 +134,15 @@ class Place:
                     yield process
                 finally:
                     process.kill()
+
+    def meet(self) -> None:
+        """As the document has it: the daemon makes the file, Litestream comes, and the daemon starts again."""
+        with a_daemon(self.folder, "app:app") as daemon:
+            daemon.ready()
+            with self.litestream():
+                self.sync()
+            daemon.signal(signal.SIGTERM)
+            assert daemon.ends() == 0
 
     @contextlib.contextmanager
     def emitters(self, count: int = 3) -> Iterator[list[subprocess.Popen[bytes]]]:

@@ -41,6 +41,7 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
     """Emitters, a daemon and Litestream at work; a kill; the database lost, and restored from the replica; on from
     there, with the same replica."""
     folder = place.folder
+    place.meet()
     with a_daemon(folder, "app:app") as daemon, place.emitters() as emitters:
         daemon.ready()
         with place.litestream() as litestream:
