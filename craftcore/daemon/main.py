@@ -108,7 +108,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             await tasks.start(watch_signals, self._on_stop, self._on_stop_again, self._on_reload)
-            async with running(self._app, self._path, self._config, paused=paused) as engine:
+            async with running(self._app, self._path, self._config, paused=paused, held_back=True) as engine:
                 self._engine = engine
                 await self._attend(engine, until_idle)
             self._say_stopping(engine)
@@ -125,6 +125,7 @@ class Daemon:
             await engine.feeder.looked()  # and what it says of itself, that it has looked
         status = status_text(await self._condition(engine))
         self._notifier.ready(status)
+        engine.begin()  # not before: a handler that holds the loop would hold up READY, and no watchdog counts till then
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
         async with anyio.create_task_group() as beside:
             beside.start_soon(watchdog, self._notifier, engine.round_trip)

@@ -46,12 +46,13 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def running(
-    app: App, path: Path, config: Config, clock: Clock | None = None, *, paused: bool = False
+    app: App, path: Path, config: Config, clock: Clock | None = None, *, paused: bool = False, held_back: bool = False
 ) -> AsyncIterator[Engine]:
     """Boot and run the engine; drain it when the block is left.
 
     Lock -> listen for scrapes -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning
     when another process runs this database, another StorageError when it cannot be opened, or the one that ended it.
+    `held_back`: nothing is started before `engine.begin()`.
     """
     _be_quiet()
     core = Core(path, config, clock)
@@ -104,6 +105,8 @@ async def running(
                 recall(reader, engine.limits, core.clock)
         if paused:
             engine.pause()
+        if held_back:
+            engine.hold_back()
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine)

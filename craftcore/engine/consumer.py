@@ -97,6 +97,8 @@ class Consumer:
         self._routes = Routes(app)
         self._alone: int | None = None  # the seq of the trigger that nothing may run beside
         self.stopping = False
+        self.held_back = False
+        """Nothing is started yet."""
         self._is_leaving = False
 
     # The main path, top to bottom
@@ -152,7 +154,9 @@ class Consumer:
     def _startable(self) -> list[Claim]:
         """The best claims there are places for. One that was in too many crashes waits until nothing else runs."""
         claims: list[Claim] = []
-        while not self.stopping and self._alone is None and (best := self._queue.best()) is not None:
+        while (
+            not (self.stopping or self.held_back) and self._alone is None and (best := self._queue.best()) is not None
+        ):
             if must_run_alone(best):
                 if self._taken or self.running:
                     break

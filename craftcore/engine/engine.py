@@ -286,6 +286,15 @@ class Engine:
         """Claim nothing and fire nothing from now on."""
         self.feeder.paused = self.scheduler.paused = True
 
+    def hold_back(self) -> None:
+        """Start nothing before `begin`; what is due is claimed meanwhile. Called before `run`."""
+        self.consumer.held_back = True
+
+    def begin(self) -> None:
+        """Start what was held back, if anything was."""
+        self.consumer.held_back = False
+        self.consumer.wake()
+
     def ring(self, *, schedules: bool) -> None:
         """Somebody changed the table from outside: look at it, and at the schedules when they are said to be meant."""
         self.feeder.ring()

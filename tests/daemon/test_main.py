@@ -38,6 +38,31 @@ def test_ready_is_said_only_after_the_boot_and_work_is_done_at_once(folder):
         assert (done.code, done.out, done.err) == (0, '"Hello Ada"\n', "")
 
 
+HOLDS_THE_LOOP = (
+    APP
+    + """
+@app.workflow("holds")
+async def holds() -> None:
+    trace("holds")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+"""
+)
+
+
+def test_ready_is_said_before_any_handler_runs_so_that_none_can_hold_it_up(folder):
+    """Until then no watchdog counts: a loop that hangs would hang for as long as systemd lets a start take."""
+    (folder / "app.py").write_text(HOLDS_THE_LOOP)
+    for _ in range(3):
+        craftcore(folder, "emit", "holds")
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+
+        until(lambda: "holds" in traced(folder), "the handler that holds the loop")
+        (folder / "go").touch()
+        until(lambda: statuses(folder)["holds"][0] == "DONE", "it to be done")
+
+
 def test_a_second_daemon_exits_75_and_names_the_first(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
