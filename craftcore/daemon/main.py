@@ -125,7 +125,7 @@ class Daemon:
             await engine.feeder.looked()  # and what it says of itself, that it has looked
         status = status_text(await self._condition(engine))
         self._notifier.ready(status)
-        engine.begin()  # not before: a handler that holds the loop would hold up READY, and no watchdog counts till then
+        engine.begin()  # not before: a handler that holds the loop would hold up READY, and with it the watchdog
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
         async with anyio.create_task_group() as beside:
             beside.start_soon(watchdog, self._notifier, engine.round_trip)
