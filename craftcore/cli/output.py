@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from craftcore.cli.moments import iso
 from craftcore.daemon.log_lines import escaped
 
 CELL_MAX = 60
+GAP, INDENT, NOTHING = "  ", "    ", "-"
 _COLOURS = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1"}
 _MOMENTS = {"at", "now", "not_before"}
 _MOMENT_ENDS = ("_at", "_until")
@@ -55,13 +57,21 @@ class Output:
         print(f"  {pasted(*words)}", flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Aligned columns; a cell that is too long is cut, the last column as little as possible."""
+        """Aligned columns; a cell that is too long is cut, the last column as little as possible.
+
+        A row is one line. On a terminal that is too narrow for it, it goes on in the next, without those that say
+        nothing, and nothing is cut for that.
+        """
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
         table = [list(columns), *cells]
         widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+        lines = _folded(widths, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None)
         for number, row in enumerate(table):
-            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            print(self._styled(text, "bold" if number == 0 else ""))
+            for line in lines:
+                if line[0] != 0 and all(row[index] == NOTHING for index in line):
+                    continue
+                text = GAP.join(row[index].ljust(widths[index]) for index in line).rstrip()
+                print(self._styled(text if line[0] == 0 else INDENT + text, "bold" if number == 0 else ""))
         sys.stdout.flush()
 
     def facts(self, facts: Mapping[str, object]) -> None:
@@ -107,7 +117,20 @@ def json_or_text(text: str | None) -> Any:
         return text
 
 
+def _folded(widths: Sequence[int], room: int | None) -> list[list[int]]:
+    """Which columns share a line, so that each line has room; None: there is no end to it."""
+    lines, used = [[0]], widths[0]
+    for index, width in enumerate(widths[1:], 1):
+        if room is None or used + len(GAP) + width <= room:
+            lines[-1].append(index)
+            used += len(GAP) + width
+        else:
+            lines.append([index])
+            used = len(INDENT) + width
+    return lines
+
+
 def _cell(value: object, *, last: bool) -> str:
-    text = "-" if value is None or value == "" else escaped(str(value))
+    text = NOTHING if value is None or value == "" else escaped(str(value))
     limit = CELL_MAX * 2 if last else CELL_MAX
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -13,6 +13,11 @@ from craftcore.cli.session import Session, state_directory
 from craftcore.errors import InvalidInput
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 90.0), ("10s", 10.0), ("5m", 300.0), ("2h", 7200.0), ("1d", 86400.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)],
@@ -63,11 +68,49 @@ def test_a_table_is_aligned_and_each_row_is_one_line(capsys):
     assert len(third) < 140
 
 
-def test_colours_are_for_a_terminal_that_wants_them(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (33, ["id     workflow  status  reason", "first  pay       FAILED  no route", "2      -         DONE    -"]),
+        (
+            32,
+            [
+                "id     workflow  status",
+                "    reason",
+                "first  pay       FAILED",
+                "    no route",
+                "2      -         DONE",
+            ],
+        ),
+        (
+            22,
+            [
+                "id     workflow",
+                "    status  reason",
+                "first  pay",
+                "    FAILED  no route",
+                "2      -",
+                "    DONE    -",
+            ],
+        ),
+        (1, ["id", "    workflow", "    status", "    reason"]),
+    ],
+)
+def test_a_row_that_a_terminal_has_no_room_for_goes_on_in_the_next_line(monkeypatch, columns, lines):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
 
+    rows = [("first", "pay", "FAILED", "no route"), ("2", None, "DONE", None)]
+    Output(as_json=False).table(("id", "workflow", "status", "reason"), rows)
+
+    printed = screen.getvalue().splitlines()
+    assert printed[: len(lines)] == lines
+    assert columns == 1 or (printed == lines and max(map(len, printed)) <= columns)
+
+
+def test_colours_are_for_a_terminal_that_wants_them(monkeypatch):
     def printed():
         screen = Terminal()
         monkeypatch.setattr("sys.stdout", screen)
