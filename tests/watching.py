@@ -49,9 +49,11 @@ def _watched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 def watch(connection: apsw.Connection, test: str) -> None:
     """Tell of the changes that this connection makes, where the tables are there already."""
 
-    def saw(table: str, before: bytes, after: bytes) -> None:  # a foreign hand may have left what is no text
+    def saw(*change: Any) -> None:
         if _whose(sys._getframe(1)).endswith("store.py"):
-            _seen.setdefault((table, before.decode(errors="replace"), after.decode(errors="replace")), test)
+            table, *states = change
+            before, after = (state.decode(errors="replace") for state in states)  # a foreign hand's may be no text
+            _seen.setdefault((table, before, after), test)
 
     connection.create_scalar_function("state_seen", saw, 3)
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}

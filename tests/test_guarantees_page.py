@@ -1,0 +1,114 @@
+"""docs/guarantees.md promises nothing without evidence, and every piece of evidence it names is there to be run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PROMISES = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+TESTS = sorted(set(re.findall(r"`(tests/[^`]*)`", PAGE)))
+MUST_COVER = {
+    "accepted": "lost",
+    "settles": "once",
+    "engine": "dead",
+    "crash": "poison|buried",
+    "occurrence": "accounted",
+    "turn": "record",
+    "wait": "once",
+    "None is silently repeated": "lost",
+    "record": "committed",
+    "backup": "restore",
+    "Retention": "live",
+    "limit": "grows",
+    "clock": "jumps",
+    "Other users": "secrets",
+}
+
+
+def named_tests(text: str) -> list[str]:
+    return re.findall(r"`(tests/[\w/]+\.py::test_\w+)`", text)
+
+
+@cache
+def functions(path: Path) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The test functions of a file, as they stand in it."""
+    found = ast.parse(path.read_text(encoding="utf-8")).body
+    return {one.name: one for one in found if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+def asserts(node: ast.AST) -> Iterator[ast.AST]:
+    """What in a function can fail: an assert, `pytest.raises`, or a call of something that judges."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assert):
+            yield inner
+        if isinstance(inner, ast.Call):
+            called = ast.unparse(inner.func)
+            if called == "pytest.raises" or called.startswith(("judge", "check", "assert", "stress", "chaos")):
+                yield inner
+
+
+def test_every_promise_has_its_evidence():
+    assert len(PROMISES) > 25
+    assert [promise for promise, text in PROMISES.items() if not named_tests(text)] == []
+
+
+@pytest.mark.parametrize(("about", "what"), MUST_COVER.items())
+def test_what_must_be_promised_is(about, what):
+    assert [promise for promise in PROMISES if about in promise and re.search(what, promise)], about
+
+
+@pytest.mark.parametrize("test", [name for name in TESTS if "::" in name])
+def test_each_test_it_names_is_there_is_run_by_default_and_can_fail(test):
+    path, name = test.split("::")
+    assert (ROOT / path).is_file(), path
+    found = functions(ROOT / path)
+    assert name in found, f"{path} has no {name}"
+    marks = [ast.unparse(mark) for mark in found[name].decorator_list]
+    assert "pytest.mark.campaign" not in marks, "the page says that plain pytest runs it"
+    assert [*asserts(found[name])], "it shows nothing"
+
+
+def test_each_file_it_names_is_there():
+    assert [name for name in TESTS if "::" not in name and not (ROOT / name).is_file()] == []
+
+
+def test_each_command_it_names_is_there():
+    commands = set(re.findall(r"`((?:python -m|pytest) [^`]+)`", PAGE))
+    assert len(commands) > 15
+    for command in commands:
+        match command.split():
+            case ["python", "-m", "benchmarks", name]:
+                assert name in NAMES, command
+            case ["python", "-m", campaign, "--kills", number]:
+                told = subprocess.run(
+                    [sys.executable, "-m", campaign, "--help"], cwd=ROOT, capture_output=True, text=True
+                )
+                assert "--kills KILLS" in told.stdout, told.stderr
+                assert number.isdigit(), command
+            case ["pytest", "-m", "campaign", place]:
+                files = [ROOT / place] if place.endswith(".py") else [*(ROOT / place).rglob("test_*.py")]
+                assert [file for file in files if "@pytest.mark.campaign" in file.read_text(encoding="utf-8")], command
+            case ["pytest", "tests/…::test_…"]:
+                pass
+            case _:
+                pytest.fail(f"nobody checks `{command}`")
+
+
+def test_every_benchmark_has_its_line_among_the_numbers():
+    [numbers] = re.findall(r"^## Numbers\n(.*)", PAGE, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`python -m benchmarks (\w+)`", numbers)) == set(NAMES)
+
+
+def test_nothing_is_said_that_nobody_can_keep():
+    assert not re.search(r"exactly.once delivery", PAGE, re.IGNORECASE)
