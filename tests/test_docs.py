@@ -11,28 +11,12 @@ import click
 import pytest
 
 import craftcore
-from craftcore.cli.root import root
+from tests.blocks import COMMANDS
+from tests.blocks import PAGES as DOCS
 from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCS = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
-
-
-def commands(group: click.Command, path: str = "craftcore") -> dict[str, click.Command]:
-    """Every command one can type, by its whole name."""
-    if not isinstance(group, click.Group):
-        return {path: group}
-    found: dict[str, click.Command] = {}
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        found.update(commands(command, f"{path} {name}"))
-    return found
-
-
-COMMANDS = commands(root)
+README = DOCS["README.md"]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -108,8 +92,17 @@ def test_the_example_of_a_task_runs(tmp_path):
 def test_every_link_leads_somewhere():
     for document, text in DOCS.items():
         folder = ROOT if document == "README.md" else ROOT / "docs"
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
+        for target, heading in re.findall(r"\]\((?!https://)([^)#]*)#?([^)]*)\)", text):
             assert (folder / target).exists(), f"{document} links to {target}"
+            if heading:
+                of = DOCS[Path(target).name] if target else text
+                assert heading in headings(of), f"{document} links to {target}#{heading}"
+
+
+def headings(text: str) -> set[str]:
+    """What a link names them by: in small letters, without marks, a dash for each space."""
+    said = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in said}
 
 
 def test_the_two_commands_set_up_everything_and_differ_only_at_the_end():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -284,6 +287,22 @@ def test_a_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
         daemon.ready()  # the socket of the one that was killed is in nobody's way
 
         assert anyio.run(scrape, where).value("craftcore_epoch") == 2
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl, which is not here")
+def test_the_settings_and_the_command_of_the_page_bring_a_scrape(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+    [settings] = re.findall(r"```toml\n(\[metrics\]\n.*?)```", page, re.DOTALL)
+    [command] = re.findall(r"^curl .*$", page, re.MULTILINE)
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "craftcore.toml").write_text(settings)
+    with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
+        daemon.ready()
+
+        line = command.replace("~/.local/state/craftcore", str(tmp_path))
+        asked = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=PATIENCE)
+
+    assert scraped(asked.stdout.encode()).value("craftcore_epoch") == 1
 
 
 def test_check_finds_that_the_extra_is_missing(tmp_path):

@@ -1,0 +1,348 @@
+"""Every block of code in every document is known to a checker: it is run, typed, loaded or compared. A new one is not,
+and says so here, until a test runs it or one of the rules below knows its kind."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import craftcore as public
+from craftcore.actions.llm_router import LLMRouter
+from craftcore.app import App
+from craftcore.clock import SystemClock
+from craftcore.config import Config
+from craftcore.executions.record import header_of
+from craftcore.executions.record_store import RecordStore
+from craftcore.storage.database import Database
+from tests.blocks import COMMANDS, PAGES, ROOT, Block, all_blocks, blocks_of, mistake, options_of, typed
+from tests.cli.world import a_world
+from tests.engine.lab import lab, look, settings
+from tests.processes import PATIENCE, craftcore, environment
+
+BLOCKS = all_blocks()
+
+
+def of(page: str, language: str, word: str = "") -> list[Block]:
+    return [block for block in BLOCKS if (block.page, block.language) == (page, language) and word in block.text]
+
+
+@cache
+def other_tests() -> dict[str, str]:
+    """The text of every test but this one, by its name."""
+    here = Path(__file__).name
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in (here, "blocks.py")]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def test_with(*words: str) -> str | None:
+    """A test that has all of these words in it, the name of the page that it reads for one."""
+    return next((name for name, text in other_tests().items() if all(word in text for word in words)), None)
+
+
+test_with.__test__ = False  # type: ignore[attr-defined]
+
+
+# What knows a block
+
+
+def is_named(block: Block) -> bool:
+    """A comment names it, and a test asks for that name."""
+    return block.name is not None and test_with(*block.name.split(": ")) is not None
+
+
+def is_a_program_of_a_test(block: Block) -> bool:
+    """Its first line says what it is to be saved as; a test that reads the page runs it."""
+    named = re.fullmatch(r"# (\w+)\.py", block.first)
+    return named is not None and test_with(block.page, named[1]) is not None
+
+
+def is_run_here(block: Block) -> bool:
+    return any(block in blocks for blocks in (ALONE, FRAGMENTS))
+
+
+def is_typed(block: Block) -> bool:
+    """Each line is a command of ours with options that it has, or one that a test runs which reads this page."""
+    return all(
+        mistake(words) is None if words[0] == "craftcore" else test_with(block.page, words[0]) is not None
+        for words in typed(block)
+        if words[0] not in OF_THE_SHELL
+    )
+
+
+def is_read_by_a_test(block: Block) -> bool:
+    return test_with(block.page, f"```{block.language}") is not None
+
+
+ALONE = [
+    *of("README.md", "python", "with Producer("),
+    *of("records.md", "python"),
+    *of("reference.md", "python", "App("),
+]
+FRAGMENTS = of("reference.md", "python", "send_invoice")
+OF_THE_SHELL = {"umask", "cd"}
+PLAIN = {"records.md": "events_hash"}
+"""What is neither a picture nor typed, and is compared below."""
+
+KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
+    "python": (is_a_program_of_a_test, is_run_here),
+    "sh": (is_named, is_typed),
+    "": (lambda block: block.is_picture, lambda block: block.first.startswith(PLAIN.get(block.page, "\0")), is_typed),
+    "toml": (lambda block: block in of(block.page, "toml"),),
+    "json": (lambda block: block in of("failures.md", "json"),),
+    "sql": (is_read_by_a_test,),
+    "yaml": (is_read_by_a_test,),
+    "ini": (is_read_by_a_test,),
+}
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_every_block_is_known_to_a_checker(block):
+    checkers = KNOWN.get(block.language, ())
+    assert any(knows(block) for knows in checkers), f"nobody runs or checks this:\n{block.text}"
+
+
+def test_no_block_is_missed():
+    assert len(BLOCKS) == sum(text.count("\n```") for text in PAGES.values()) // 2 > 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```sh\ncraftcore trigger shwo ID\n```\n",
+        "```sh\ncraftcore --db a.db trigger show ID --events\n```\n",
+        "```sh\nrm -rf /\n```\n",
+        "```python\nprint(1)\n```\n",
+        "<!-- nobody: knows this -->\n```sh\nmake it so\n```\n",
+        "```yaml\na: 1\n```\n",
+        "```haskell\nmain\n```\n",
+        "```\ncraftcore fly\n```\n",
+    ],
+)
+def test_one_that_nobody_checks_would_be_seen(text):
+    [block] = blocks_of("schema.md", text)
+    assert not any(knows(block) for knows in KNOWN.get(block.language, ()))
+
+
+# What is typed
+
+
+def test_every_command_in_a_line_of_a_page_is_one_with_options_that_it_has():
+    wrong = []
+    said = 0
+    for page, text in PAGES.items():
+        for line in re.findall(r"`(craftcore [a-z-][^`]*)`", text):
+            said += 1
+            words = line.replace("\\|", "|").replace("…", "").split()
+            if found := mistake(words):
+                wrong.append(f"{page}: `{line}`: {found}")
+    assert wrong == []
+    assert said > 150
+
+
+REFERENCE_ROWS = {
+    name: row
+    for name in COMMANDS
+    for row in re.findall(rf"^\| (`{name}[ `].*)$", PAGES["reference.md"], re.MULTILINE)[:1]
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_the_reference(name):
+    """In the row of its command, or, where that says so, below it."""
+    row = REFERENCE_ROWS[name]
+    elsewhere = PAGES["reference.md"] if re.search(r"(options|[Ff]ilters).{0,20} below", row) else ""
+    short = {"--output": "-o"}  # what everybody types
+
+    missing = {option for option in options_of(COMMANDS[name]) if option.startswith("--")}
+    missing = {option for option in missing if not re.search(rf"(?<![\w-]){option}(?![\w-])", row + elsewhere)}
+    assert {option for option in missing if f"`{short.get(option)} " not in row} == set()
+
+
+RUN_ON_A_WORLD = [
+    (page, words)
+    for page in ("operating.md", "records.md")
+    for block in (*of(page, "sh"), *of(page, ""))
+    if block.name is None and not block.is_picture
+    for words in typed(block)
+    if words[0] == "craftcore"
+]
+
+
+def test_the_lines_of_operating_and_records_do_what_they_are_there_for(tmp_path):
+    """Each on a file of its own, in order of the page; what it names is put in."""
+    assert len(RUN_ON_A_WORLD) > 12
+    for number, (page, words) in enumerate(RUN_ON_A_WORLD):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = a_world(folder / "agent.db")
+        craftcore(folder, "db", "backup", "-o", "kept.db")
+        craftcore(folder, "verify", "--write-head", "head.json")
+        ids = {"execution": world.died, "inspect": world.died, "replay": world.ended, "schedule": "nightly"}
+        values = {
+            "ID": ids.get(words[1], world.dead),
+            "KEY": world.in_doubt,
+            "/srv/backups/craftcore": str(folder / "backups"),
+        }
+        if words[1:3] == ["db", "restore"]:
+            found = words.index(next(word for word in words if word.startswith("/")))
+            source = "kept.db"
+            if "--no-manifest" in words:
+                shutil.copy(folder / "kept.db", folder / "plain.db")
+                source = "plain.db"
+            words = [*words[:found], source, *words[found + 1 :], "--yes"]
+        (folder / "backups").mkdir()
+
+        done = craftcore(folder, *[values.get(word, word) for word in words[1:]])
+
+        finds_something = {"doctor", "verify"} & set(words)
+        assert done.code in ({0, 1} if finds_something else {0}), (page, words, done)
+
+
+# What is run
+
+
+@pytest.mark.parametrize("block", ALONE, ids=str)
+def test_a_program_of_a_page_runs_by_itself(tmp_path, block):
+    ran = subprocess.run(
+        [sys.executable, "-c", block.text],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def defined_by(block: Block, **given: Any) -> dict[str, Any]:
+    """The names that a block of Python makes."""
+    names = {**vars(public), **{name: getattr(public, name) for name in public.__all__}, **given}
+    exec(compile(block.text, str(block), "exec"), names)
+    return names
+
+
+@pytest.mark.anyio
+async def test_the_router_of_the_reference_sends_french_to_the_french_agent(tmp_path):
+    [block] = of("reference.md", "python", "ByLanguage")
+    app = defined_by(block)["app"]
+
+    @app.workflow("reply.french")
+    async def french(text: str) -> str:
+        return "salut"
+
+    @app.workflow("reply")
+    async def reply(text: str) -> str:
+        return "hello"
+
+    async with lab(app, tmp_path) as it:
+        for text in ("bonjour", "good day"):
+            await it.settled((await app.emit(None, {"text": text}, source="MESSAGE")).id)
+        answers = it.rows("SELECT response_json FROM executions ORDER BY seq")
+    assert [json.loads(row["response_json"])["payload"] for row in answers] == ["salut", "hello"]
+
+
+def test_the_llm_router_of_the_reference_can_be_made():
+    [block] = of("reference.md", "python", "LLMRouter(")
+    names = defined_by(block)
+    assert isinstance(names["app"].router, LLMRouter)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_the_action_of_the_reference_is_reconciled_as_it_says(tmp_path, arrives):
+    """The answer is lost; what the provider then knows is believed, and one invoice is there in the end."""
+    action, reconcile = FRAGMENTS
+    made: dict[str, str] = {}
+    calls: list[str] = []
+
+    async def post(url: str, *, json: dict[str, Any], headers: dict[str, str]) -> dict[str, str]:
+        key = headers["Idempotency-Key"]
+        calls.append(key)
+        if arrives or len(calls) > 1:
+            made[key] = f"invoice-{len(made) + 1}"
+        if len(calls) == 1:
+            raise ConnectionResetError("the answer was lost")
+        return {"id": made[key]}
+
+    async def get(url: str, *, params: dict[str, str]) -> dict[str, str] | None:
+        return {"id": made[params["key"]]} if params["key"] in made else None
+
+    app = App()
+    text = action.text.replace("timeout=30", "timeout=30, settle_after=0")  # nothing is on its way here
+    fragment = Block(page=action.page, line=action.line, name=None, language="python", text=text + reconcile.text)
+    defined_by(fragment, app=app, post=post, get=get, URL="http://provider.example")
+
+    async with lab(app, tmp_path, settings()) as it:
+        task_id = (await app.emit("bill", {"to": "ada", "amount": 7})).id
+        row = await it.ended(task_id)
+        assert (row["status"], json.loads(row["result_json"])) == ("DONE", "invoice-1")
+        [kept] = it.rows("SELECT status, provider_ref FROM activity_log")
+    assert kept == {"status": "DONE", "provider_ref": "invoice-1"}
+    assert len(made) == 1
+    assert calls == [f"activity:{task_id}:1.1"] * (1 if arrives else 2)
+
+
+def test_the_hashes_of_records_can_be_computed_with_the_program_of_the_page(tmp_path):
+    [program] = of("records.md", "python")
+    independently = defined_by(program)["independently"]
+    [said] = [block for block in of("records.md", "") if block.first.startswith("events_hash")]
+    [fields] = re.findall(r"^record_hash +\{(.*?)\}", said.text, re.MULTILINE | re.DOTALL)
+    a_world(tmp_path / "agent.db")
+
+    database = Database(tmp_path / "agent.db", SystemClock())
+    with database.reading() as reader:
+        rows = reader.all("SELECT seq, record_hash, envelope_hash FROM executions WHERE record_hash IS NOT NULL")
+        records = [(row, RecordStore().by_seq(reader, row["seq"])) for row in rows]
+    assert len(records) > 3
+    for row, record in records:
+        assert record is not None
+        header = header_of(record)._asdict()
+        assert set(re.findall(r'"(\w+)"', fields)) == set(header)
+        assert independently({**header, "routing_json": json.loads(header["routing_json"])}) == row["record_hash"]
+
+
+# What is loaded or compared
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=str)
+def test_settings_of_a_page_are_settings(tmp_path, block):
+    path = tmp_path / "craftcore.toml"
+    path.write_text(block.text, encoding="utf-8")
+    assert Config.load(path) != Config(), "it changes something"
+
+
+def test_the_failure_of_the_page_is_what_is_recorded(tmp_path):
+    [block] = of("failures.md", "json")
+    app = App()
+
+    @app.workflow("report", timeout=0.05, max_attempts=1)
+    async def report() -> None:
+        await anyio.sleep_forever()
+
+    async def fail() -> None:
+        async with lab(app, tmp_path) as it:
+            await it.settled((await app.emit("report")).id)
+
+    anyio.run(fail)
+    [row] = look(tmp_path / "agent.db", "SELECT response_json FROM executions")
+    recorded = (
+        row["response_json"].replace("within 0.05 s", "within 30.0 s").replace('"timeout_ms":50', '"timeout_ms":30000')
+    )
+    assert json.loads(recorded) == json.loads(block.text)
+
+
+def test_every_block_of_python_is_python():
+    for block in BLOCKS:
+        if block.language == "python":
+            ast.parse(block.text)
