@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -62,6 +63,56 @@ def test_the_shipped_file_shows_every_key_with_its_default():
     assert known["http"].pop("target") == {}
 
     assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
+
+
+UNITS = {"s": 1, "KiB": 1 << 10, "MiB": 1 << 20, "hours": 3600, "days": 86_400}
+
+
+def documented() -> dict[str, object]:
+    """Every setting that the pages explain in a table, by its name, with the default that stands there."""
+    found: dict[str, object] = {}
+    for page in ("reference", "operating"):
+        table = None
+        for line in (ROOT / "docs" / f"{page}.md").read_text().splitlines():
+            if line.startswith("## "):
+                table = "retention" if line == "## Retention" else None
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if header := re.match(r"`\[(\w+)\]`", cells[0]):
+                table = header[1]
+            elif not line.startswith("|"):
+                table = table if table == "retention" else None
+            if len(cells) > 2 and re.match(r"`[a-z_.]+`", cells[0]):
+                names, default = cells[0].split(" · "), cells[2 if table == "retention" else 1].split(" · ")
+                if table is None and "." not in names[0]:
+                    continue
+                for name, said in zip(names, default, strict=True):
+                    full = name.strip("`") if table is None else f"{table}.{name.strip('`')}"
+                    found[full] = value_of(said)
+    return found
+
+
+def value_of(said: str) -> object:
+    """A default as people write it."""
+    if number := re.fullmatch(r"([\d,.]+)(?: (\w+))?", said):
+        return float(number[1].replace(",", "")) * UNITS[number[2] or "s"]
+    words = {"none": "", "false": False, "true": True}
+    quoted = tuple(re.findall(r"`(\w+)`", said))
+    return words.get(said, quoted if len(quoted) > 1 else said.strip("`"))
+
+
+def test_every_setting_is_explained_on_a_page_with_its_default():
+    known = {
+        f"{table}.{name}": value
+        for table, values in asdict(Config()).items()
+        if table != "schedule"  # its options are those of the command
+        for name, value in values.items()
+        if name != "target"  # a table of its own, which has its test
+    }
+
+    said = documented()
+
+    assert known.keys() - said.keys() == set()
+    assert {name: said[name] for name in known} == known
 
 
 def test_every_line_of_the_shipped_file_says_why():
