@@ -10,7 +10,7 @@ from craftcore.cli.activity_hands import say_decided
 from craftcore.cli.caller import caller
 from craftcore.cli.damaged import say_damaged, told_damaged
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.given import the_question
+from craftcore.cli.given import refuse_bad_note, the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
 from craftcore.cli.question_text import SAID_MAX, told_question, until_answered
@@ -92,6 +92,8 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     CHOICE is one of its options, or any text where it has none. Who answered stands in the row, and the task goes on
     with the answer.
     """
+    if note is not None and not note.strip():
+        refuse_bad_note(note)
     core = session.core()
     with session.changing(core) as (tx, did):
         whole = the_question(tx, question_id).id

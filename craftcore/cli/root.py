@@ -66,6 +66,10 @@ ENVIRONMENT = [
 ]
 
 
+NEVER_EMPTY = {"NAME", "SESSION", "FILE", "DIR", "PATH"}
+"""What such an option names is something, or it is left out."""
+
+
 class Command(click.Command):
     """A command that takes the global options, too, and says of itself what its help ends with.
 
@@ -93,8 +97,7 @@ class Command(click.Command):
         self.common = global_options()
         self.params.extend(self.common)
         for param in self.params:
-            if isinstance(param.type, click.IntRange) and param.metavar is None:
-                param.metavar = "N"
+            _tell(param)
             _complete(param)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -212,6 +215,21 @@ def global_options() -> list[click.Parameter]:
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Say the version."
         ),
     ]
+
+
+def _tell(param: click.Parameter) -> None:
+    """Let what an option takes, and why something is none, be told in words."""
+    if isinstance(param.type, click.IntRange):
+        param.metavar = param.metavar or "N"
+        param.type.name = f"number from {param.type.min:,} to {param.type.max:,}"
+    if param.metavar in NEVER_EMPTY and param.callback is None:
+        param.callback = _require_some
+
+
+def _require_some(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    if value == "":  # an unset variable in a script
+        raise click.BadParameter("it is empty", ctx, param)
+    return value
 
 
 def _complete(param: click.Parameter) -> None:

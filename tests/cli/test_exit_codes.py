@@ -11,7 +11,7 @@ import pytest
 
 from craftcore.cli.exit_codes import NO_SUCH
 from craftcore.cli.root import Command
-from tests.cli.commands import BY_HAND, READS, WORKS, commands
+from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
 from tests.cli.world import World
 
 COMMANDS = dict(commands())
@@ -197,3 +197,54 @@ def test_a_beginning_that_several_ids_have_is_refused_and_names_two(cli, here, n
 
 
 RECORD = re.compile("inspect|replay|verify|invalidate|export|diff|execution")
+
+
+# a value that is none
+
+
+ANY_TEXT = {"ID", "TEXT", "NAME", "SESSION", "REF", "[REF]", "FILE", "DIR", "PATH", "EXPR", "NAME|UID"}
+VALUED = [
+    (name, param.opts[-1], param.metavar)
+    for name, command in COMMANDS.items()
+    for param in command.params
+    if isinstance(param, click.Option) and not param.is_flag and param.opts[-1] not in ("--db", "--config")
+]
+
+
+def with_option(name: str, world: World, option: str, value: str) -> list[str]:
+    """A call of the command with that option; of one that is right without it."""
+    if name == "inspect":
+        return ["inspect", "--list", f"{option}={value}"]
+    if name == "schedule preview" and option in ("--expr", "--timezone"):
+        return ["schedule", "preview", *(["--expr=@daily"] if option == "--timezone" else []), f"{option}={value}"]
+    if name == "db backup":
+        return ["db", "backup", *(["--dir", "backups"] if option == "--keep" else []), f"{option}={value}"]
+    if name == "systemd install":
+        return ["systemd", "install", "--root", "image", f"{option}={value}"]
+    return [*line(name, CALLS[name], world), f"{option}={value}"]
+
+
+@pytest.mark.parametrize(("name", "option"), [one[:2] for one in VALUED if one[2] not in ANY_TEXT])
+def test_a_value_that_is_none_is_refused_and_nothing_is_done(cli, here, database, name, option):
+    before = here.rows()
+    here.core.close()
+
+    refused = cli(*with_option(name, here.world, option, "?!"))
+
+    assert (refused.code in (12, 64), refused.out) == (True, ""), refused
+    [said] = refused.err.splitlines()
+    assert "?!" in said or "the payload is not JSON" in said
+    assert here.rows() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [one[:2] for one in VALUED if one[1] not in ("--description", "--task")], ids=str
+)
+def test_an_unset_variable_in_a_script_is_refused_whatever_it_stands_for(cli, here, name, option):
+    before = here.rows()
+
+    refused = cli(*with_option(name, here.world, option, ""))
+
+    assert (refused.code in (12, 64), refused.out) == (True, ""), refused
+    assert len(refused.err.splitlines()) == 1
+    assert here.rows() == before
