@@ -24,7 +24,7 @@ from craftcore.storage.transaction import Reader
     cls=Changing,
     touches="Reads one moment of the database, beside a daemon or without one; writes two files of mode 0600.",
     exits={
-        NO_SUCH: "no such database",
+        NO_SUCH: None,
         DATABASE: "the copy is not sound: there is no backup, and the older ones stay",
         CANNOT_CREATE: "there is a file of that name, or no such directory",
     },

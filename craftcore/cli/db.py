@@ -58,7 +58,7 @@ db.add_command(gc)
     "migrate",
     cls=ByHand,
     touches="Writes each migration in one commit of its own; stands in `craftcore audit`. Refused while a daemon runs.",
-    exits={NO_SUCH: "no such database", TRY_LATER: "a daemon runs, or another program has the file"},
+    exits={NO_SUCH: None, TRY_LATER: "a daemon runs, or another program has the file"},
     examples=("craftcore db migrate",),
     see=("craftcore db backup", "craftcore db check", "docs/schema.md"),
 )
@@ -88,7 +88,7 @@ def migrate(context: click.Context, /) -> None:
     "check",
     exits={
         PROBLEM: "only its schema is not what the migrations made",
-        NO_SUCH: "no such database",
+        NO_SUCH: None,
         DATABASE: "it is damaged: keep the file, and restore a backup",
     },
     examples=("craftcore db check",),
@@ -122,7 +122,6 @@ def check(session: Session, /) -> int:
 
 @db.command(
     "stats",
-    exits={NO_SUCH: "no such database"},
     examples=("craftcore db stats",),
     see=("craftcore db gc", "craftcore status", "docs/operating.md#retention"),
 )

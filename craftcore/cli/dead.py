@@ -24,7 +24,6 @@ def dead() -> None:
 
 @dead.command(
     "list",
-    exits={NO_SUCH: "no such database"},
     examples=("craftcore dead list", "craftcore dead list --limit 5 --json"),
     see=("craftcore trigger show", "craftcore dead requeue", "docs/failures.md"),
 )

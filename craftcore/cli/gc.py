@@ -38,7 +38,7 @@ SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS tri
         "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; stands in "
         "`craftcore audit`. With --dry-run it only reads."
     ),
-    exits={NO_SUCH: "no such database", TRY_LATER: "with --vacuum: a daemon runs"},
+    exits={NO_SUCH: None, TRY_LATER: "with --vacuum: a daemon runs"},
     examples=("craftcore db gc --dry-run", "craftcore db gc"),
     see=("craftcore db stats", "docs/operating.md#retention"),
 )

@@ -34,7 +34,6 @@ def inbox() -> None:
 
 @inbox.command(
     "list",
-    exits={NO_SUCH: "no such database"},
     examples=("craftcore inbox list",),
     see=("craftcore inbox answer", "craftcore activity list", "docs/reference.md#tasks-and-the-inbox"),
 )

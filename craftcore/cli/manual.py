@@ -5,11 +5,14 @@ A page ends with what is looked for most, so that it stands where the eye is: th
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
 
-from craftcore.cli.exit_codes import MEANINGS
+from craftcore.cli.exit_codes import MEANINGS, NO_SUCH
 
 FORMATS = {
     "DURATION": "seconds, or a text like 10s, 5m, 2h, 1d, 1h30m",
@@ -21,9 +24,29 @@ FORMATS = {
 }
 """What is to be given where the help says so, in the words that a command's options and arguments use."""
 
+INDENT = 2
+
 OF_EVERY_COMMAND = "65-78", "else: the database, the disk, rights, settings; see craftcore --help"
 
+WITHOUT_ID = {NO_SUCH: "no such database"}
+
+COUNTS = re.compile(r"(\d+)<=x<=(\d+)")
+
 Rows = Sequence[tuple[str, str]]
+
+
+def write_text(formatter: click.HelpFormatter, text: str) -> None:
+    """Paragraphs. No option's name is broken at its hyphen, as click would."""
+    indent = " " * INDENT
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        formatter.write_paragraph()
+        line = " ".join(paragraph.split())
+        formatter.write(
+            textwrap.fill(
+                line, formatter.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            )
+        )
+        formatter.write("\n")
 
 
 def write_rows(formatter: click.HelpFormatter, title: str, rows: Rows) -> None:
@@ -42,9 +65,10 @@ def write_options(formatter: click.HelpFormatter, ctx: click.Context, common: Se
     write_rows(formatter, "Global options", _records(ctx, [param for param in params if param not in own]))
 
 
-def write_exit_codes(formatter: click.HelpFormatter, exits: Mapping[int, str | None]) -> None:
+def write_exit_codes(formatter: click.HelpFormatter, command: click.Command, exits: Mapping[int, str | None]) -> None:
     """Beyond 0 and 64, with what each means of this command; where nothing is said, what it means of all."""
-    rows = [(str(code), exits[code] or MEANINGS[code]) for code in sorted(exits)]
+    means = MEANINGS if "ID" in _words(command.params) or "KEY" in _words(command.params) else MEANINGS | WITHOUT_ID
+    rows = [(str(code), exits[code] or means[code]) for code in sorted(exits)]
     write_rows(formatter, "Exit codes, beyond 0 and 64", [*rows, OF_EVERY_COMMAND])
 
 
@@ -59,21 +83,31 @@ def write_lines(formatter: click.HelpFormatter, title: str, lines: Iterable[str]
     """Lines as they are: a command that is wrapped is none that can be pasted."""
     with formatter.section(title):
         for line in lines:
-            formatter.write(f"  {line}\n")
+            formatter.write(f"{' ' * INDENT}{line}\n")
 
 
 def _records(ctx: click.Context, params: Iterable[click.Parameter]) -> Rows:
     found = [param.get_help_record(ctx) for param in params if isinstance(param, click.Option)]
-    return [record for record in found if record is not None]
+    return [(name, COUNTS.sub(_from_to, text)) for name, text in filter(None, found)]
 
 
 def _formats(params: Sequence[click.Parameter]) -> Iterator[tuple[str, str]]:
+    words = _words(params)
+    for word, means in FORMATS.items():
+        if word in words:
+            yield word, means
+
+
+def _words(params: Iterable[click.Parameter]) -> set[str]:
+    """What the help asks for, in its words."""
+    params = list(params)
     arguments = {_bare(param.metavar) for param in params if isinstance(param, click.Argument)}
     options = {_bare(param.metavar) for param in params if isinstance(param, click.Option)}
-    shown = arguments | {word.partition("|FILE")[0] for word in arguments} | options - {"KEY"}  # a dedup key is no id
-    for word, means in FORMATS.items():
-        if word in shown:
-            yield word, means
+    return arguments | {word.partition("|FILE")[0] for word in arguments} | options - {"KEY"}  # a dedup key is no id
+
+
+def _from_to(bounds: re.Match[str]) -> str:
+    return f"{int(bounds[1]):,} to {int(bounds[2]):,}"
 
 
 def _bare(metavar: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -101,14 +102,11 @@ class Command(click.Command):
             _complete(param)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_help_text(ctx, formatter)
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(self.touches)
+        manual.write_text(formatter, f"{inspect.cleandoc(self.help or '')}\n\n{self.touches}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         manual.write_options(formatter, ctx, self.common)
-        manual.write_exit_codes(formatter, self.exits)
+        manual.write_exit_codes(formatter, self, self.exits)
         manual.write_see(formatter, self.see)
         manual.write_lines(formatter, "Examples", self.examples)
 
@@ -151,6 +149,9 @@ class Noun(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.verbs or self.commands)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        manual.write_text(formatter, self.help or "")
 
     def sections(self) -> Mapping[str, Sequence[str]]:
         """The commands of a group under their titles."""

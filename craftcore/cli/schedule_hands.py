@@ -152,7 +152,6 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
 @click.command(
     "trust-clock",
     cls=ByHand,
-    exits={NO_SUCH: "no such database"},
     examples=("craftcore schedule trust-clock",),
     see=("craftcore schedule reanchor", "craftcore status", "docs/how-it-works.md#schedules"),
 )

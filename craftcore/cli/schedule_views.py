@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from craftcore.cli.damaged import print_list
-from craftcore.cli.exit_codes import NO_SUCH
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
@@ -47,7 +46,6 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.command(
     "list",
     cls=Command,
-    exits={NO_SUCH: "no such database"},
     examples=("craftcore schedule list", "craftcore schedule list --all"),
     see=("craftcore schedule show", "craftcore schedule why", "docs/how-it-works.md#schedules"),
 )

@@ -60,7 +60,7 @@ for command_ in task_hands.COMMANDS:
 
 @task.command(
     "list",
-    exits={NO_SUCH: "no such database", BAD_FILTER: None},
+    exits={NO_SUCH: None, BAD_FILTER: None},
     examples=("craftcore task list --status waiting", "craftcore task list --workflow nap --limit 5"),
     see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
 )

@@ -43,7 +43,7 @@ def trigger() -> None:
 
 @trigger.command(
     "list",
-    exits={NO_SUCH: "no such database", BAD_FILTER: None},
+    exits={NO_SUCH: None, BAD_FILTER: None},
     examples=("craftcore trigger list --status pending", "craftcore trigger list --workflow greet --limit 5"),
     see=("craftcore trigger show", "craftcore trigger why", "docs/reference.md#commands"),
 )

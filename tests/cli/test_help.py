@@ -53,7 +53,9 @@ def test_a_page_fits_a_terminal_of_80_columns(cli, name):
     shown = cli(*name.split(), "--help")
 
     assert (shown.code, shown.err) == (0, "")
-    assert max(map(len, shown.out.splitlines())) <= 80
+    lines = shown.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("-")], "a word was broken"
 
 
 @pytest.mark.parametrize("name", [*list(GROUPS)[1:], *COMMANDS])
