@@ -1,0 +1,100 @@
+"""TAB in the shells themselves, at a terminal: what stands on the line after it is what the command is given."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import environment, until
+
+SHELLS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(craftcore completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -u -D; eval "$(craftcore completion zsh)"'),
+    "fish": (["fish", "--no-config", "-i"], "craftcore completion fish | source"),
+}
+
+PROGRAM = """#!/bin/sh
+if [ -n "$_CRAFTCORE_COMPLETE" ] || [ "$1" = completion ]; then
+    exec {python} -m craftcore "$@"
+fi
+echo "$@" >> {typed}
+"""
+"""What is asked by TAB is answered; what is on the line at Enter is written down."""
+
+
+class Terminal:
+    """A shell at a terminal, in a folder; `enter` types, presses TAB and Enter, and says what was on the line then."""
+
+    def __init__(self, shell: str, folder: Path, database: Path) -> None:
+        command, setup = SHELLS[shell]
+        self._typed = folder / "typed"
+        self._typed.touch()
+        program = folder / "bin" / "craftcore"
+        program.parent.mkdir()
+        program.write_text(PROGRAM.format(python=sys.executable, typed=self._typed))
+        program.chmod(0o755)
+        path = f"{program.parent}:{os.environ['PATH']}"
+        env = environment(PATH=path, CRAFTCORE_DB=str(database), HOME=str(folder), TERM="xterm", INPUTRC="/dev/null")
+        self.pid, self._screen = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe(command[0], command, env)
+        self.enter(f"{setup}\n craftcore begin", tab="")
+
+    def enter(self, line: str, tab: str = "\t") -> str:
+        before = self._typed.read_text()
+        os.write(self._screen, f"{line}{tab}\n".encode())
+        until(lambda: self._read() or self._typed.read_text() != before, f"what {line!r} became")
+        return self._typed.read_text()[len(before) :].removesuffix("\n").rstrip()
+
+    def _read(self) -> None:
+        """What it shows is of no matter, and it must not wait for us to look."""
+        os.set_blocking(self._screen, False)
+        try:
+            os.read(self._screen, 1 << 16)
+        except BlockingIOError:
+            pass
+        finally:
+            os.set_blocking(self._screen, True)
+
+    def close(self) -> None:
+        os.kill(self.pid, 9)
+        os.close(self._screen)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture(params=SHELLS)
+def terminal(request, here, database, tmp_path) -> Iterator[Terminal]:
+    if shutil.which(request.param) is None:
+        pytest.skip(f"there is no {request.param} here")
+    here.core.close()
+    (tmp_path / "folder").mkdir()
+    terminal = Terminal(request.param, tmp_path / "folder", database)
+    yield terminal
+    terminal.close()
+
+
+def test_what_tab_puts_on_the_line(terminal, here, tmp_path):
+    world = here.world
+    (tmp_path / "folder" / "settings.toml").touch()
+    task = world.in_doubt.split(":")[1]
+
+    assert terminal.enter("craftcore sched") == "schedule"
+    assert terminal.enter("craftcore dead requ") == "dead requeue"
+    assert terminal.enter("craftcore schedule show nigh") == "schedule show nightly"
+    assert terminal.enter("craftcore schedule backfill nightly --fr") == "schedule backfill nightly --from"
+    assert terminal.enter("craftcore emit na") == "emit nap"
+    assert terminal.enter("craftcore trigger list --status pend") == "trigger list --status pending"
+    assert terminal.enter("craftcore trigger list --status=pend") == "trigger list --status=pending"
+    assert terminal.enter("craftcore trigger list --source=mess") == "trigger list --source=message"
+    assert terminal.enter(f"craftcore inbox answer {world.question} se") == f"inbox answer {world.question} send"
+    assert terminal.enter(f"craftcore task signal {world.waits} app") == f"task signal {world.waits} approved"
+    assert terminal.enter(f"craftcore activity show {task}") == f"activity show {world.in_doubt.split(':', 1)[1]}"
+    assert terminal.enter("craftcore --config sett") == "--config settings.toml"
+    assert terminal.enter("craftcore schedule show nothing-of-that-name") == "schedule show nothing-of-that-name"
