@@ -33,6 +33,25 @@ def test_every_command_is_in_the_reference_and_explains_itself(name):
             assert parameter.help, f"{name} {parameter.opts[0]}"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_reference_names_the_options_of_a_command_and_no_others(name):
+    """Or says with … that there are more, or where they stand below; its own help has each of them."""
+    command = COMMANDS[name]
+    rows = re.findall(rf"^\| `{name}(?: [^`]*)?` \|.*$", DOCS["reference.md"], re.M)
+    named = set(re.findall(r"(?<=[`· ])--[a-z-]+|(?<=`)-o\b", " ".join(re.findall(r"`[^`]*`", " ".join(rows)))))
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    own = [param for param in options if param.opts[0] not in GLOBAL]
+
+    assert rows
+    elsewhere = {"--json", "--force"} if name == "craftcore invalidate" else {"--json"}
+    assert named - elsewhere <= {word for param in options for word in param.opts}
+    if not re.search(r"…|below", " ".join(rows)):
+        assert [param.opts for param in own if not named & set(param.opts)] == []
+
+
+GLOBAL = {"--db", "--config", "--json", "--read-only", "--version"}
+
+
 def test_no_document_names_a_command_that_does_not_exist():
     words = {name.split()[1] for name in COMMANDS}
     for document, text in DOCS.items():
