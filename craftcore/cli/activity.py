@@ -88,9 +88,10 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 @click.argument("key", metavar="KEY")
 @click.pass_obj
 def show(session: Session, /, key: str) -> None:
-    """What was sent, what came of it, and what to do.
+    """All about an irreversible action, and what to do.
 
-    Also when it was called, its history, who decided what, and the commands that settle it.
+    What was sent and what came of it, when it was called, its history, who decided what, and the commands that settle
+    it.
     """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)

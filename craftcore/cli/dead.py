@@ -79,7 +79,7 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
     """Take dead letters off the list; they stay readable as FAILED.
 
-    They can be requeued all the same, as every FAILED trigger: `craftcore trigger requeue`.
+    `craftcore trigger requeue` gives them another life all the same, until retention takes their payload.
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()

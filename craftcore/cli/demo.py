@@ -44,7 +44,7 @@ FRESH = 2 * Config().daemon.concurrency
 @click.option("--kills", type=click.IntRange(0, 50), default=4, show_default=True, help="How often to kill the daemon.")
 @click.pass_obj
 def demo(session: Session, /, triggers: int, kills: int) -> int:
-    """See it survive kill -9, on a temporary database.
+    """See craftcore survive kill -9, on a temporary database.
 
     A real daemon is killed in the middle of work, again and again; then everything is counted: what was accepted, done,
     lost, settled twice, and run again because a kill cut it off.

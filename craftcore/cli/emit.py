@@ -79,6 +79,8 @@ def emit(
     When this returns, it is on disk. Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result
     instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
     live task ends when it is delivered: {"delivered_to": the task's id}.
+
+    WORKFLOW may be left out where the source, or the session, says who takes it.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:

@@ -41,7 +41,7 @@ def execution() -> None:
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
 def retry(session: Session, /, execution_id: str, reason: str) -> None:
-    """Let its trigger run again, now.
+    """Let the trigger of an attempt run again, now.
 
     One that waits for the end of a backoff does not wait longer; a DEAD or FAILED one gets another life, and so does
     its task. Where nobody knows whether an irreversible action of it happened, that comes first.
@@ -65,7 +65,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
 @click.pass_obj
 def skip(session: Session, /, execution_id: str, reason: str) -> None:
-    """Do not let its trigger run again; its task ends with it.
+    """Let the trigger of an attempt run no more; its task ends.
 
     A dead letter is discarded, and stays readable as FAILED.
     """

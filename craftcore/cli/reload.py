@@ -25,7 +25,7 @@ POLL_SECONDS = 0.02
     cls=Changing,
     touches="Signals the daemon of this database, and waits up to 30 s for its answer.",
     exits={
-        PROBLEM: "no daemon runs here, or it is of another program",
+        PROBLEM: "no daemon runs here, or the engine is in a program of its own",
         NO_SUCH: None,
         TRY_LATER: "the daemon has not answered",
         SETTINGS: "there are mistakes in the settings; nothing was changed",

@@ -152,7 +152,7 @@ def edit(
     command: list[str] | None,
     **given: str | int | None,
 ) -> None:
-    """Change what is given and leave the rest.
+    """Change what is given of a schedule, and leave the rest.
 
     It never fires the past: what is new counts from now on. What has fired already goes on as it was.
     """
@@ -222,7 +222,7 @@ def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
 @click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
-    """Let nothing of it fire until it is resumed.
+    """Let nothing of a schedule fire until it is resumed.
 
     What has fired goes on; the command that stops it is printed. What comes meanwhile is accounted for as skipped.
     """
@@ -254,7 +254,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def resume(session: Session, /, schedule_id: str) -> None:
-    """Let a paused or disabled one go on from now.
+    """Let a paused or disabled schedule go on from now.
 
     What came meanwhile is not made up for, and stands in its history as skipped. A one-time one whose moment came
     fires now.
@@ -295,7 +295,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
-    """Take it away, with its triggers that have not started.
+    """Take a schedule away, and its triggers that have not started.
 
     Its history stays, and what runs goes on; the command that stops it is printed.
     """

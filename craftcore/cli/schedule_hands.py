@@ -35,7 +35,7 @@ from craftcore.triggers.acceptance import moment
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def run_now(session: Session, /, schedule_id: str) -> int:
-    """Fire it once more, now, whatever its time and status.
+    """Fire a schedule once more, now, whatever its status.
 
     Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
     waits for that, or does not run.
@@ -120,7 +120,8 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> None:
     """Fire the occurrences of a past span, 1,000 at most.
 
-    What fired before does not fire again. Each is due at once, in order; the overlap policy counts.
+    What fired before does not fire again. They are due in order, as far apart as --catch-up-spacing of the schedule
+    says; its overlap policy counts.
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
@@ -190,7 +191,7 @@ def trust_clock(session: Session, /) -> None:
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.pass_obj
 def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
-    """Let those that are ahead of the clock go on from now.
+    """Let schedules that are ahead of the clock go on from now.
 
     A wrong clock has been here and took them beyond now; they would wait until it is that late again. All such, unless
     IDs are given.

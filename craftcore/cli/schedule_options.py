@@ -24,29 +24,37 @@ OPTIONS = (
         default=None,
         help="The command may have done something that must not be done twice: in doubt a person is asked.",
     ),
-    click.option("--timezone", metavar="ZONE", help="Of times of day; else the machine's."),
-    click.option("--catch-up", metavar="latest|all|none", help="Which of those missed while down still fire: latest."),
-    click.option("--catch-up-window", metavar="DURATION", help="How old a missed one may be: 1d."),
-    click.option("--catch-up-max", type=int, metavar="N", help="How many missed ones fire at most: 20."),
-    click.option("--catch-up-spacing", metavar="DURATION", help="How far apart they fire: 5s."),
+    click.option("--timezone", metavar="ZONE", help="Of times of day; by default the machine's."),
+    click.option(
+        "--catch-up", metavar="latest|all|none", help="Which of those missed while down still fire; by default latest."
+    ),
+    click.option("--catch-up-window", metavar="DURATION", help="How old a missed one may be; by default 1d."),
+    click.option("--catch-up-max", type=int, metavar="N", help="How many missed ones fire at most; by default 20."),
+    click.option("--catch-up-spacing", metavar="DURATION", help="How far apart they fire; by default 5s."),
     click.option(
         "--overlap",
         metavar="buffer_one|skip|allow",
-        help="What one does while the task of an earlier one has not ended: buffer_one, it waits.",
+        help="What one does while the task of an earlier one has not ended; by default it waits, as buffer_one.",
     ),
     click.option(
-        "--jitter", metavar="DURATION", help="Each fires up to so much later, the same one always by the same: 0."
+        "--jitter",
+        metavar="DURATION",
+        help="Each fires up to so much later, the same one always by the same; by default 0.",
     ),
     click.option("--start", metavar="TIME", help="None before."),
     click.option("--until", metavar="TIME", help="None after."),
     click.option("--max-runs", type=int, metavar="N", help="It is finished after so many."),
     click.option(
-        "--expires-after", metavar="DURATION", help="Not started within this, it settles as stale; else never."
+        "--expires-after", metavar="DURATION", help="Not started within this, it settles as stale; by default never."
     ),
     click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run in order."),
-    click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else 30, of a one-time one 20."),
+    click.option(
+        "--priority", type=int, metavar="0-99", help="Lower is sooner; by default 30, and 20 of what comes once."
+    ),
     click.option("--description", metavar="TEXT", help="What a person should read about it."),
-    click.option("--max-attempts", type=int, metavar="N", help="How often one is tried; else as its workflow says."),
+    click.option(
+        "--max-attempts", type=int, metavar="N", help="How often one is tried; by default as its workflow says."
+    ),
 )
 
 READ: dict[str, Callable[[str], Any]] = {

@@ -48,9 +48,9 @@ def preview(
     count: int,
     since: str | None,
 ) -> None:
-    """The next occurrences, on the wall and in UTC.
+    """The next occurrences of a schedule, on the wall and in UTC.
 
-    Of a schedule, or of any EXPR without a database. With a note where a change of the clock skips or repeats an hour.
+    Or of any EXPR, without a database. With a note where a change of the clock skips or repeats an hour.
     """
     if (schedule_id is None) == (expression is None):
         raise click.UsageError("give the ID of a schedule, or --expr; not both")

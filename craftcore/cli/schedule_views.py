@@ -113,7 +113,7 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, schedule_id: str) -> None:
-    """All about one: what it is, what comes, what came.
+    """All about a schedule: what it is, what comes, what came.
 
     Every option with its value, the next 3 occurrences, what is at work of it, and the last 5 lines of its history. A
     removed one, too.
@@ -171,7 +171,7 @@ def show(session: Session, /, schedule_id: str) -> None:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, schedule_id: str) -> None:
-    """Why it does not fire, or when it will.
+    """Why a schedule does not fire, or when it will.
 
     Each reason with the query that proves it: paused, held by the clock, waiting for an earlier one, no daemon. Of one
     that has fired, what became of it.
@@ -201,7 +201,7 @@ def why(session: Session, /, schedule_id: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines at most.")
 @click.pass_obj
 def history(session: Session, /, schedule_id: str, limit: int) -> None:
-    """What became of its occurrences, newest first.
+    """What became of a schedule's occurrences, newest first.
 
     Each fired, waits for an earlier one, or was skipped with a reason; a run of skipped ones is one line. A removed
     one's, too.

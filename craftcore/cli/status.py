@@ -58,7 +58,7 @@ SELECT id, due_at
 )
 @click.pass_obj
 def status(session: Session) -> None:
-    """Whether it is well: healthy, degraded and why, or down.
+    """Whether all is well: healthy, degraded and why, or down.
 
     The first line is the verdict. Then what is due, running, cut off, dead or held; tasks; irreversible actions in
     doubt; schedules and the clock. The exit code is 0 whatever the verdict: a program reads "health" of --json.

@@ -43,7 +43,7 @@ def systemd() -> None:
     touches="Touches no database, and writes nothing.",
     exits={},
     examples=("craftcore systemd print", "craftcore systemd print --user --backup"),
-    see=("craftcore systemd install", "systemd/craftcore.service", "docs/operating.md"),
+    see=("craftcore systemd install", "docs/operating.md"),
 )
 @user_option
 @backup_option

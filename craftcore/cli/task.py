@@ -96,7 +96,7 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, task_id: str) -> None:
-    """All about one: what it waits for, and what to do about it.
+    """All about a task: what it waits for, and what to do.
 
     Also its state or result, questions, irreversible actions, unread mail, last attempts and children.
     """
@@ -122,9 +122,9 @@ def show(session: Session, /, task_id: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def events(session: Session, /, task_id: str, limit: int) -> None:
-    """What it did, over all its turns and attempts, oldest first.
+    """What a task did, over all its turns, oldest first.
 
-    Steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
+    In all their attempts: steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
     """
     with session.core().reading() as reader:
         found = the_task(reader, task_id)

@@ -31,7 +31,7 @@ from craftcore.cli.task_text import in_short, told_task
 @click.argument("payload", metavar="[JSON|@FILE|-]", default="null")
 @click.pass_obj
 def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
-    """Tell it that an event has happened, and what it brought.
+    """Tell a task that an event has happened, and what it brought.
 
     EVENT is the name that the task waits for; what it brought is any JSON, null unless given. When the task does not
     wait for it now, it is kept until it does.
@@ -65,7 +65,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
-    """End it: at once, or at the next await of what runs.
+    """End a task: at once, or at the next await of what runs.
 
     It is CANCELLED then, its timers and open questions with it. What it did stays done; an irreversible action that is
     being called is settled first, or in doubt.
@@ -99,7 +99,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:
-    """Let a FAILED one try its last turn again.
+    """Let a FAILED task try its last turn again.
 
     With all its attempts. What the turn completed before is kept, and not done again.
     """
