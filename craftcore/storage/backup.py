@@ -25,7 +25,7 @@ from craftcore.storage.failures import translate_os
 from craftcore.storage.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
 from craftcore.storage.migrate import require_current
 from craftcore.storage.transaction import Reader
-from craftcore.storage.whole_file import open_regular, write_whole
+from craftcore.storage.whole_file import write_whole
 
 READ_BYTES = 1 << 20
 MANIFEST_MAX_BYTES = 1 << 20

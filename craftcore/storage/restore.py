@@ -29,7 +29,7 @@ from craftcore.storage.failures import translate, translate_os
 from craftcore.storage.manifest import Manifest
 from craftcore.storage.migrate import migrate, pending, shipped
 from craftcore.storage.turns import nap
-from craftcore.storage.whole_file import flush_folder, open_regular
+from craftcore.storage.whole_file import flush_folder
 
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"

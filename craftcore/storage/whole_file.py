@@ -6,9 +6,8 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
 
-from craftcore.errors import CannotCreate, DatabaseInvalid
+from craftcore.errors import CannotCreate
 from craftcore.storage.failures import translate_os
 
 
@@ -37,16 +36,6 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
     finally:
         if beside is not None:
             os.unlink(beside)
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """To read a file. A pipe, a device or a socket is DatabaseInvalid at once: reading one may wait for ever. Raises
-    OSError for what the system refuses."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
-    raise DatabaseInvalid(f"{path}: is no file, and is left as it is")
 
 
 def flush_folder(folder: Path) -> None:

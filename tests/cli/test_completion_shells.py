@@ -50,10 +50,10 @@ class Terminal:
     def enter(self, line: str, tab: str = "\t") -> str:
         before = self._typed.read_text()
         os.write(self._screen, f"{line}{tab}\n".encode())
-        until(lambda: self._read() or self._typed.read_text() != before, f"what {line!r} became")
+        until(lambda: self._has_typed_since(before), f"what {line!r} became")
         return self._typed.read_text()[len(before) :].removesuffix("\n").rstrip()
 
-    def _read(self) -> None:
+    def _has_typed_since(self, before: str) -> bool:
         """What it shows is of no matter, and it must not wait for us to look."""
         os.set_blocking(self._screen, False)
         try:
@@ -62,6 +62,7 @@ class Terminal:
             pass
         finally:
             os.set_blocking(self._screen, True)
+        return self._typed.read_text() != before
 
     def close(self) -> None:
         os.kill(self.pid, 9)

@@ -19,8 +19,8 @@ from tests.storage.backups import ask, change
 
 @pytest.fixture
 def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
-    """Of the database, as Litestream restores it: a file and nothing else. A daemon whose clock was two hours ahead wrote
-    the latest that stands in it."""
+    """Of the database, as Litestream restores it: a file and nothing else. The latest that stands in it was written by
+    a daemon whose clock was two hours ahead."""
     assert cli("release").code == 0
     assert cli("db", "backup", "-o", "copy.db").code == 0
     (tmp_path / "copy.db.manifest.json").unlink()

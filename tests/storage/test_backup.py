@@ -306,7 +306,7 @@ def test_what_strangers_put_beside_them_neither_stops_it_nor_takes_anything_away
     _, gone = rotate(core.database, kept, 1)
 
     assert gone == [first]
-    with pytest.raises(DatabaseInvalid, match="is no file"):
+    with pytest.raises(DatabaseInvalid, match="is no regular file"):
         read_manifest(kept / "agent-20250101T000000Z.db")
 
 

@@ -102,7 +102,7 @@ def test_a_pipe_in_the_place_of_a_backup_is_not_waited_for(core, backup):
     backup.unlink()
     os.mkfifo(backup)
 
-    with pytest.raises(DatabaseInvalid, match="is no file"):
+    with pytest.raises(InvalidInput, match="is no regular file"):
         restore(core.database, backup)
 
 
