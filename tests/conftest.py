@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.processes import PATIENCE
@@ -35,6 +37,19 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cancelled at a shutdown is settled in order, however long a flush takes: nobody gives up on it after
     some seconds, as a daemon would."""
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured_for_the_next() -> Iterator[None]:
+    """How a process logs is configured once, and a daemon keeps each logger as it was first used: a test that does so
+    would silence those after it, which look for lines."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        for name, module in list(sys.modules.items()):
+            if name.startswith("craftcore.") and "log" in vars(module):
+                vars(module.log).pop("bind", None)
+    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture

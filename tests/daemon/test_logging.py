@@ -22,14 +22,12 @@ from craftcore.daemon.logging import configure, under_journal
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """What is configured here is for a whole process: taken back after each test."""
+    """What `logging` is told here is for a whole process: taken back after each test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
 
 
 @pytest.fixture
