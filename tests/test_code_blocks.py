@@ -25,7 +25,7 @@ from craftcore.config import Config
 from craftcore.executions.record import header_of
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.database import Database
-from tests.blocks import COMMANDS, PAGES, ROOT, Block, all_blocks, blocks_of, mistake, options_of, typed
+from tests.blocks import PAGES, ROOT, Block, all_blocks, blocks_of, mistake, typed
 from tests.cli.world import a_world
 from tests.engine.lab import lab, look, settings
 from tests.processes import PATIENCE, craftcore, environment
@@ -148,25 +148,6 @@ def test_every_command_in_a_line_of_a_page_is_one_with_options_that_it_has():
                 wrong.append(f"{page}: `{line}`: {found}")
     assert wrong == []
     assert said > 150
-
-
-REFERENCE_ROWS = {
-    name: row
-    for name in COMMANDS
-    for row in re.findall(rf"^\| (`{name}[ `].*)$", PAGES["reference.md"], re.MULTILINE)[:1]
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_is_in_the_reference(name):
-    """In the row of its command, or, where that says so, below it."""
-    row = REFERENCE_ROWS[name]
-    elsewhere = PAGES["reference.md"] if re.search(r"(options|[Ff]ilters).{0,20} below", row) else ""
-    short = {"--output": "-o"}  # what everybody types
-
-    missing = {option for option in options_of(COMMANDS[name]) if option.startswith("--")}
-    missing = {option for option in missing if not re.search(rf"(?<![\w-]){option}(?![\w-])", row + elsewhere)}
-    assert {option for option in missing if f"`{short.get(option)} " not in row} == set()
 
 
 RUN_ON_A_WORLD = [
