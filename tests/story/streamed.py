@@ -28,7 +28,7 @@ OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(enco
 SECTION = OPERATING.partition("\n## Continuous replication with Litestream\n")[2].partition("\n## ")[0]
 [CONFIG] = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
 [UNIT] = re.findall(r"```ini\n(.*?)```", SECTION, re.DOTALL)
-[SYNC, RESTORE] = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+[SYNC, RESTORE, TRIAL] = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
 
 SCRIPTS = sysconfig.get_path("scripts")
 LITESTREAM = shutil.which("litestream", path=os.pathsep.join([SCRIPTS, os.environ.get("PATH", os.defpath)]))
@@ -65,7 +65,7 @@ import os, sys, time
 from craftcore import Producer
 name, number = sys.argv[1], 0
 with Producer("agent.db") as producer, open("accepted-" + name, "a", buffering=1) as accepted:
-    while True:
+    while not os.path.exists("enough"):
         number += 1
         workflow = "buy" if number % 5 == 0 else "count"
         emitted = producer.emit(workflow, {"who": f"{name} {number}"})
@@ -98,6 +98,7 @@ class Place:
             ("/var/lib/craftcore/craftcore.db", self.db),
             ("/var/lib/craftcore", self.folder),
             ("/etc/craftcore", self.folder),
+            ("/tmp/trial.db", self.folder / "trial.db"),
         ):
             text = text.replace(theirs, str(ours))
         return text
@@ -167,6 +168,13 @@ class Place:
     def until_accepted(self, more: int) -> None:
         count = len(self.accepted())
         until(lambda: len(self.accepted()) >= count + more, f"{more} more to be accepted")
+
+    def end_in_peace(self, emitters: list[subprocess.Popen[bytes]]) -> None:
+        """None of them is killed over a commit."""
+        (self.folder / "enough").touch()
+        for emitter in emitters:
+            assert emitter.wait(PATIENCE) == 0
+        (self.folder / "enough").unlink()
 
     def until_the_wal_is_begun_anew(self) -> None:
         """Its salts are others then."""
