@@ -98,7 +98,6 @@ class Place:
             ("/var/lib/craftcore/craftcore.db", self.db),
             ("/var/lib/craftcore", self.folder),
             ("/etc/craftcore", self.folder),
-            ("/tmp/trial.db", self.folder / "trial.db"),
         ):
             text = text.replace(theirs, str(ours))
         return text

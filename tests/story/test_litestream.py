@@ -76,12 +76,8 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
     restored = place.shell(RESTORE)
 
     is_whole = restored.code == 0
-    if (
-        not is_whole
-    ):  # Litestream has lost its place in the WAL, and nothing damaged gets into the place of the database
-        assert (restored.code, "Nothing was restored" in restored.err or "corrupt" in restored.err) == (65, True), (
-            restored
-        )
+    if not is_whole:  # it has lost its place in the WAL; what is damaged does not get into the place of the database
+        assert restored.code in (1, 65), restored  # Litestream's own refusal, or ours
         assert not place.db.exists()
         restored = craftcore(folder, "db", "restore", "backup.db")
         shutil.copy(folder / "backup.db", folder / "restored.db")
