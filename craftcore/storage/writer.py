@@ -78,6 +78,7 @@ class Writer:
         self._closing = False
         self._wal_holds_work = False
         self._wal_is_long = False
+        self._quiet_since = 0.0
         self._loop: Loop
         self._connection: apsw.Connection
         self._apart = Apart(database, self._wait_for_lock)
@@ -190,7 +191,7 @@ class Writer:
     def _take(self) -> list[Piece] | None:
         """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
         while True:
-            patience = IDLE_SECONDS if self._wal_holds_work else TRUNCATE_SECONDS if self._wal_is_long else None
+            patience = IDLE_SECONDS if self._wal_holds_work else self._until_cut()
             with self._bell:
                 if self._bell.wait_for(self._is_called, patience):
                     return take_batch(self._pending) or None
@@ -200,6 +201,10 @@ class Writer:
             else:
                 self._truncate()
             self._wal_is_long = wal_bytes(self._database.path) > WAL_KEPT
+
+    def _until_cut(self) -> float | None:
+        """Seconds until the WAL is to be cut off; None: it is short. A look that writes nothing does not put it off."""
+        return max(0.0, self._quiet_since + TRUNCATE_SECONDS - time.monotonic()) if self._wal_is_long else None
 
     def _is_called(self) -> bool:
         return bool(self._pending) or self._closing
@@ -222,6 +227,7 @@ class Writer:
         while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
             begin(connection, self._database.clock, self._database.path)
             self.waiting_since = None
+            changes = connection.total_changes()
             after: list[After] = []
             again = run_rides(connection, self._database, rides, after)
             if batch[0].apart and batch[0].error is not None:
@@ -236,6 +242,8 @@ class Writer:
                 self.pieces += len(batch)
                 self.full = False
                 self._wal_holds_work = True
+                if connection.total_changes() != changes:
+                    self._quiet_since = time.monotonic()
                 return after
             if not again:
                 return []
@@ -278,6 +286,7 @@ class Writer:
 
     def _truncate(self) -> None:
         """Cut the WAL off, unless a reader or another writer needs it: nobody is waited for."""
+        self._quiet_since = time.monotonic()
         self._connection.set_busy_handler(lambda tries: False)
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

@@ -54,6 +54,18 @@ async def test_a_long_wal_is_cut_off_once_nobody_writes(database, soon):
 
 
 @pytest.mark.anyio
+async def test_it_is_cut_off_although_somebody_looks_for_work_all_the_time(database, soon, monkeypatch):
+    """As the feeder does, through the writer, and finds nothing to write."""
+    monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 1.0)
+    async with Writer(database) as writer:
+        await writer.commit(write, 4 << 10)
+        with anyio.fail_after(PATIENCE):
+            while wal_bytes(database.path) > WAL_KEPT:
+                await writer.commit(lambda tx: tx.run("DELETE FROM t WHERE x < 0"))
+                await anyio.sleep(0.2)
+
+
+@pytest.mark.anyio
 async def test_a_reader_keeps_it_and_holds_up_nobody_and_once_it_has_gone_the_wal_is_cut_off(database, soon):
     async with Writer(database) as writer:
         await writer.commit(write, 1)
