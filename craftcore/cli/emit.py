@@ -94,8 +94,11 @@ def emit(
     )
     core = session.core()
     core.triggers.accept(asked)  # what is refused must not leave a new database behind
+    is_new = not core.database.path.exists()
     with Producer(session.path, config=core.config) as producer:
         [emitted] = producer.emit_many([asked])
+    if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
+        session.out.aside(f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB")
     told = with_iso(_told(emitted))
     if wait is None:
         if session.json:

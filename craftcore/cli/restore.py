@@ -95,12 +95,11 @@ def _named(brought: Origin) -> str:
 
 
 def _what_it_does(place: Path, id: str | None, brought: Origin) -> str:
+    what = "backup" if brought.has_manifest else "copy"
     if id is None:
-        which = ", which cannot be read or has no id, so nobody can tell whether it is one of the same,"
+        which = f", which has no id yet or cannot be read, so nobody can tell whether the {what} is of it,"
     elif id != brought.database_id:
-        which = (
-            f", which is ANOTHER database than the one that the {'backup' if brought.has_manifest else 'copy'} is of,"
-        )
+        which = f", which is ANOTHER database than the one that the {what} is of,"
     else:
         which = ""
     return (
@@ -165,6 +164,7 @@ def _say(
     if applied:
         out.line(f"applied {', '.join(applied)}")
     if done.in_doubt:
-        out.line(f"{done.in_doubt} irreversible actions are in doubt: craftcore activity list --status UNKNOWN")
+        which = "1 irreversible action is" if done.in_doubt == 1 else f"{done.in_doubt:,} irreversible actions are"
+        out.line(f"{which} in doubt: craftcore activity list --status UNKNOWN")
     out.line("everything is held. Look at what was done since, then:")
     session.suggest("release")

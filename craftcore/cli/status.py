@@ -189,7 +189,8 @@ def release(session: Session) -> None:
     An engine is held after a restore, and in safe mode after 6 unclean starts within 10 minutes; `craftcore status`
     says which. Look at what is in doubt before: it may start work that the world has seen already.
     """
-    with session.changing(session.core()) as (tx, did):
+    core = session.core()
+    with session.changing(core) as (tx, did):
         reason = boot.release(tx)
         if reason is not None:
             did(held_because=reason)
@@ -199,3 +200,4 @@ def release(session: Session) -> None:
         session.out.line("nothing was held")
     else:
         session.out.line(f"released; it was held because {reason}")
+        session.say_without_daemon(core)

@@ -144,5 +144,6 @@ def _read(descriptor: int) -> LockNote | None:
 
 def _held_by(note: LockNote | None, path: str) -> str:
     if note is None:
-        return f"another daemon holds this database and has not yet said who it is (lock {path})"
-    return f"another daemon holds this database: pid {note.pid} on {note.host} since {note.since} (lock {path})"
+        return f"another daemon holds this database and has not yet said who it is (lock {path}). Stop that one first"
+    who = f"pid {note.pid} on {note.host} since {note.since}"
+    return f"another daemon holds this database: {who} (lock {path}). Stop that one first"

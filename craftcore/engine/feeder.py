@@ -238,7 +238,10 @@ class Feeder:
             self._next_due = min(self._next_due, window.next_due)
         if look.held != self.held_reason:
             self.held_reason = look.held
-            log.warning("engine.held", reason=look.held or "released")
+            if look.held is not None:
+                log.warning("engine.held", reason=look.held)
+            else:
+                log.warning("engine.released")
         if look.safe_mode != self.safe_mode:
             self.safe_mode = look.safe_mode
             log.warning("engine.safe_mode", reason=look.safe_mode or "released")

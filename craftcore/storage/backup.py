@@ -112,7 +112,8 @@ def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """Of that backup. Raises InvalidInput when there is no such file; DatabaseInvalid when it has none of ours."""
+    """Of that backup. Raises InvalidInput when there is no such file, or it is a manifest itself; DatabaseInvalid when
+    it has none of ours."""
     path = manifest_path(file)
     try:
         with open_regular(path) as opened:
@@ -120,8 +121,13 @@ def read_manifest(file: Path) -> Manifest:
     except FileNotFoundError:
         if not file.exists():
             raise InvalidInput(f"{file}: there is no such file") from None
+        if file.name.endswith(ENDS):
+            raise InvalidInput(
+                f"{file}: is a manifest. Name the backup beside it: {file.name.removesuffix(ENDS)}"
+            ) from None
         raise DatabaseInvalid(
-            f"{file}: has no manifest beside it ({path.name}), so nobody can tell that it is whole"
+            f"{file}: has no manifest beside it ({path.name}), so nobody can tell that it is whole. Bring both; "
+            "where there never was one, say --no-manifest"
         ) from None
     except UnicodeDecodeError as error:
         raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: it is no text") from error

@@ -145,7 +145,10 @@ class Database:
             if stat.S_ISDIR(self.path.stat().st_mode):
                 raise DatabaseInvalid(f"{self.path}: a directory, not a database. Name a file in it")
         except (FileNotFoundError, NotADirectoryError):
-            raise NotFound(f"{self.path}: no such database. Start the daemon or emit a first trigger") from None
+            raise NotFound(
+                f"{self.path}: no such database. Is it the one you mean (--db, CRAFTCORE_DB)? craftcore run or emit "
+                "makes a new one, craftcore db restore brings back a lost one"
+            ) from None
         except OSError as error:
             raise translate_os(error, self.path) from error
         try:

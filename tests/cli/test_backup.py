@@ -209,6 +209,7 @@ def test_while_a_daemon_holds_the_database_it_is_refused(cli, here, database):
 
     assert refused.code == 75
     assert "pid 4711" in refused.err
+    assert "Stop that one first" in refused.err
     assert database.read_bytes() == before
 
 
@@ -228,6 +229,8 @@ def test_exit_codes_of_restore(cli, here, database, tmp_path):
     assert cli("db", "restore", "agent.db", "--yes").code == 64
     assert cli("db", "restore", "--yes").code == 64
     assert cli("db", "restore", "alone.db", "--yes").code == 65
+    manifest = cli("db", "restore", "backup.db.manifest.json", "--yes")
+    assert (manifest.code, "Name the backup beside it: backup.db\n" in manifest.err) == (64, True)
     flipped = cli("db", "restore", "flipped.db", "--yes")
     assert (flipped.code, "It is damaged: take another one" in flipped.err) == (65, True)
     assert database.read_bytes() == before

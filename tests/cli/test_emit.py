@@ -23,9 +23,19 @@ def test_it_prints_what_became_of_it(cli):
     done = cli("emit", "greet", "--payload", '{"name": "Ada"}')
 
     told = json.loads(done.out)
-    assert (done.code, done.err, list(told)) == (0, "", ["id", "created", "status", "due_at"])
+    assert (done.code, list(told)) == (0, ["id", "created", "status", "due_at"])
     assert (told["created"], told["status"]) == (True, "PENDING")
     assert row(cli, told["id"])["payload"] == {"name": "Ada"}
+
+
+def test_a_database_that_was_not_there_is_made_and_not_in_silence(cli, tmp_path):
+    """Whoever is in a wrong folder waits for a daemon that looks elsewhere."""
+    first, second = cli("emit", "greet"), cli("emit", "greet")
+
+    made = f"craftcore: made a new database: {tmp_path}/agent.db. Another one is named by --db or CRAFTCORE_DB\n"
+    assert (first.code, first.err) == (0, made)
+    assert (second.code, second.err) == (0, "")
+    assert cli("--db", "other.db", "--json", "emit", "greet").err == ""
 
 
 def test_json_has_moments_also_as_iso(cli):

@@ -110,7 +110,8 @@ def test_without_a_standard_output_a_command_works_all_the_same(tmp_path):
     command = f"exec {sys.executable} -m craftcore --db agent.db emit greet >&-"
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
 
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.returncode, ended.stderr.count("\n")) == (0, 1), ended.stderr
+    assert "made a new database" in ended.stderr
     assert len(craftcore(tmp_path, "--json", "trigger", "list").json) == 1
 
 
@@ -118,6 +119,7 @@ def test_ctrl_c_while_waiting_says_what_was_accepted(tmp_path):
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet", "--in", "1h", "--wait"]
     with a_program(command, tmp_path) as process:
         assert process.stderr is not None
+        assert b"made a new database" in process.stderr.readline()
         assert b"no daemon runs" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130

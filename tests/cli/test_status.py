@@ -226,6 +226,15 @@ def test_migrate_says_that_there_is_nothing_to_do_and_yields_to_a_daemon(cli, co
     assert (refused.code, f"pid {os.getpid()} on here" in refused.err) == (75, True)
 
 
+def test_who_releases_what_nobody_runs_is_told_so(cli, core):
+    hold(core, "it was restored")
+
+    assert cli("release").out.splitlines() == [
+        "released; it was held because it was restored",
+        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP",
+    ]
+
+
 # init and check
 
 

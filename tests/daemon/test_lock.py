@@ -70,7 +70,7 @@ def test_a_second_daemon_is_refused_and_told_who_the_first_is(db: Path) -> None:
     end(first)
     assert str(refused.value) == (
         f"another daemon holds this database: pid {first.pid} on there since 2026-01-02T03:04:05Z"
-        f" (lock {lock_path(db)})"
+        f" (lock {lock_path(db)}). Stop that one first"
     )
     assert refused.value.exit_code == 75
 

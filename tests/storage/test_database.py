@@ -259,7 +259,7 @@ def test_who_may_not_is_told_so(tmp_path, clock, locked, door, said):
 
 
 def test_reading_a_missing_database_creates_nothing(tmp_path, clock):
-    with pytest.raises(NotFound, match="no such database"):
+    with pytest.raises(NotFound, match=r"no such database\. Is it the one you mean"):
         with Database(tmp_path / "nowhere" / "agent.db", clock).reading():
             pass
 

@@ -19,7 +19,7 @@ class Step:
 
     terminal: int
     line: str
-    seen: list[re.Pattern[str]] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
 
 
 def block(name: str) -> list[Step]:
@@ -51,7 +51,7 @@ def _steps(text: str) -> Iterator[Step]:
             terminal = int(header[1])
         elif line.startswith("#> "):
             assert step is not None, line
-            step.seen.append(shown(line.removeprefix("#> ")))
+            step.seen.append(line.removeprefix("#> "))
         else:
             if step is not None:
                 yield step

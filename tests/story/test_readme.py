@@ -63,7 +63,7 @@ class Newcomer:
             assert self.daemons.ended() == KILLED, self.daemons.seen
             self._daemons_before.append(self.daemons.seen)
         self.daemons.type(step.line)
-        for wanted in (READY, *step.seen):
+        for wanted in (READY, *map(shown, step.seen)):
             self.daemons.until(wanted)
 
     def _do(self, step: Step) -> None:
@@ -80,7 +80,7 @@ class Newcomer:
 
     def _sees(self, step: Step) -> bool:
         """Whether it is on the screen; an id in it is the next line's ID."""
-        found = [wanted.search(self.own.seen) for wanted in step.seen]
+        found = [shown(wanted).search(self.own.seen) for wanted in step.seen]
         for match in filter(None, found):
             if named := ID.search(match[0]):
                 self.id = named[0]
