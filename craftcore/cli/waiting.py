@@ -13,12 +13,15 @@ import click
 
 from craftcore.cli.kinship import task_of
 from craftcore.cli.output import json_or_text
+from craftcore.cli.question_text import how_to_answer, said
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore
+from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.model import QuestionStatus, Task, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -34,9 +37,13 @@ def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: f
 
     `told`: what is told of the trigger that was emitted.
     """
+    with core.reading() as reader:
+        held = fact(reader, "held")
     if not read_note(session.path)[1]:
         session.out.aside(f"no daemon runs on {session.path}; waiting for one to be started")
-    told |= _ending(core, told["id"], time.monotonic() + patience)
+    if held is not None:
+        session.out.aside(f"everything is held: {held}; waiting for: craftcore release")
+    told |= _ending(session, core, told["id"], time.monotonic() + patience)
     failed = "error" in told
     if session.json:
         session.out.document(told)
@@ -53,9 +60,10 @@ def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: f
     return WORK_FAILED if failed else 0
 
 
-def _ending(core: Core, trigger_id: str, deadline: float) -> dict[str, Any]:
-    """How it ended, read until it has."""
+def _ending(session: Session, core: Core, trigger_id: str, deadline: float) -> dict[str, Any]:
+    """How it ended, read until it has. What is asked meanwhile is said, for it may wait for whoever reads this."""
     pause = POLL_FIRST
+    said_already: set[str] = set()
     while True:
         with core.reading() as reader:
             trigger = TriggerStore().get(reader, trigger_id)
@@ -66,6 +74,10 @@ def _ending(core: Core, trigger_id: str, deadline: float) -> dict[str, Any]:
             if task is not None and task.id == trigger_id:
                 if not task.status.is_live:
                     return _task_ended(task)
+                for question in QuestionStore().of_task(reader, task.seq):
+                    if question.status is QuestionStatus.OPEN and question.id not in said_already:
+                        said_already.add(question.id)
+                        session.out.aside(f"it asks, {said(question)}. {how_to_answer(question)}")
             elif trigger.status.is_settled:
                 return _trigger_ended(reader, trigger)
         if time.monotonic() >= deadline:

@@ -11,11 +11,12 @@ import pytest
 
 from craftcore import Producer
 from craftcore.daemon.running import running
+from craftcore.storage.facts import remember
 from craftcore.triggers.model import TriggerSpec
 from tests.engine.lab import look, settings
 from tests.processes import PATIENCE, until
 from tests.resting import a_task, an_app, at_rest, nothing_logged
-from tests.virtual import VirtualCore
+from tests.virtual import VirtualClock, VirtualCore
 
 
 @pytest.fixture
@@ -71,6 +72,31 @@ def test_it_waits_over_a_wait_of_the_task(cli, engine, database):
     assert (done.code, json.loads(done.out)) == (0, {"by": "Ada"})
 
 
+def test_whoever_waits_is_told_what_is_asked_and_how_to_answer(cli, clock, database):
+    key_of_task(a_task(database, "ask", clock), database)
+
+    over = cli("emit", "ask", "--dedup-key", "k", "--wait", "0.1")
+
+    [question] = look(database, "SELECT id FROM questions")
+    asks = [line for line in over.err.splitlines() if "it asks" in line]
+    assert (over.code, asks) == (
+        75,
+        [
+            f'craftcore: it asks, question {question["id"]} "Send it?". '
+            f"To answer: craftcore inbox answer {question['id']} CHOICE (send, hold)"
+        ],
+    ), "once, however often it is looked"
+
+
+def test_whoever_waits_is_told_that_everything_is_held(cli, database, core):
+    core.do(remember, "held", "it was restored")
+
+    over = cli("emit", "greet", "--wait", "0")
+
+    assert over.code == 75
+    assert "craftcore: everything is held: it was restored; waiting for: craftcore release" in over.err.splitlines()
+
+
 @pytest.mark.parametrize(("payload", "code"), [({}, "VALIDATION_ERROR"), ({"code": None}, "INTERNAL_AGENT_ERROR")])
 def test_a_task_that_failed_in_a_later_turn_is_4(cli, engine, payload, code):
     ended = cli("--json", "emit", "fails", "--payload", json.dumps(payload), "--wait", str(PATIENCE))
@@ -119,10 +145,7 @@ def test_a_message_to_a_live_task_ends_when_it_is_delivered(cli, database, engin
 
 
 def test_a_wait_that_is_over_says_where_the_task_is(cli, clock, database):
-    nap = a_task(database, "nap", clock)
-    core = VirtualCore(database, clock)
-    core.do(lambda tx: tx.run("UPDATE triggers SET dedup_key = 'k', dedup_scope = 'ever' WHERE id = :id", id=nap))
-    core.close()
+    nap = key_of_task(a_task(database, "nap", clock), database)
 
     over = cli("--json", "emit", "nap", "--dedup-key", "k", "--wait", "0")
 
@@ -144,3 +167,11 @@ def test_a_task_that_has_ended_is_told_at_once(cli, clock, database):
     told = cli("--json", "emit", "count", "--dedup-key", "k", "--wait", "0").json
 
     assert (told["id"], told["created"], told["result"]) == (count, False, 2)
+
+
+def key_of_task(task_id, database):
+    """Let it be emitted again by the key `k`, which is how one waits for what was emitted before."""
+    core = VirtualCore(database, VirtualClock())
+    core.do(lambda tx: tx.run("UPDATE triggers SET dedup_key = 'k', dedup_scope = 'ever' WHERE id = :id", id=task_id))
+    core.close()
+    return task_id
