@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+from tests.blocks import all_blocks
 
-BLOCK = re.compile(r"(?:<!-- ([a-z-]+) -->\n)?```sh\n(.*?)```", re.DOTALL)
-"""A block of shell lines, and the comment before it that names it."""
+BLOCKS = [one for one in all_blocks() if one.page == "README.md"]
+SHELL_BLOCKS = [one for one in BLOCKS if one.language == "sh"]
+"""Lines for a shell, each block named by the comment above it."""
 
 
 @dataclass
@@ -27,14 +27,14 @@ def block(name: str) -> list[Step]:
 
     A block that does not say where is for the terminal in which no daemon runs.
     """
-    [text] = [text for found, text in BLOCK.findall(README) if found == name]
-    return list(_steps(text))
+    [found] = [one for one in SHELL_BLOCKS if one.name == name]
+    return list(_steps(found.text))
 
 
 def program(word: str) -> str:
     """The Python program in which that word is."""
-    [text] = [text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in text]
-    return str(text)
+    [found] = [one for one in BLOCKS if one.language == "python" and word in one.text]
+    return found.text
 
 
 def shown(wanted: str) -> re.Pattern[str]:

@@ -17,8 +17,21 @@ from tests.processes import PATIENCE, environment
 
 PROMPT = re.compile(r"<(\d+)>\$ \Z")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NOT_A_NEWCOMERS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_", "PS1", "BASH_ENV", "NO_COLOR")
+NOT_A_NEWCOMERS = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYTEST_",
+    "PS1",
+    "BASH_ENV",
+    "NO_COLOR",
+    "COLUMNS",
+    "LINES",
+)
 """What is set where the tests run, and is not where somebody begins."""
+
+SIZE = (50, 132)
+"""Lines and columns: as wide as the README's own lines, so that no table is folded."""
 
 
 class Terminal:
@@ -74,6 +87,7 @@ def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
     settings = termios.tcgetattr(theirs)
     settings[3] &= ~termios.ECHO
     termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    termios.tcsetwinsize(theirs, SIZE)
     shell = """PS1='<$?>$ ' exec bash --noprofile --norc --noediting -i <"$0" >"$0" 2>&1"""  # who opens it has it
     newcomer = {name: value for name, value in environment().items() if not name.startswith(NOT_A_NEWCOMERS)}
     process = subprocess.Popen(

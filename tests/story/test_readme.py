@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import PATIENCE, working_in
-from tests.story.readme import BLOCK, README, Step, block, program, shown
+from tests.story.readme import SHELL_BLOCKS, Step, block, program, shown
 from tests.story.terminal import Terminal, a_terminal
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ class Newcomer:
 
 
 def test_every_block_of_shell_lines_in_the_readme_is_run():
-    assert [name for name, _ in BLOCK.findall(README)] == list(FOLLOWED)
+    assert [one.name for one in SHELL_BLOCKS] == list(FOLLOWED)
 
 
 def test_the_readme_is_followed_word_for_word(tmp_path):
