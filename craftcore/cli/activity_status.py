@@ -6,6 +6,7 @@ from typing import Any
 
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.activity_text import told_activity
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
 from craftcore.storage.transaction import Reader
@@ -23,5 +24,5 @@ def say_in_doubt(out: Output, found: dict[str, Any]) -> None:
     if oldest is None:
         return
     since = f"the oldest {oldest['action']}, called {from_now(oldest['first_call_at'], found['now'])}"
-    see = f"(see: craftcore activity show {oldest['key']})"
+    see = f"(see: {hint('activity', 'show', oldest['key'])})"
     out.line(f"in doubt  {count:,} irreversible, undecided; {since} {see}", style="warn")

@@ -11,6 +11,7 @@ import click
 from craftcore.cli.caller import named
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Command
@@ -83,7 +84,7 @@ def audit(
     else:
         session.out.table(COLUMNS, [_cells(row) for row in found])
     if more:
-        session.out.aside(f"more was done to its executions. See: craftcore audit {more[0]}")
+        session.out.aside(f"more was done to its executions. See: {hint('audit', more[0])}")
 
 
 def _subject(reader: Reader, given: str) -> str:

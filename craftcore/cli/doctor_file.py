@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.hint import hint
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
@@ -144,7 +145,7 @@ def chain(ends: Ends) -> Finding:
         text = f"the chain ends at place {place}, and the record that was closed last is another"
         return fail("records", f"{text}: one was cut off or changed", "craftcore", "verify")
     return ok(
-        "records", f"the chain ends at place {place}, with the record that was closed last (all: craftcore verify)"
+        "records", f"the chain ends at place {place}, with the record that was closed last (all: {hint('verify')})"
     )
 
 
@@ -157,5 +158,5 @@ def identity(known: Identity) -> Finding:
         return warn("lock file", "it remembers another database: this one was put in its place")
     if note.epoch > (known.epoch or 0):
         text = f"it remembers epoch {note.epoch}, and this file knows {known.epoch}: it is an older copy"
-        return warn("lock file", f"{text}. The next start holds everything until: craftcore release")
+        return warn("lock file", f"{text}. The next start holds everything until: {hint('release')}")
     return ok("lock file", f"remembers this database, at epoch {note.epoch}")

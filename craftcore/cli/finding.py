@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from craftcore.cli.hint import hint
 from craftcore.errors import CraftcoreError
 
 RUN = ("craftcore", "run", "MODULE:APP")
@@ -55,5 +56,5 @@ def looked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
         return [fail(check, f"cannot be looked at: {error.filename or ''} {error.strerror}".replace("  ", " "))]
     except (ValueError, TypeError, OverflowError) as error:  # text that is not UTF-8 is a ValueError, too
         return [
-            fail(check, f"a damaged row cannot be read ({error!s:.200}). See: craftcore db check, craftcore verify")
+            fail(check, f"a damaged row cannot be read ({error!s:.200}). See: {hint('db', 'check')}, {hint('verify')}")
         ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
+from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import parse_moment
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
@@ -65,7 +66,7 @@ def the_question(reader: Reader, given: str) -> Question:
     """The question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
     found = _like(store.ids_like, reader, given)
-    whole = the_one(found, given, f"no question has the id {given!r:.80}; see: craftcore inbox list")
+    whole = the_one(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
     question = store.get(reader, whole)
     assert question is not None, given
     return question
@@ -77,7 +78,7 @@ def the_activity(reader: Reader, given: str) -> Activity:
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
     found = ActivityListing().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
-    whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: craftcore activity list")
+    whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
     activity = store.get(reader, whole)
     assert activity is not None, given
     return activity
@@ -156,12 +157,12 @@ def _no_record(reader: Reader, given: str) -> str:
     """Why there is no such record, and what there is instead."""
     found = _like(TriggerStore().ids_like, reader, given)
     if len(found) != 1 and found[:1] != [given]:
-        return f"no execution has the id {given!r:.80}; see: craftcore inspect --list"
+        return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
     records = ExecutionListing().ids_of(reader, found[0], RECORDS_NAMED)
     if not records:
         return (
             f"trigger {found[0]} has no execution: it was never started, and nothing of it happened. "
-            f"See: craftcore trigger why {found[0]}"
+            f"See: {hint('trigger', 'why', found[0])}"
         )
     return f"{found[0]} is a trigger; its executions are, the newest first: {', '.join(records)}"
 
@@ -172,11 +173,11 @@ def _no_task(reader: Reader, given: str) -> str:
     found = _like(store.ids_like, reader, given)
     trigger = store.get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
     if trigger is None:
-        return f"no task has the id {given!r:.80}; see: craftcore task list"
+        return f"no task has the id {given!r:.80}; see: {hint('task', 'list')}"
     if (task := task_of(reader, trigger)) is not None:
-        return f"{trigger.id} is a trigger of task {task.id}; see: craftcore task show {task.id}"
+        return f"{trigger.id} is a trigger of task {task.id}; see: {hint('task', 'show', task.id)}"
     if trigger.starts:
         why = f"its workflow {trigger.workflow} takes no ctx" if trigger.workflow else "no workflow with ctx took it"
     else:
         why = f"it is {trigger.status} and has never been started"
-    return f"trigger {trigger.id} is no task: {why}. See: craftcore trigger show {trigger.id}"
+    return f"trigger {trigger.id} is no task: {why}. See: {hint('trigger', 'show', trigger.id)}"

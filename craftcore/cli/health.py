@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
@@ -78,7 +79,7 @@ def _down(found: dict[str, Any]) -> Iterator[Trouble]:
     counts = found["counts"]
     waiting = counts["due"] + counts["claimed"] + counts["running"]
     died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
-    text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: craftcore run MODULE:APP"
+    text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: {hint('run', 'MODULE:APP')}"
     yield Trouble(code="no daemon", text=text)
 
 
@@ -91,13 +92,13 @@ def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
 
 def _held(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["held"] is not None:
-        yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: craftcore release")
+        yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: {hint('release')}")
     if found["paused"]:
         text = "paused: the daemon was started with --paused, and starts nothing. Restart it without"
         yield Trouble(code="paused", text=text)
     if found["safe_mode"] is not None:
         what = f"{found['safe_mode']}; scheduled and resumed work waits"
-        yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: craftcore release")
+        yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: {hint('release')}")
     if (alarm := schedules_alarm(found)) is not None:
         yield Trouble(code="clock", text=alarm)
 
@@ -107,7 +108,7 @@ def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
     if not found["daemon"]["running"] or found["held"] is not None or found["paused"] or oldest["id"] is None:
         return
     if oldest["seconds"] > oldest["allowed_seconds"]:
-        text = f"behind: a trigger is due since {span(oldest['seconds'])}. See: craftcore trigger why {oldest['id']}"
+        text = f"behind: a trigger is due since {span(oldest['seconds'])}. See: {hint('trigger', 'why', oldest['id'])}"
         yield Trouble(code="behind", text=text)
 
 
@@ -115,11 +116,11 @@ def _open(found: dict[str, Any]) -> Iterator[Trouble]:
     """What a person has to decide."""
     if count := found["in_doubt"]["count"]:
         several = "actions" if count > 1 else "action"
-        text = f"in doubt: {count:,} irreversible {several}, undecided. See: craftcore inbox list"
+        text = f"in doubt: {count:,} irreversible {several}, undecided. See: {hint('inbox', 'list')}"
         yield Trouble(code="in doubt", text=text)
     if count := found["dead_lately"]:
         several = "letters" if count > 1 else "letter"
-        text = f"{count:,} new dead {several} within {span(LATELY)}. See: craftcore dead list"
+        text = f"{count:,} new dead {several} within {span(LATELY)}. See: {hint('dead', 'list')}"
         yield Trouble(code="dead letters", text=text)
 
 
@@ -130,9 +131,9 @@ def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
     size, readers = found["wal_bytes"], found["wal_readers"]
     if is_pinned(size, readers):
         why = f"{reading(readers)}, and nothing is cut off it until that ends"
-        yield Trouble(code="wal", text=f"the WAL has {size // 1_000_000:,} MB: {why}. See: craftcore doctor")
+        yield Trouble(code="wal", text=f"the WAL has {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
     if (blocker := found["records_kept_by"]) is not None and blocker["kept"] >= KEPT_WORTH_SAYING:
-        yield Trouble(code="records", text=f"{kept(blocker)}. See: craftcore {' '.join(look_at(blocker))}")
+        yield Trouble(code="records", text=f"{kept(blocker)}. See: {hint(*look_at(blocker))}")
 
 
 def is_pinned(wal_bytes: int, readers: Sequence[int]) -> bool:

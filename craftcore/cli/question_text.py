@@ -5,6 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.daemon.log_lines import shortened
@@ -59,4 +60,4 @@ def how_to_answer(question: Question) -> str:
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
     choices = "any text" if question.options is None else shortened(", ".join(map(quote, question.options)), SAID_MAX)
-    return f"To answer: craftcore inbox answer {question.id} CHOICE ({choices})"
+    return f"To answer: {hint('inbox', 'answer', question.id, 'CHOICE')} ({choices})"

@@ -13,6 +13,7 @@ import click
 from craftcore.cli.by_hand import Did
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand, name_of
@@ -165,6 +166,6 @@ def _say(
         out.line(f"applied {', '.join(applied)}")
     if done.in_doubt:
         which = "1 irreversible action is" if done.in_doubt == 1 else f"{done.in_doubt:,} irreversible actions are"
-        out.line(f"{which} in doubt: craftcore activity list --status UNKNOWN")
+        out.line(f"{which} in doubt: {hint('activity', 'list', '--status', 'UNKNOWN')}")
     out.line("everything is held. Look at what was done since, then:")
     session.suggest("release")

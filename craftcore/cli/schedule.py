@@ -12,6 +12,7 @@ from craftcore.cli import schedule_hands, schedule_views
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_reason
+from craftcore.cli.hint import hint
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_options import (
@@ -239,7 +240,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     elif before.status is ScheduleStatus.PAUSED:
         session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
     else:
-        session.out.line(f"{after.id} is paused; nothing of it fires until: craftcore schedule resume {after.id}")
+        session.out.line(f"{after.id} is paused; nothing of it fires until: {hint('schedule', 'resume', after.id)}")
         if live is not None:
             session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 
@@ -317,7 +318,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
         session.out.document({**document(removed), "cancelled": cancelled})
         return
     also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
-    session.out.line(f"{whole} is removed{also}. What it did: craftcore schedule history {whole}")
+    session.out.line(f"{whole} is removed{also}. What it did: {hint('schedule', 'history', whole)}")
     if live is not None:
         session.out.line(f"{live}, which runs, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, parse_moment
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand
@@ -61,7 +62,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
         case Outcome.FIRED:
             session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
     if not read_note(core.database.path)[1]:
-        obstacles.append("no daemon runs; it starts with the next one: craftcore run MODULE:APP")
+        obstacles.append(f"no daemon runs; it starts with the next one: {hint('run', 'MODULE:APP')}")
     for obstacle in obstacles:
         session.out.line(obstacle, style="warn")
     return 0
@@ -69,9 +70,9 @@ def run_now(session: Session, /, schedule_id: str) -> int:
 
 def _obstacles(reader: Reader) -> Iterator[str]:
     if held := fact(reader, "held"):
-        yield f"everything is held: {held}. It starts after: craftcore release"
+        yield f"everything is held: {held}. It starts after: {hint('release')}"
     elif safe_mode := fact(reader, "safe_mode"):
-        yield f"safe mode: {safe_mode}. It starts after: craftcore release"
+        yield f"safe mode: {safe_mode}. It starts after: {hint('release')}"
 
 
 @click.command(
@@ -147,7 +148,7 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
         Outcome.SKIPPED: "skipped",
     }
     told_counts = ", ".join(f"{counts[outcome]:,} {text}" for outcome, text in words.items() if counts[outcome])
-    session.out.line(f"{schedule.id}: {told_counts}. See: craftcore schedule history {schedule.id}")
+    session.out.line(f"{schedule.id}: {told_counts}. See: {hint('schedule', 'history', schedule.id)}")
 
 
 @click.command(
@@ -178,7 +179,7 @@ def trust_clock(session: Session, /) -> None:
     if ahead:
         waiting = "waits" if len(ahead) == 1 else "wait"
         session.out.line(f"{', '.join(ahead)} {waiting} all the same: accounted for beyond now", style="warn")
-        session.out.line("to let them go on from now: craftcore schedule reanchor", style="warn")
+        session.out.line(f"to let them go on from now: {hint('schedule', 'reanchor')}", style="warn")
 
 
 @click.command(

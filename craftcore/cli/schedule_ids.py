@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from craftcore.cli.given import the_one
+from craftcore.cli.hint import hint
 from craftcore.errors import NotFound
 from craftcore.schedules.acceptance import ID
 from craftcore.schedules.model import Schedule
@@ -29,8 +30,8 @@ def whole_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> s
     if ID.fullmatch(given):
         found = reader.all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
     if found and found[0]["id"] == given and found[0]["removed"] and not removed:
-        raise NotFound(f"schedule {given} was removed; see: craftcore schedule history {given}")
-    nobody = f"no schedule has the id {given!r:.80}; see: craftcore schedule list"
+        raise NotFound(f"schedule {given} was removed; see: {hint('schedule', 'history', given)}")
+    nobody = f"no schedule has the id {given!r:.80}; see: {hint('schedule', 'list')}"
     return the_one([row["id"] for row in found], given, nobody)
 
 

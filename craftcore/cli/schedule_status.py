@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import Output, with_iso
 from craftcore.schedules.clock_trust import last_clock_event
@@ -55,23 +56,23 @@ def schedules_alarm(found: dict[str, Any]) -> str | None:
     if ahead := found["schedules"]["ahead"]:
         names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
         several = "schedules wait" if len(ahead) > 1 else "schedule waits"
-        return f"{len(ahead):,} {several}, ahead of the clock: {names}. If it is right: craftcore schedule reanchor"
+        return f"{len(ahead):,} {several}, ahead of the clock: {names}. If it is right: {hint('schedule', 'reanchor')}"
     return None
 
 
 def what_holds_them(reader: Reader, now: float) -> str | None:
     """Why no schedule fires, whatever its row says, and what to do; None when nothing holds them."""
     if held := fact(reader, "held"):
-        return f"everything is held: {held}. To let it go on: craftcore release"
+        return f"everything is held: {held}. To let it go on: {hint('release')}"
     if safe_mode := fact(reader, "safe_mode"):
-        return f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: craftcore release"
+        return f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
     until = fact(reader, "clock_held")
     return None if until is None or float(until) <= now else _clock_held(float(until), now)
 
 
 def _clock_held(until: float, now: float) -> str:
     shown = f"the clock has shown {clock_time(until)} here and now shows {clock_time(now)}"
-    return f"schedules are held: {shown}. Set it, or if it is right: craftcore schedule trust-clock"
+    return f"schedules are held: {shown}. Set it, or if it is right: {hint('schedule', 'trust-clock')}"
 
 
 def say_schedules(out: Output, found: dict[str, Any]) -> None:

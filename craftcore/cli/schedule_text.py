@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.schedule_options import COMMAND
@@ -79,7 +80,7 @@ def what_comes(schedule: Schedule, now: float) -> str:
     match schedule.status:
         case ScheduleStatus.PAUSED:
             why = "" if schedule.reason in (None, "paused") else f" ({schedule.reason})"
-            return f"paused{why}: nothing of it fires until: craftcore schedule resume {schedule.id}"
+            return f"paused{why}: nothing of it fires until: {hint('schedule', 'resume', schedule.id)}"
         case ScheduleStatus.DISABLED | ScheduleStatus.FINISHED | ScheduleStatus.REMOVED:
             named = schedule.status.lower()
             return named if schedule.reason in (None, named) else f"{named}: {schedule.reason}"

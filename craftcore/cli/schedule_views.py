@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.damaged import print_list
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
@@ -147,11 +148,11 @@ def show(session: Session, /, schedule_id: str) -> None:
         out.line(holds, style="bad")
     if ahead:
         done = f"ahead of the clock: accounted for up to {wall(schedule.high_water_at, zone)}"
-        out.line(f"{done}. To let it go on from now: craftcore schedule reanchor {schedule.id}", style="bad")
+        out.line(f"{done}. To let it go on from now: {hint('schedule', 'reanchor', schedule.id)}", style="bad")
     if task is not None:
-        out.line(f"at work: task {task} (see: craftcore task show {task})")
+        out.line(f"at work: task {task} (see: {hint('task', 'show', task)})")
     elif live is not None:
-        out.line(f"at work: trigger {live} (see: craftcore trigger why {live})")
+        out.line(f"at work: trigger {live} (see: {hint('trigger', 'why', live)})")
     out.line()
     out.facts({name: _readable(name, told) for name in told if not name.endswith("_iso") and name != "id"})
     if moments:

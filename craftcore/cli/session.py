@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from craftcore.cli.output import Output
+from craftcore.cli.output import Output, pasted
 from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
 from craftcore.errors import NotFound, PermissionRefused
@@ -43,10 +43,14 @@ class Session:
 
         Raises NotFound where it is looked for in a directory that is gone.
         """
-        given = self.db or self._environ.get("CRAFTCORE_DB")
+        given = self._given_path
         path = Path(given) if given else state_directory(self._environ) / DATABASE
         _require_somewhere(path)
         return path
+
+    @property
+    def _given_path(self) -> str | None:
+        return self.db or self._environ.get("CRAFTCORE_DB")
 
     @property
     def config_path(self) -> Path | None:
@@ -110,8 +114,9 @@ class Session:
         self.out.command(*self.words(*words))
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """A command of ours, word by word, which goes to the database that this one went to."""
-        where = ("--db", self.db) if self.db is not None else ()
+        """A command of ours, word by word, which goes to the database that this one went to, also where it is pasted
+        into a shell with another environment."""
+        where = ("--db", self._given_path) if self._given_path else ()
         return ("craftcore", *where, *words)
 
     def say_without_daemon(self, core: Core) -> None:
@@ -119,7 +124,8 @@ class Session:
         from craftcore.daemon.lock import read_note
 
         if not read_note(core.database.path)[1]:
-            self.out.line("no daemon runs; it goes on with the next one: craftcore run MODULE:APP", style="warn")
+            start = pasted(*self.words("run", "MODULE:APP"))
+            self.out.line(f"no daemon runs; it goes on with the next one: {start}", style="warn")
 
 
 def _require_somewhere(path: Path) -> None:

@@ -13,6 +13,7 @@ from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
 from craftcore.cli.doctor_daemon import running_on
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import LATELY, Health, health_of, verdict
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.room import room_beside
@@ -80,7 +81,7 @@ def status(session: Session) -> None:
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
     out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
     if counts["running"] and not daemon["running"]:
-        see = "craftcore inspect --list --status incomplete"
+        see = hint("inspect", "--list", "--status", "incomplete")
         out.line(f"cut off   {counts['running']} when the daemon ended (see: {see})", style="warn")
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
@@ -88,7 +89,7 @@ def status(session: Session) -> None:
     say_in_doubt(out, found)
     say_schedules(out, found)
     if counts["dead"]:
-        out.line(f"dead      {counts['dead']} (see: craftcore dead list)", style="warn")
+        out.line(f"dead      {counts['dead']} (see: {hint('dead', 'list')})", style="warn")
 
 
 def read_status(session: Session) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.output import Output, with_iso
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
@@ -25,12 +26,12 @@ def say_tasks(out: Output, found: dict[str, Any]) -> None:
     counts, restart = found["tasks"], found["restart"]
     if any(counts.values()):
         text = f"running {counts['running']:,}, waiting {counts['waiting']:,}, questions {counts['questions']:,}"
-        see = " (see: craftcore inbox list)" if counts["questions"] else ""
+        see = f" (see: {hint('inbox', 'list')})" if counts["questions"] else ""
         out.line(f"tasks     {text}{see}")
     if restart is not None:
         text = f"restart   resumed {restart['resumed']:,}"
         if restart["stale"]:
             text += f"; stale {restart['stale']:,}, which were interrupted too long ago to go on unasked"
-            out.line(f"{text} (see: craftcore inbox list)", style="warn")
+            out.line(f"{text} (see: {hint('inbox', 'list')})", style="warn")
         else:
             out.line(text)

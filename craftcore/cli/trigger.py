@@ -11,6 +11,7 @@ import click
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
+from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
@@ -97,7 +98,7 @@ def show(session: Session, /, trigger_id: str) -> None:
         return
     out = session.out
     if task is not None:
-        out.line(f"{task_is(row, task)}. See: craftcore task show {task.id}", style="bold")
+        out.line(f"{task_is(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
     out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""

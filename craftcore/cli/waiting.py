@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
 from craftcore.cli.output import json_or_text
 from craftcore.cli.question_text import how_to_answer, said
@@ -56,7 +57,7 @@ def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: f
         what = "task" if "task_id" in told else "trigger"
         session.out.aside(f"{what} {told['id']} ended {told['status']} ({told['reason']}): {why}".rstrip(" :"))
     if (task_id := told.get("delivered_to")) is not None:
-        session.out.aside(f"delivered to task {task_id}, which goes on by itself. See: craftcore task show {task_id}")
+        session.out.aside(f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}")
     return WORK_FAILED if failed else 0
 
 
@@ -112,8 +113,8 @@ def _delivered(trigger: Trigger, task: Task | None) -> dict[str, Any]:
 def _still_waiting(trigger: Trigger, task: Task | None) -> StillWaiting:
     if task is not None and task.id == trigger.id:
         state = f"task {task.id} is {task.status}" + (f" ({task.reason})" if task.reason else "")
-        see = f"craftcore task show {task.id}"
+        see = hint("task", "show", task.id)
     else:
         state = f"trigger {trigger.id} is accepted and still {trigger.status}"
-        see = f"craftcore trigger why {trigger.id}"
+        see = hint("trigger", "why", trigger.id)
     return StillWaiting(f"{state}; it goes on without this command. See: {see}", id=trigger.id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
@@ -101,11 +102,11 @@ def _pending(
     if (held := reader.value(HELD)) is not None:
         found.append(
             Reason(
-                code="held", text=f"everything is held: {held}. To let it go on: craftcore release", query=shown(HELD)
+                code="held", text=f"everything is held: {held}. To let it go on: {hint('release')}", query=shown(HELD)
             )
         )
     if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.value(SAFE_MODE)) is not None:
-        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: craftcore release"
+        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: {hint('release')}"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
     engine = standing(reader) if daemon_runs else None
     if not daemon_runs:
@@ -125,7 +126,7 @@ def _pending(
 
 
 def _no_daemon() -> Reason:
-    text = "no daemon runs on this database. Start one: craftcore run MODULE:APP"
+    text = f"no daemon runs on this database. Start one: {hint('run', 'MODULE:APP')}"
     return Reason(code="no daemon", text=text, query=shown(EPOCH))
 
 

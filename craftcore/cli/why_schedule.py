@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.schedule_text import next_firing, wall_and_utc
@@ -56,11 +57,11 @@ def _stands(schedule: Schedule) -> Reason:
     why = "" if schedule.reason in (None, schedule.status.lower()) else f": {schedule.reason}"
     match schedule.status:
         case ScheduleStatus.PAUSED:
-            text = f"paused{why}. To let it go on: craftcore schedule resume {schedule.id}"
+            text = f"paused{why}. To let it go on: {hint('schedule', 'resume', schedule.id)}"
         case ScheduleStatus.DISABLED:
-            text = f"disabled{why}. Put it right, then: craftcore schedule resume {schedule.id}"
+            text = f"disabled{why}. Put it right, then: {hint('schedule', 'resume', schedule.id)}"
         case ScheduleStatus.FINISHED:
-            text = f"finished{why}; nothing comes of it any more. Once more: craftcore schedule run-now {schedule.id}"
+            text = f"finished{why}; nothing comes of it any more. Once more: {hint('schedule', 'run-now', schedule.id)}"
         case _:
             text = "removed; its history stays"
     return Reason(code=schedule.status.lower(), text=text, query=query)
@@ -80,15 +81,15 @@ def _broken(schedule: Schedule) -> list[Reason]:
 def _held(reader: Reader, now: float) -> list[Reason]:
     found = []
     if (held := fact(reader, "held")) is not None:
-        text = f"everything is held: {held}. To let it go on: craftcore release"
+        text = f"everything is held: {held}. To let it go on: {hint('release')}"
         found.append(Reason(code="held", text=text, query=shown(HELD)))
     if (safe_mode := fact(reader, "safe_mode")) is not None:
-        text = f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: craftcore release"
+        text = f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
     until = fact(reader, "clock_held")
     if until is not None and float(until) > now:
         seen = f"the clock has shown {clock_time(float(until))} here and now shows {clock_time(now)}"
-        text = f"schedules are held: {seen}. Set it, or if it is right: craftcore schedule trust-clock"
+        text = f"schedules are held: {seen}. Set it, or if it is right: {hint('schedule', 'trust-clock')}"
         found.append(Reason(code="clock held", text=text, query=shown(CLOCK)))
     return found
 
@@ -99,7 +100,7 @@ def _ahead(schedule: Schedule, now: float) -> list[Reason]:
     if schedule.is_one_time or isinstance(schedule.timing, Startup) or begins or schedule.high_water_at <= now:
         return []
     mark = f"{clock_time(schedule.high_water_at)}, {from_now(schedule.high_water_at, now)}"
-    text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: craftcore schedule reanchor"
+    text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: {hint('schedule', 'reanchor')}"
     return [Reason(code="ahead", text=f"{text} {schedule.id}", query=shown(ROW, id=schedule.id))]
 
 
@@ -163,7 +164,7 @@ def _next_after(schedule: Schedule, now: float) -> str:
 
 
 def _no_daemon() -> Reason:
-    text = "no daemon runs on this database, and nothing else fires. Start one: craftcore run MODULE:APP"
+    text = f"no daemon runs on this database, and nothing else fires. Start one: {hint('run', 'MODULE:APP')}"
     return Reason(code="no daemon", text=text, query=shown(EPOCH))
 
 

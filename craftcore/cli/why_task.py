@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.cli.hint import hint
 from craftcore.cli.kinship import next_key
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
@@ -94,16 +95,15 @@ def is_now(task: Task) -> Reason:
     """Where a task that does not wait is now, and what to do about it."""
     match task.status:
         case TaskStatus.RUNNING | TaskStatus.WAITING:
-            text = (
-                f"is at turn {task.turn}, with trigger {task.trigger_id}. See: craftcore trigger why {task.trigger_id}"
-            )
+            see = hint("trigger", "why", str(task.trigger_id))
+            text = f"is at turn {task.turn}, with trigger {task.trigger_id}. See: {see}"
         case TaskStatus.DONE:
             text = f"is DONE since {clock_time(task.ended_at)}"
         case TaskStatus.CANCELLED:
             text = f"is CANCELLED since {clock_time(task.ended_at)}: {task.reason}"
         case TaskStatus.FAILED:
             text = f"is FAILED since {clock_time(task.ended_at)} with {task.error_code}: {task.error_message}. "
-            text += f"To try its last turn again: craftcore task retry {task.id}"
+            text += f"To try its last turn again: {hint('task', 'retry', task.id)}"
     return Reason(code=f"task {task.status.lower()}", text=f"task {task.id} {text}", query=shown(TASK, id=task.id))
 
 
@@ -117,10 +117,10 @@ def _end(task: Task, wait: Wait, now: float) -> str:
 
 
 def _event(task: Task, wait: Wait, now: float) -> str:
-    what, command = f"the event {wait.event}", f"craftcore task signal {task.id} {wait.event}"
+    what, command = f"the event {wait.event}", hint("task", "signal", task.id, str(wait.event))
     if wait.event == MESSAGE and task.session_id is not None:
         what = f"a message of session {task.session_id}"
-        command = f"craftcore emit --source MESSAGE --session {task.session_id} --payload JSON"
+        command = hint("emit", "--source", "MESSAGE", "--session", task.session_id, "--payload", "JSON")
     return f"task {task.id} waits for {what}{_end(task, wait, now)}. To bring it: {command}"
 
 
@@ -130,7 +130,8 @@ def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Reason:
     if child is not None and child.reason:
         state += f" ({child.reason})"
     text = f"task {task.id} waits{_end(task, wait, now)} for its child {wait.event}, {state}"
-    return Reason(code="child", text=f"{text}. See: craftcore task show {wait.event}", query=shown(TASK, id=wait.event))
+    text = f"{text}. See: {hint('task', 'show', str(wait.event))}"
+    return Reason(code="child", text=text, query=shown(TASK, id=wait.event))
 
 
 def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
@@ -138,7 +139,7 @@ def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
     assert question is not None, wait
     text = f"task {task.id} waits for an answer to {said(question)} {until_answered(question, task, now)}."
     if (key := question.activity_key) is not None:
-        text = f"{text} {how_to_answer(question)}. See: craftcore activity show {key}"
+        text = f"{text} {how_to_answer(question)}. See: {hint('activity', 'show', key)}"
         return [Reason(code=question.kind, text=text, query=shown(IN_DOUBT, key=key))]
     query = shown(QUESTION, task=task.seq)
     return [Reason(code="question", text=f"{text} {how_to_answer(question)}", query=query)]

@@ -39,7 +39,8 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     for name in list(os.environ):
         if name.startswith("CRAFTCORE_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("CRAFTCORE_DB", str(database))
+    monkeypatch.setenv("STATE_DIRECTORY", str(database.parent))
+    monkeypatch.setattr("craftcore.cli.session.DATABASE", database.name)  # nobody has to name it, and no hint does
     monkeypatch.setenv("COLUMNS", "80")  # help is laid out for the terminal that runs the tests, if there is one
     monkeypatch.chdir(tmp_path)
 
