@@ -242,7 +242,8 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     else:
         session.out.line(f"{after.id} is paused; nothing of it fires until: {hint('schedule', 'resume', after.id)}")
         if live is not None:
-            session.out.line(f"{live}, which has fired, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
+            stop = hint(live.noun, "cancel", live.id)
+            session.out.line(f"{live}, which has fired, goes on; to stop it: {stop}")
 
 
 @schedule.command(
@@ -320,7 +321,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
     session.out.line(f"{whole} is removed{also}. What it did: {hint('schedule', 'history', whole)}")
     if live is not None:
-        session.out.line(f"{live}, which runs, goes on; to stop it: craftcore {live.noun} cancel {live.id}")
+        session.out.line(f"{live}, which runs, goes on; to stop it: {hint(live.noun, 'cancel', live.id)}")
 
 
 def _triggers(count: int) -> str:

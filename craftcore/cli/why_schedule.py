@@ -100,8 +100,9 @@ def _ahead(schedule: Schedule, now: float) -> list[Reason]:
     if schedule.is_one_time or isinstance(schedule.timing, Startup) or begins or schedule.high_water_at <= now:
         return []
     mark = f"{clock_time(schedule.high_water_at)}, {from_now(schedule.high_water_at, now)}"
-    text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: {hint('schedule', 'reanchor')}"
-    return [Reason(code="ahead", text=f"{text} {schedule.id}", query=shown(ROW, id=schedule.id))]
+    go_on = hint("schedule", "reanchor", schedule.id)
+    text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: {go_on}"
+    return [Reason(code="ahead", text=text, query=shown(ROW, id=schedule.id))]
 
 
 def _overlap(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
@@ -111,7 +112,7 @@ def _overlap(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
     if blocker is None:
         return []
     waiting = account.buffered(reader, schedule.id)
-    see = f"See: craftcore {blocker.noun} {'why' if blocker.noun == 'trigger' else 'show'} {blocker.id}"
+    see = f"See: {hint(blocker.noun, 'why' if blocker.noun == 'trigger' else 'show', blocker.id)}"
     if waiting:
         since = from_now(waiting[0].nominal_at, now)
         text = f"its occurrence of {clock_time(waiting[0].nominal_at)}, {since}, waits: {blocker.is_not_over}. {see}"

@@ -6,6 +6,7 @@ A note may be of the daemon before, and its pid somebody else's by now: to whoev
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,6 @@ from pathlib import Path
 
 from craftcore.daemon.lock import lock_path, read_note
 from craftcore.errors import PermissionRefused, StateRefused
-
-START_ONE = "Start one: craftcore run MODULE:APP"
 
 
 @contextmanager
@@ -27,7 +26,8 @@ def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
     """
     note, held = read_note(db_path)
     if not held:
-        raise StateRefused(f"no daemon runs on {os.fspath(db_path)}, so there is nobody to tell. {START_ONE}")
+        start = f"craftcore --db {shlex.quote(os.fspath(db_path))} run MODULE:APP"
+        raise StateRefused(f"no daemon runs on {os.fspath(db_path)}, so there is nobody to tell. Start one: {start}")
     gone = StateRefused(f"the daemon of {os.fspath(db_path)} is just starting or ending. Try again")
     if note is None:
         raise gone

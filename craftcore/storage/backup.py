@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -146,7 +147,7 @@ def _checked(database: Database, draft: Draft, taken_at: float, version: str, he
             more = f" (and {len(wrong) - 1:,} faults more)" if len(wrong) > 1 else ""
             raise DatabaseInvalid(
                 f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
-                "before are kept. See: craftcore db check"
+                f"before are kept. See: craftcore --db {shlex.quote(str(database.path))} db check"
             )
         facts: dict[str, Any] = {
             "database_id": fact(reader, "database_id"),

@@ -6,6 +6,7 @@ A changed old migration, or a database that knows migrations this program does n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -73,7 +74,8 @@ def pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Mig
 def require_current(reader: Reader, path: Path) -> None:
     """Raise DatabaseInvalid unless the schema is exactly this program's."""
     if missing := pending(reader, shipped(), path):
-        raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: craftcore db migrate")
+        run = f"craftcore --db {shlex.quote(str(path))} db migrate"
+        raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: {run}")
 
 
 def names_made_by(migrations: list[Migration]) -> frozenset[str]:

@@ -84,7 +84,7 @@ def test_exit_codes_of_backup(cli, here, database, tmp_path):
     here.core.close()
     change(database, "UPDATE triggers SET priority = 1000")
     refused = cli("db", "backup", "-o", "backup.db")
-    assert (refused.code, "craftcore db check" in refused.err) == (65, True)
+    assert (refused.code, f"craftcore --db {database} db check" in refused.err) == (65, True)
     assert (tmp_path / "taken.db").read_text() == "mine"
     assert not (tmp_path / "backup.db").exists()
 
@@ -252,7 +252,7 @@ def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, data
 
     refused = cli("db", "backup", "-o", "backup.db")
 
-    assert (refused.code, "Run: craftcore db migrate" in refused.err) == (65, True)
+    assert (refused.code, f"Run: craftcore --db {database} db migrate" in refused.err) == (65, True)
     assert not (tmp_path / "backup.db").exists()
     assert cli("db", "migrate").code == cli("db", "backup", "-o", "backup.db").code == 0
 

@@ -1,0 +1,93 @@
+"""Commands that sentences suggest: pasted as they are, they go to the database of the command that printed them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+
+import pytest
+
+from tests.cli.commands import BY_HAND, READS, line
+
+WRONG = {
+    "no trigger": ["trigger", "why", "nothing"],
+    "no task": ["task", "show", "nothing"],
+    "no question": ["inbox", "answer", "nothing", "yes"],
+    "no activity": ["activity", "show", "nothing"],
+    "no record": ["inspect", "exec-nothing.1"],
+    "no schedule": ["schedule", "show", "nothing"],
+}
+PLACEHOLDERS = {"CHOICE": "send", "JSON": "{}"}
+NO_HINTS = {"systemd print", "systemd install", "completion"}
+"""They print files that are to be installed."""
+
+ALONE = re.compile(
+    r"craftcore (?!--db )(?:run|release|status|doctor|verify|audit|inspect|\w+ (?:list|show|why)|db \w+)\b"
+)
+
+
+def printed_by(made):
+    """A command line for each place of the program that may suggest something, by a name."""
+    world, _ = made
+    yield from ((name, line(name, call, world)) for name, call in {**READS, **BY_HAND}.items() if name not in NO_HINTS)
+    yield from WRONG.items()
+    for field in ("dead", "waiting", "nap", "waits", "failed", "asks"):
+        yield f"trigger why {field}", ["trigger", "why", getattr(world, field)]
+    for field in ("nap", "waits", "failed", "asks"):
+        yield f"task show {field}", ["task", "show", getattr(world, field)]
+    for schedule in ("ahead", "paused"):
+        yield f"schedule why {schedule}", ["schedule", "why", schedule]
+        yield f"schedule show {schedule}", ["schedule", "show", schedule]
+    yield "a trigger that is no task", ["task", "show", world.waiting]
+
+
+def hints_in(text, beginning):
+    """The commands in it: each ends where its sentence does."""
+    for found in re.finditer(re.escape(beginning) + r"((?: (?:'[^']*'|[^\s(]\S*))+)", text):
+        words = []
+        for word in re.findall(r"'[^']*'|\S+", found[1]):
+            words.append(word.rstrip('.,;)"'))
+            if words[-1] != word:
+                break
+        yield beginning + " " + " ".join(words)
+
+
+def anew(sound, database):
+    """A copy of the world, in a folder of its own in which nothing was done."""
+    shutil.rmtree(database.parent, ignore_errors=True)
+    database.parent.mkdir()
+    shutil.copy(sound, database)
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_every_command_that_is_suggested_can_be_pasted(cli, made, tmp_path, monkeypatch, way):
+    _, sound = made
+    database = tmp_path / "a place" / "agent.db"
+    beginning = f"craftcore --db '{database}'"
+    found = {}
+    for name, arguments in printed_by(made):
+        anew(sound, database)
+        if way == "option":
+            printed = cli("--db", str(database), *arguments)
+        else:
+            monkeypatch.setenv("CRAFTCORE_DB", str(database))
+            printed = cli(*arguments)
+            monkeypatch.delenv("CRAFTCORE_DB")
+        said = printed.out + printed.err
+        assert ALONE.findall(said) == [], (name, said)
+        found |= dict.fromkeys(hints_in(said, beginning), name)
+
+    assert len(found) >= 20, found
+    for pasted, name in found.items():
+        anew(sound, database)
+        words = [PLACEHOLDERS.get(word, word) for word in shlex.split(pasted)[1:]]
+        if "MODULE:APP" in words:
+            words = [*words, "--help"]  # it is to be written in, and would start a daemon
+        answer = cli(*words)
+        assert answer.code in (0, 1), (name, pasted, answer)
+
+
+def test_without_another_database_a_suggestion_is_short(cli, here):
+    assert "See: craftcore inbox list" in cli("status").out
+    assert "To let it go on: craftcore release" in cli("trigger", "why", here.world.waiting).out
