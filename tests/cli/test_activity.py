@@ -14,16 +14,8 @@ from craftcore.cli.main import main
 from craftcore.storage.ring import bell_path
 from tests.cli.bank import LOST, NOTHING, REFUSED, Bank
 from tests.processes import a_daemon, craftcore, traced, until
-from tests.virtual import VirtualCore
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
 from tests.processes import APP, a_daemon, a_reader, craftcore
 from tests.triggers.life import claim_one, emit, run_one
-from tests.virtual import VirtualCore
 
 HOUR = 3600.0
 EVERYTHING = {
@@ -51,13 +50,6 @@ EVERYTHING = {
         "unit",
     ),
 }
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 @pytest.fixture(autouse=True)

@@ -19,17 +19,9 @@ from tests.executions.attempts import again, begin, boot, end
 from tests.processes import APP, a_daemon, craftcore, traced, until
 from tests.resting import HOUR, a_task
 from tests.triggers.life import BROKEN, HOPELESS, claim_one, look
-from tests.virtual import VirtualCore
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 WHY = ("--reason", "ada looked")
-
-
-@pytest.fixture
-def core(database, clock):
-    core = VirtualCore(database, clock)
-    yield core
-    core.close()
 
 
 def a_daemons_lock(core):
