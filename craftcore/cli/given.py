@@ -50,7 +50,7 @@ def the_one(found: Sequence[str], given: str, nobody: str) -> str:
 def whole_id(reader: Reader, given: str) -> str:
     """The id of the trigger that is meant. Raises NotFound."""
     found = _like(TriggerStore().ids_like, reader, given)
-    return the_one(found, given, f"no trigger has the id {given!r:.80}; see: craftcore trigger list")
+    return the_one(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
 
 
 def the_task(reader: Reader, given: str) -> Task:

@@ -189,7 +189,7 @@ def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(databa
 def test_a_database_that_lacks_a_migration_is_told_how_to_get_it(database, clock):
     migrate(database, clock, [])
 
-    with database.reading() as reader, pytest.raises(DatabaseInvalid, match="craftcore --db .* db migrate"):
+    with database.reading() as reader, pytest.raises(DatabaseInvalid, match=r"craftcore --db .* db migrate"):
         require_current(reader, database.path)
 
 
