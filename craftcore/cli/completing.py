@@ -24,8 +24,9 @@ from craftcore.storage.glance import glancing
 VARIABLE = "_CRAFTCORE_COMPLETE"
 """Set by the shell's script to `bash_complete` and the like."""
 
-SAFE = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
-"""Every id and key there is. What else a damaged or hostile row holds is not put on anybody's command line."""
+SAFE = re.compile(r"[A-Za-z0-9._:@+][A-Za-z0-9._:@+-]{0,449}")
+"""Every id and key there is, but for what would be read as an option. What else a damaged or hostile row holds is not
+put on anybody's command line."""
 
 HELP_MAX = 60
 

@@ -271,6 +271,16 @@ def test_what_is_no_id_is_never_put_on_a_line(offered, here, database):
     assert offered("trigger", "show", "sou", shell="zsh") == ["plain", "sound", "w\\n\\x1bx"]
 
 
+def test_an_answer_that_a_shell_would_read_is_not_put_on_a_line_either(offered, here, database):
+    here.core.close()
+    connection = apsw.Connection(str(database))
+    hostile = '["$(reboot)", "a b", "`id`", "-rf", "plain"]'
+    connection.execute("UPDATE questions SET options_json = ? WHERE id = ?", (hostile, here.world.question))
+    connection.close()
+
+    assert offered("inbox", "answer", here.world.question, "") == ["plain"]
+
+
 ASKED = {**QUERIES, **{name: query for name, (_, query) in WITHIN.items()}}
 
 
