@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import pty
+import select
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,10 @@ echo "$@" >> {typed}
 """What is asked by TAB is answered; what is on the line at Enter is written down."""
 
 
+AT_A_TERMINAL = 'exec "$@" <"$0" >"$0" 2>&1'
+"""Who opens it first in a session has it."""
+
+
 class Terminal:
     """A shell at a terminal, in a folder; `enter` types, presses TAB and Enter, and says what was on the line then."""
 
@@ -41,33 +46,39 @@ class Terminal:
         program.chmod(0o755)
         path = f"{program.parent}:{os.environ['PATH']}"
         env = environment(PATH=path, CRAFTCORE_DB=str(database), HOME=str(folder), TERM="xterm", INPUTRC="/dev/null")
-        self.pid, self._screen = pty.fork()
-        if self.pid == 0:
-            os.chdir(folder)
-            os.execvpe(command[0], command, env)
+        self._screen, self._theirs = os.openpty()
+        null = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            ["sh", "-c", AT_A_TERMINAL, os.ttyname(self._theirs), *command],
+            cwd=folder,
+            env=env,
+            stdin=null,
+            stdout=null,
+            stderr=null,
+            start_new_session=True,
+        )
         self.enter(f"{setup}\n craftcore begin", tab="")
 
     def enter(self, line: str, tab: str = "\t") -> str:
         before = self._typed.read_text()
         os.write(self._screen, f"{line}{tab}\n".encode())
-        until(lambda: self._has_typed_since(before), f"what {line!r} became")
+        until(lambda: self._typed_since(before), f"what {line!r} became")
         return self._typed.read_text()[len(before) :].removesuffix("\n").rstrip()
 
-    def _has_typed_since(self, before: str) -> bool:
-        """What it shows is of no matter, and it must not wait for us to look."""
-        os.set_blocking(self._screen, False)
-        try:
-            os.read(self._screen, 1 << 16)
-        except BlockingIOError:
-            pass
-        finally:
-            os.set_blocking(self._screen, True)
+    def _typed_since(self, before: str) -> bool:
+        self._look()
         return self._typed.read_text() != before
 
+    def _look(self) -> None:
+        """What it shows is of no matter, and it must not wait for us to look."""
+        if select.select([self._screen], [], [], 0.01)[0]:
+            os.read(self._screen, 1 << 16)
+
     def close(self) -> None:
-        os.kill(self.pid, 9)
+        self._process.kill()
+        self._process.wait()
         os.close(self._screen)
-        os.waitpid(self.pid, 0)
+        os.close(self._theirs)
 
 
 @pytest.fixture(params=SHELLS)
