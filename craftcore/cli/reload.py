@@ -44,6 +44,8 @@ def reload(session: Session) -> int:
     from craftcore.core import Core
 
     core = Core(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
+    with core.reading():
+        pass  # where there is no database, that is what is said, and not that no daemon runs on it
     with the_daemon(core.database.path) as daemon:
         asked = core.clock.boot_time()
         signal.pidfd_send_signal(daemon, signal.SIGHUP)

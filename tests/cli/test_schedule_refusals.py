@@ -57,7 +57,7 @@ def _at_noon(clock):
         (["@daily", "--session", "a b", *RUNS], ["session_id 'a b'"]),
         (["@daily", "--description", "\udcff", *RUNS], ["lone surrogate"]),
         (["@daily", "--workflow", "a b"], ["workflow 'a b'"]),
-        (["@daily", "--workflow", ""], ["workflow ''"]),
+        (["@daily", "--workflow", ""], ["'--workflow'", "empty"]),
         (["@daily", "--payload", "{'a': 1}", *RUNS], ["not JSON", "line 1, column 2"]),
         (["@daily", "--payload", "[1]", *RUNS], ["must be a JSON object"]),
         (["@daily", "--payload", "@nowhere.json", *RUNS], ["nowhere.json", "No such file"]),
