@@ -22,7 +22,7 @@ from craftcore.cli.activity_text import (
 )
 from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
-from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.given import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
@@ -54,7 +54,7 @@ activity.add_command(resolve)
 
 @activity.command(
     "list",
-    exits={NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
+    exits={**OF_A_LIST, NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
     examples=("craftcore activity list --status unknown", "craftcore activity list --task 01a1fdfa"),
     see=("craftcore activity show", "craftcore inbox list", "docs/did-it-happen.md"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from craftcore.cli.confirm import ids_or_all
-from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.given import whole_id
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
@@ -24,6 +24,7 @@ def dead() -> None:
 
 @dead.command(
     "list",
+    exits=OF_A_LIST,
     examples=("craftcore dead list", "craftcore dead list --limit 5 --json"),
     see=("craftcore trigger show", "craftcore dead requeue", "docs/failures.md"),
 )

@@ -6,6 +6,12 @@ PROBLEM, WORK_FAILED, NO_SUCH, NOT_REPLAYABLE, BAD_FILTER = 1, 4, 10, 11, 12
 USAGE, DATABASE, BUG, CANNOT_CREATE, IO, TRY_LATER, NOT_PERMITTED, SETTINGS = 64, 65, 70, 73, 74, 75, 77, 78
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
+OF_A_LIST: dict[int, str | None] = {
+    NO_SUCH: None,
+    DATABASE: "a row is damaged: it is named in its place, and all others are shown",
+}
+"""What a list says of itself, beside what a filter of it may add."""
+
 MEANINGS = {
     0: "ok",
     PROBLEM: "it found a problem, or what it is about is in no state for it",

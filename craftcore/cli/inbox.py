@@ -9,7 +9,7 @@ from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity_hands import say_decided
 from craftcore.cli.caller import caller
 from craftcore.cli.damaged import say_damaged, told_damaged
-from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.given import refuse_bad_note, the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
@@ -34,6 +34,7 @@ def inbox() -> None:
 
 @inbox.command(
     "list",
+    exits=OF_A_LIST,
     examples=("craftcore inbox list",),
     see=("craftcore inbox answer", "craftcore activity list", "docs/reference.md#tasks-and-the-inbox"),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.damaged import print_list, say_damaged
-from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
+from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.given import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
@@ -51,7 +51,7 @@ LISTED, COUNTED = 50, 10_000
 @click.command(
     "inspect",
     cls=Command,
-    exits={NO_SUCH: None, BAD_FILTER: None},
+    exits={**OF_A_LIST, BAD_FILTER: None},
     examples=(
         "craftcore inspect exec-01a1fdfa --events",
         "craftcore inspect --list --status error --since 2026-11-21T00:00Z",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.damaged import print_list
+from craftcore.cli.exit_codes import OF_A_LIST
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, with_iso
@@ -47,6 +48,7 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.command(
     "list",
     cls=Command,
+    exits=OF_A_LIST,
     examples=("craftcore schedule list", "craftcore schedule list --all"),
     see=("craftcore schedule show", "craftcore schedule why", "docs/how-it-works.md#schedules"),
 )

@@ -13,7 +13,7 @@ from craftcore.cli import task_hands
 from craftcore.cli.activity_text import told_activity
 from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
-from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
+from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.given import allowed, the_task
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, json_or_text, with_iso
@@ -60,7 +60,7 @@ for command_ in task_hands.COMMANDS:
 
 @task.command(
     "list",
-    exits={NO_SUCH: None, BAD_FILTER: None},
+    exits={**OF_A_LIST, BAD_FILTER: None},
     examples=("craftcore task list --status waiting", "craftcore task list --workflow nap --limit 5"),
     see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from craftcore.cli.confirm import ids_or_all
-from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
@@ -44,7 +44,7 @@ def trigger() -> None:
 
 @trigger.command(
     "list",
-    exits={NO_SUCH: None, BAD_FILTER: None},
+    exits={**OF_A_LIST, BAD_FILTER: None},
     examples=("craftcore trigger list --status pending", "craftcore trigger list --workflow greet --limit 5"),
     see=("craftcore trigger show", "craftcore trigger why", "docs/reference.md#commands"),
 )

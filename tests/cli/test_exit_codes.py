@@ -108,6 +108,13 @@ SHOWN: dict[tuple[str, int], str] = {
     ("db check", 1): "cli/test_verify.py: test_a_dropped_guard_is_named",
     ("db check", 65): "cli/test_verify.py: test_a_damaged_file_is_told_with_what_to_do",
     ("db gc", 75): "cli/test_gc.py: test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written",
+    **{
+        (f"{noun}{verb}", 65): "cli/test_damaged.py: test_one_damaged_row_hides_no_other_and_is_named"
+        for noun, verb in [
+            *((noun, " list") for noun in ("trigger", "dead", "task", "inbox", "activity", "schedule")),
+            ("inspect", ""),
+        ]
+    },
     ("systemd install", 77): "cli/test_systemd.py: test_who_may_not_write_there_is_told_what_it_takes",
 }
 """What needs more than a world, and the test that shows it."""
@@ -141,11 +148,13 @@ def test_a_command_ends_as_its_page_says(cli, here, name, code):
 @pytest.mark.parametrize(("name", "code"), SHOWN, ids=lambda value: str(value))
 def test_what_is_shown_elsewhere_is(name, code):
     file, _, test = SHOWN[name, code].partition(": ")
-    body = re.search(rf"^def {test}\(.*?(?=^@|^def |\Z)", (TESTS / file).read_text(), re.M | re.S)
+    text = (TESTS / file).read_text()
+    body = re.search(rf"^def {test}\(.*?(?=^@|^def |\Z)", text, re.M | re.S)
 
     assert body, "there is such a test"
     assert re.search(rf"\b{code}\b", body[0]), "and it is about that code"
-    assert all(f'"{word}"' in body[0] for word in name.split()) or name in ("run", "demo"), "of that command"
+    named = all(f'"{word}"' in body[0] for word in name.split()) or re.search(rf'^    "{name}[" ]', text, re.M)
+    assert named or name in ("run", "demo"), "of that command"
 
 
 # an id that is none, or too short
