@@ -128,7 +128,7 @@ class Daemon:
         engine.begin()  # not before: a handler that holds the loop would hold up READY, and with it the watchdog
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
         async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, self._notifier, engine.round_trip)
+            beside.start_soon(watchdog, self._notifier, engine.round_trip, lambda: engine.writer.waits_for_others)
             beside.start_soon(self._report, engine, status)
             beside.start_soon(self._reload_when_asked, engine)
             if until_idle:

@@ -1,11 +1,15 @@
 """The watchdog: systemd hears from us only while the engine makes progress.
 
-A ping on a timer of its own proves that a timer lives. Ours follows a round trip through what has to work.
+A ping on a timer of its own proves that a timer lives. Ours follows a round trip through what has to work. One that
+only waits until another process gives the write lock back is no reason for a restart: that would cut off what runs, and
+wait for the same lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import anyio
 import structlog
@@ -15,26 +19,31 @@ from craftcore.daemon.systemd import Notifier
 log = structlog.get_logger()
 
 
-async def watchdog(notifier: Notifier, round_trip: Callable[[], Awaitable[None]]) -> None:
+async def watchdog(
+    notifier: Notifier, round_trip: Callable[[], Awaitable[None]], waits_for_others: Callable[[], bool]
+) -> None:
     """Ping twice per interval, each time after a round trip. Returns at once when systemd does not watch.
 
     A round trip that hangs, or that raises, is not followed by a ping: when that goes on, systemd restarts the daemon.
+    One that hangs while `waits_for_others()` is pinged for all the same.
     """
     interval = notifier.watchdog_seconds
     if interval is None:
         return
     while True:
         began = anyio.current_time()
-        if await _succeeds(round_trip, interval):
+        if await _succeeds(round_trip, interval, partial(_excuse, notifier, interval / 2, waits_for_others)):
             notifier.watchdog()
         await anyio.sleep_until(began + interval / 2)
 
 
-async def _succeeds(round_trip: Callable[[], Awaitable[None]], interval: float) -> bool:
+async def _succeeds(
+    round_trip: Callable[[], Awaitable[None]], interval: float, beside_it: Callable[[], Coroutine[Any, Any, None]]
+) -> bool:
     began = anyio.current_time()
     error: Exception | None = None
     async with anyio.create_task_group() as beside:
-        beside.start_soon(_complain, interval / 2)
+        beside.start_soon(beside_it)
         try:
             await round_trip()
         except Exception as failure:
@@ -49,7 +58,18 @@ async def _succeeds(round_trip: Callable[[], Awaitable[None]], interval: float) 
     return error is None
 
 
-async def _complain(after: float) -> None:
+async def _excuse(notifier: Notifier, every: float, waits_for_others: Callable[[], bool]) -> None:
     """Say that a round trip hangs while it hangs: afterwards there may be nobody to say it."""
-    await anyio.sleep(after)
-    log.error("watchdog.stuck", seconds=round(after, 3))
+    said: str | None = None
+    began = anyio.current_time()
+    while True:
+        await anyio.sleep(every)
+        seconds = round(anyio.current_time() - began, 3)
+        if waits_for_others():
+            notifier.watchdog()
+            if said != "watchdog.waiting":
+                log.warning("watchdog.waiting", seconds=seconds, why="another process holds the write lock")
+            said = "watchdog.waiting"
+        elif said != "watchdog.stuck":
+            log.error("watchdog.stuck", seconds=seconds)
+            said = "watchdog.stuck"

@@ -54,6 +54,10 @@ TRUNCATE_SECONDS = 10.0
 
 WAL_KEPT = 1 << 20
 
+TRIED_LATELY = 5.0
+"""Seconds since the last try for the write lock, of which there is one a millisecond: a thread that hangs tries no
+more."""
+
 
 class Writer:
     """The thread that owns the daemon's write connection. Open it with `async with`.
@@ -88,8 +92,14 @@ class Writer:
         """The last commit found the disk full."""
         self.waiting_since: float | None = None
         """Monotonic time since when another process has held the write lock against us, None when it does not."""
+        self._tried_at = 0.0
         self.commits = 0
         self.pieces = 0
+
+    @property
+    def waits_for_others(self) -> bool:
+        """It lives, and asks again and again for the write lock that another process does not give back."""
+        return self.waiting_since is not None and time.monotonic() - self._tried_at < TRIED_LATELY
 
     async def __aenter__(self) -> Writer:
         self._loop = current_loop()
@@ -272,6 +282,7 @@ class Writer:
         """The busy handler of the daemon's writer never gives up; it says since when it waits."""
         if self.waiting_since is None:
             self.waiting_since = time.monotonic()
+        self._tried_at = time.monotonic()
         nap()
         return not self._closing or random.random() > 0.001
 

@@ -6,6 +6,7 @@ import json
 import signal
 from pathlib import Path
 
+import apsw
 import pytest
 
 from craftcore.config import Config, LogSettings, RetrySettings
@@ -222,6 +223,23 @@ def test_the_watchdog_hears_from_an_engine_that_moves(folder):
         daemon.ready()
 
         assert [daemon.hear("WATCHDOG=1") for _ in range(2)] == ["WATCHDOG=1", "WATCHDOG=1"]
+
+
+def test_a_write_lock_that_another_process_keeps_is_no_reason_for_a_restart(folder):
+    """Killed, the daemon would leave what runs in doubt, and find the same lock at its next start."""
+    with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
+        daemon.ready()
+        somebody = apsw.Connection(str(folder / "agent.db"))
+        somebody.set_busy_timeout(10_000)
+        somebody.execute("BEGIN IMMEDIATE")
+
+        heard = [daemon.hear("WATCHDOG=1") for _ in range(30)]  # of which some may be from before
+
+        assert len(heard) == 30
+        somebody.execute("ROLLBACK")
+        somebody.close()
+        emitted = craftcore(folder, "--json", "emit", "greet", "--wait", "60").json
+        assert emitted["status"] == "DONE"
 
 
 BROKEN_ENGINE = """

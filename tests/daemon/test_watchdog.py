@@ -55,6 +55,11 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
         yield Manager(listening)
 
 
+def never() -> bool:
+    """The writer waits for nobody."""
+    return False
+
+
 async def succeeds() -> None:
     await anyio.lowlevel.checkpoint()
 
@@ -68,7 +73,7 @@ async def test_every_ping_follows_a_round_trip(manager: Manager) -> None:
         trips += 1
 
     async with anyio.create_task_group() as beside:
-        beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+        beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
         for pings in range(1, 6):
             await manager.ping()
             assert trips >= pings
@@ -79,7 +84,7 @@ async def test_every_ping_follows_a_round_trip(manager: Manager) -> None:
 async def test_it_pings_twice_per_interval(manager: Manager) -> None:
     began = anyio.current_time()
     async with anyio.create_task_group() as beside:
-        beside.start_soon(watchdog, manager.notifier(0.2), succeeds)
+        beside.start_soon(watchdog, manager.notifier(0.2), succeeds, never)
         for _ in range(3):  # at 0, 0.1 and 0.2 seconds
             await manager.ping()
         beside.cancel_scope.cancel()
@@ -97,12 +102,35 @@ async def test_a_round_trip_that_hangs_is_said_and_not_followed_by_a_ping(manage
 
     with capture_logs() as logs:
         async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+            beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
             await hung.wait()
             await _until(logs)
             beside.cancel_scope.cancel()
 
     assert [line["event"] for line in logs] == ["watchdog.stuck"]
+    assert manager.quiet()
+
+
+@pytest.mark.anyio
+async def test_a_round_trip_that_waits_for_another_process_is_said_once_and_pinged_until_it_hangs(
+    manager: Manager,
+) -> None:
+    waits = True
+
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(watchdog, manager.notifier(0.05), anyio.sleep_forever, lambda: waits)
+            for _ in range(5):
+                await manager.ping()
+            waits = False
+            while len(logs) < 2:  # noqa: ASYNC110 - a log has no event to wait on
+                await anyio.sleep(0.005)
+            while not manager.quiet():
+                continue
+            await anyio.sleep(0.1)
+            beside.cancel_scope.cancel()
+
+    assert [line["event"] for line in logs] == ["watchdog.waiting", "watchdog.stuck"]
     assert manager.quiet()
 
 
@@ -118,7 +146,7 @@ async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(man
 
     with capture_logs() as logs:
         async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.05), round_trip)
+            beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
             await manager.ping()
             beside.cancel_scope.cancel()
 
@@ -134,7 +162,7 @@ async def test_a_loop_that_was_blocked_for_a_quarter_of_the_interval_is_said_and
 
     with capture_logs() as logs:
         async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.2), round_trip)
+            beside.start_soon(watchdog, manager.notifier(0.2), round_trip, never)
             await manager.ping()
             beside.cancel_scope.cancel()
 
@@ -148,7 +176,7 @@ async def test_nothing_happens_when_nobody_watches() -> None:
         raise AssertionError("not asked for")
 
     with anyio.fail_after(PATIENCE):
-        await watchdog(Notifier(), round_trip)
+        await watchdog(Notifier(), round_trip, never)
 
 
 async def _until(said: list[EventDict]) -> None:
