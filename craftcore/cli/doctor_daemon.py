@@ -8,6 +8,7 @@ from pathlib import Path
 
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.moments import clock_time
+from craftcore.cli.write_lock import Holder, kept_by
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockNote
@@ -19,12 +20,13 @@ ANSWER_SECONDS = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """`note` and `held`: what the lock file says, and whether somebody holds it; `has_bell`: a doorbell hangs there;
-    `is_heard`: a ring of it was answered."""
+    `is_heard`: a ring of it was answered; `keeper`: another process that keeps the write lock."""
 
     note: LockNote | None
     held: bool
     has_bell: bool
     is_heard: bool
+    keeper: Holder | None = None
 
     @property
     def pid(self) -> int | None:
@@ -44,11 +46,16 @@ def running_on(path: Path) -> Running:
     """Look, and ring. Raises PermissionRefused, StorageError."""
     note, held = read_note(path)
     has_bell = Path(bell_path(path)).is_socket()
-    return Running(note=note, held=held, has_bell=has_bell, is_heard=held and is_heard(path, ANSWER_SECONDS))
+    heard = held and is_heard(path, ANSWER_SECONDS)
+    keeper = kept_by(path, note.pid if held and note is not None else None)
+    return Running(note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper)
 
 
 def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Finding]:
     """`booted_at`: when the last epoch began; None: there was none."""
+    if running.keeper is not None:
+        text = f"{running.keeper} keeps it, perhaps in an open transaction: nothing is written before it lets go"
+        yield fail("write lock", text)
     if not running.held:
         yield warn("daemon", "none runs on this database", *RUN)
         if running.has_bell:

@@ -16,6 +16,7 @@ from craftcore.cli.hint import hint
 from craftcore.cli.moments import from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
+from craftcore.cli.write_lock import Holder
 from craftcore.retention.record_store import KEPT_LOOKED_AT
 from craftcore.storage.pages import WAL_LONG
 
@@ -53,6 +54,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
     troubles = [
         *_down(found),
         *_stuck(found),
+        *_locked(found),
         *_held(found),
         *_slow(found),
         *_open(found),
@@ -88,6 +90,13 @@ def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
         who = f" (pid {found['daemon']['pid']})" if "pid" in found["daemon"] else ""
         text = f"the daemon{who} runs and does nothing: it does not answer, or extends no lease. Restart it"
         yield Trouble(code="stuck", text=text)
+
+
+def _locked(found: dict[str, Any]) -> Iterator[Trouble]:
+    if (keeper := found["locked_by"]) is not None:
+        who = Holder(**keeper)
+        text = f"{who} keeps the write lock, perhaps in an open transaction: nothing is written before it lets go"
+        yield Trouble(code="locked", text=text)
 
 
 def _held(found: dict[str, Any]) -> Iterator[Trouble]:

@@ -133,6 +133,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "died_before": died_before,
             "held": held,
             "paused": running and paused,
+            "locked_by": None if looked.keeper is None else looked.keeper._asdict(),
             **scheduled,
             **tasks,
             **in_doubt,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.room import Room, room_beside
 from craftcore.cli.status import BEHIND, DEAD_LATELY
+from craftcore.cli.write_lock import LOCKS, kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.facts import remember
@@ -36,6 +39,7 @@ WELL: dict[str, Any] = {
     "died_before": False,
     "held": None,
     "paused": False,
+    "locked_by": None,
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
@@ -79,6 +83,12 @@ def test_what_is_well_is_healthy():
             "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it",
         ),
         ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
+        (
+            {"locked_by": {"pid": 7, "program": "sqlite3"}},
+            "degraded",
+            "locked",
+            "degraded: pid 7 (sqlite3) keeps the write lock, perhaps in an open transaction: nothing is written before",
+        ),
         ({"paused": True}, "degraded", "paused", "degraded: paused: the daemon was started with --paused"),
         (
             {"safe_mode": "why"},
@@ -227,6 +237,56 @@ def test_a_daemon_that_takes_no_ring_is_not_healthy(cli, core, database, monkeyp
     with DaemonLock.acquire(database, pid=5, host="here", now=NOON), contextlib.closing(Doorbell.open(database)):
         assert reasons(cli) == ["stuck"]
         assert cli("status").out.startswith("degraded: the daemon (pid 5) runs and does nothing")
+
+
+BUSY = """
+import sys
+from craftcore import Producer
+with Producer(sys.argv[1]) as producer:
+    producer.emit("greet")
+    print("begun", flush=True)
+    while True:
+        producer.emit("greet")
+"""
+
+KEEP = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("kept", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
+def test_who_keeps_the_write_lock_is_told_by_status_and_doctor(cli, core, database, daemon):
+    emit(core)
+    command = [sys.executable, "-c", KEEP, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
+        assert somebody.stdout is not None
+        assert somebody.stdout.readline() == b"kept\n"
+        told = cli("--json", "status").json
+        [checked] = [one for one in cli("--json", "doctor").json["checks"] if one["check"] == "write lock"]
+        somebody.communicate(b"\n")
+
+    assert told["locked_by"]["pid"] == somebody.pid
+    assert [reason["code"] for reason in told["reasons"]] == ["locked"]
+    assert (checked["level"], f"pid {somebody.pid} " in checked["text"]) == ("FAIL", True)
+    assert reasons(cli) == []
+
+
+@pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
+def test_who_commits_again_and_again_keeps_no_lock(core, database):
+    """A bulk producer leaves a gap for the others now and then."""
+    emit(core)
+    command = [sys.executable, "-c", BUSY, str(database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
+        assert somebody.stdout is not None
+        assert somebody.stdout.readline() == b"begun\n"
+        found = kept_by(database, None)
+        somebody.kill()
+
+    assert found is None
 
 
 def test_a_daemon_that_starts_after_one_that_was_killed_is_not_stuck(cli, core, clock, database, monkeypatch):
