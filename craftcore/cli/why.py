@@ -34,6 +34,9 @@ AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
        count(*) FILTER (WHERE started_at IS NULL) AS claimed
   FROM triggers WHERE status = 'CLAIMED'"""
 EPOCH = "SELECT max(epoch) FROM epochs"
+LATE_SECONDS = 60.0
+"""A daemon that is well starts what is due and free to go in no time; looks for it every few seconds at the latest."""
+
 HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 
@@ -173,8 +176,12 @@ def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason
 
 def _its_turn(reader: Reader, trigger: Trigger, now: float) -> Reason:
     busy = reader.one(AT_WORK) or {}
+    late = now - trigger.due_at
+    if late > LATE_SECONDS and not busy.get("running") and not busy.get("claimed"):
+        text = f"due since {span(late)}; nothing is in its way, nothing is at work, and it was not started"
+        return Reason(code="not started", text=f"{text}. See: craftcore doctor", query=shown(AT_WORK))
     text = (
-        f"due since {span(now - trigger.due_at)}; nothing is in its way but its turn "
+        f"due since {span(late)}; nothing is in its way but its turn "
         f"({busy.get('running')} running, {busy.get('claimed')} claimed before it)"
     )
     return Reason(code="its turn", text=text, query=shown(AT_WORK))

@@ -160,6 +160,19 @@ def test_each_start_says_how_it_stands(tmp_path, clock, paused):
     }
 
 
+def test_what_nothing_holds_and_nobody_starts_leads_to_the_doctor(cli, core, clock, daemon):
+    """The daemon hangs, or cannot write."""
+    started(core)
+    waits = emit(core).id
+    assert [one["code"] for one in why(cli, waits)] == ["its turn"]
+
+    clock.advance(seconds=61)
+
+    [reason] = why(cli, waits)
+    assert (reason["code"], reason["text"].endswith("See: craftcore doctor")) == ("not started", True)
+    assert proven(core, reason["query"]) == [(0, 0)]
+
+
 def test_a_trigger_that_has_run_is_asked_no_more(cli, core, daemon):
     started(core)
     ran = emit(core, workflow="one.at.a.time").id
