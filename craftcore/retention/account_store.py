@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
-from craftcore.retention.model import BATCH, WINDOW, Found, Taken
-from craftcore.retention.rest_store import Rest
+from craftcore.retention.model import BATCH, Found, Taken
+from craftcore.retention.window_store import Windowed
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 FIRST = "SELECT decided_at FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT 1"
@@ -38,29 +38,28 @@ SELECT seq,
 """An invalidation counts while its record could be replayed."""
 
 
+WINDOWED = Windowed(
+    first=FIRST,
+    last=LAST,
+    due=DUE,
+    since=lambda old: old.history,
+    at_rest=lambda rest, row: rest.has(row["trigger_id"], row["trigger_id"]),
+)
+
+
 class OldOccurrences:
     """Finds and takes. Holds nothing."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or old.history < oldest <= old.now:
-            return Found([], None)
-        last: int = tx.value(LAST, after=after, window=WINDOW)
-        return self._due(tx, old, after, last)
+        return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for seq in self._due(tx, old, seqs[0] - 1, seqs[-1]).seqs:
-            gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=seq)
+        for row in WINDOWED.still_due(tx, old, seqs):
+            gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=row["seq"])
             taken.removed["schedule_occurrences"] += gone
         return taken
-
-    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> Found:
-        rows = tx.all(DUE, after=after, last=last, history=old.history, most=BATCH)
-        rest = Rest(tx, old.dead)
-        found = [row["seq"] for row in rows if rest.has(row["trigger_id"], row["trigger_id"])]
-        return Found(found, rows[-1]["seq"] if len(rows) == BATCH else last)
 
 
 class OldAudit:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
-from craftcore.retention.model import BATCH, WINDOW, Found, Taken
-from craftcore.retention.rest_store import Rest
-from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.retention.model import BATCH, Found, Taken
+from craftcore.retention.window_store import Windowed
+from craftcore.storage.transaction import Reader, Transaction
 
 FIRST = "SELECT created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"
 LAST = "SELECT max(seq) FROM (SELECT seq FROM executions WHERE seq > :after ORDER BY seq LIMIT :window)"
@@ -60,21 +60,33 @@ SELECT seq,
 STRIP_ACT = "UPDATE activity_log SET request_json = NULL, result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
+RECORDS = Windowed(
+    first=FIRST,
+    last=LAST,
+    due=DUE,
+    since=lambda old: old.bodies,
+    at_rest=lambda rest, row: rest.has(row["task_id"], row["trigger_id"]),
+)
+
+ACTS = Windowed(
+    first=ACTS_FIRST,
+    last=ACTS_LAST,
+    due=ACTS_DUE,
+    since=lambda old: old.bodies,
+    at_rest=lambda rest, row: rest.has(row["task_id"], None),
+)
+
+
 class OldBodies:
     """Of records. An attempt that runs has a trigger that is CLAIMED, and is left alone."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or old.bodies < oldest <= old.now:
-            return Found([], None)
-        last: int = tx.value(LAST, after=after, window=WINDOW)
-        rows, next_after = self._due(tx, old, after, last)
-        return Found([row["seq"] for row in rows], next_after)
+        return RECORDS.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now; of a long record so many events as a batch may hold."""
         taken = Taken()
-        for row in self._due(tx, old, seqs[0] - 1, seqs[-1])[0]:
+        for row in RECORDS.still_due(tx, old, seqs):
             if (room := BATCH - taken.rows) <= 0:
                 taken.more = True
                 break
@@ -87,32 +99,16 @@ class OldBodies:
             taken.more = events == room  # there may be more of it
         return taken
 
-    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
-        rows = tx.all(DUE, after=after, last=last, bodies=old.bodies, most=BATCH)
-        rest = Rest(tx, old.dead)
-        found = [row for row in rows if rest.has(row["task_id"], row["trigger_id"])]
-        return found, rows[-1]["seq"] if len(rows) == BATCH else last
-
 
 class OldArguments:
     """Of activities: what was asked for and what came back. One that is in doubt keeps them."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        oldest: float | None = tx.value(ACTS_FIRST, after=after)
-        if oldest is None or old.bodies < oldest <= old.now:
-            return Found([], None)
-        last: int = tx.value(ACTS_LAST, after=after, window=WINDOW)
-        return self._due(tx, old, after, last)
+        return ACTS.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for seq in self._due(tx, old, seqs[0] - 1, seqs[-1]).seqs:
-            taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=seq)
+        for row in ACTS.still_due(tx, old, seqs):
+            taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=row["seq"])
         return taken
-
-    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> Found:
-        rows = tx.all(ACTS_DUE, after=after, last=last, bodies=old.bodies, most=BATCH)
-        rest = Rest(tx, old.dead)
-        found = [row["seq"] for row in rows if rest.has(row["task_id"], None)]
-        return Found(found, rows[-1]["seq"] if len(rows) == BATCH else last)

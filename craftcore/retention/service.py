@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from craftcore.config import RetentionSettings
 from craftcore.retention.account_store import OldAudit, OldOccurrences
 from craftcore.retention.body_store import OldArguments, OldBodies
+from craftcore.retention.epoch_store import OldEpochs
 from craftcore.retention.horizons import Horizons, horizons
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.record_store import Blocker, OldLooseRecords, OldRecords, blocker
@@ -45,6 +46,7 @@ STEPS = (
     Step("tasks", OldTasks()),
     Step("occurrences", OldOccurrences()),
     Step("operators' log", OldAudit()),
+    Step("starts of the daemon", OldEpochs()),
 )
 
 

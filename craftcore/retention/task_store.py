@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
-from craftcore.retention.model import BATCH, WINDOW, Found, Taken
-from craftcore.retention.rest_store import Rest
-from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.retention.model import BATCH, Found, Taken
+from craftcore.retention.window_store import Windowed
+from craftcore.storage.transaction import Reader, Transaction
 
 TASKS = 100
 """In one batch: each asks after six tables, whether it has anything there or not."""
@@ -66,21 +66,26 @@ CHILDREN = {
 STRIP = "UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
+WINDOWED = Windowed(
+    first=FIRST,
+    last=LAST,
+    due=DUE,
+    since=lambda old: old.history,
+    at_rest=lambda rest, row: rest.has(row["id"], row["id"]) and rest.has(row["parent_id"], None),
+    most=TASKS,
+)
+
+
 class OldTasks:
     """Finds and takes. Holds nothing."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or old.history < oldest <= old.now:
-            return Found([], None)
-        last: int = tx.value(LAST, after=after, window=WINDOW)
-        rows, next_after = self._due(tx, old, after, last)
-        return Found([row["seq"] for row in rows], next_after)
+        return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now; of a task with many children so many as a batch may hold."""
         taken = Taken()
-        for row in self._due(tx, old, seqs[0] - 1, seqs[-1])[0]:
+        for row in WINDOWED.still_due(tx, old, seqs):
             for table, delete in CHILDREN.items():
                 if row["is_kept"] and table in LEDGER:
                     continue
@@ -91,9 +96,3 @@ class OldTasks:
             if row["is_kept"]:
                 taken.stripped["tasks"] += tx.run(STRIP, seq=row["seq"])
         return taken
-
-    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
-        rows = tx.all(DUE, after=after, last=last, history=old.history, most=TASKS)
-        rest = Rest(tx, old.dead)
-        found = [row for row in rows if rest.has(row["id"], row["id"]) and rest.has(row["parent_id"], None)]
-        return found, rows[-1]["seq"] if len(rows) == TASKS else last

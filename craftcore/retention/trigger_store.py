@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
-from craftcore.retention.model import BATCH, WINDOW, Found, Taken
-from craftcore.retention.rest_store import Rest
-from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.retention.model import Found, Taken
+from craftcore.retention.window_store import Windowed
+from craftcore.storage.transaction import Reader, Transaction
 
 FIRST = "SELECT created_at FROM triggers WHERE seq > :after ORDER BY seq LIMIT 1"
 LAST = "SELECT max(seq) FROM (SELECT seq FROM triggers WHERE seq > :after ORDER BY seq LIMIT :window)"
@@ -43,31 +43,27 @@ UPDATE triggers
 """
 
 
+WINDOWED = Windowed(
+    first=FIRST,
+    last=LAST,
+    due=DUE,
+    since=lambda old: max(old.triggers, old.dead),
+    at_rest=lambda rest, row: rest.has(row["task_id"], None),
+)
+
+
 class OldTriggers:
     """Finds and takes. Holds nothing."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        oldest: float | None = tx.value(FIRST, after=after)
-        if oldest is None or max(old.triggers, old.dead) < oldest <= old.now:
-            return Found([], None)
-        last: int = tx.value(LAST, after=after, window=WINDOW)
-        rows, next_after = self._due(tx, old, after, last)
-        return Found([row["seq"] for row in rows], next_after)
+        return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for row in self._due(tx, old, seqs[0] - 1, seqs[-1])[0]:
+        for row in WINDOWED.still_due(tx, old, seqs):
             if row["is_kept"]:
                 taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"], now=tx.now)
             else:
                 taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
         return taken
-
-    def _due(self, tx: Reader, old: Horizons, after: int, last: int) -> tuple[list[Row], int]:
-        rows = tx.all(
-            DUE, after=after, last=last, keys=old.keys, dead=old.dead, triggers=old.triggers, most=BATCH
-        )  # fmt: skip
-        rest = Rest(tx, old.dead)
-        found = [row for row in rows if rest.has(row["task_id"], None)]
-        return found, rows[-1]["seq"] if len(rows) == BATCH else last

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from craftcore.triggers.settlement import Succeeded
+from tests.executions.attempts import again, end
 from tests.executions.recorded import record_everything
 from tests.processes import PATIENCE
+from tests.retention.starts import starts
 from tests.retention.sweeping import DAY, assert_sound, dump, sweep
+from tests.triggers.life import emit
 from tests.virtual import VirtualClock, VirtualCore
 
 AFTER = 100 * DAY
@@ -36,9 +40,21 @@ def opened(path: Path) -> VirtualCore:
     return VirtualCore(path, clock)
 
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_everything(tmp_path_factory.mktemp("old"))
+def many_starts(folder: Path) -> Path:
+    """Of a daemon that was started over and over, and ran something at last."""
+    path = folder / "agent.db"
+    core = VirtualCore(path, VirtualClock())
+    starts(core, 2_500)
+    emit(core)
+    end(core, again(core, epoch=2_500), Succeeded())
+    core.close()
+    return path
+
+
+@pytest.fixture(scope="module", params=[record_everything, many_starts])
+def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = request.param(tmp_path_factory.mktemp("old"))
+    return path
 
 
 def copied(old: Path, folder: Path, name: str) -> Path:

@@ -1,0 +1,80 @@
+"""The starts of the daemon go after ninety days, but for the newest hundred and those that something refers to."""
+
+from __future__ import annotations
+
+from craftcore.retention.epoch_store import KEPT
+from craftcore.storage.facts import remember
+from craftcore.triggers.settlement import Succeeded
+from tests.activities.life import DONE, an_activity
+from tests.executions.attempts import again, end
+from tests.retention.starts import starts
+from tests.retention.sweeping import DAY, HOUR, only, sweep
+from tests.tasks.life import begin
+from tests.triggers.life import claim_all, emit
+from tests.virtual import VirtualCore
+
+OF_HISTORY = only(history=90 * DAY)
+
+
+def epochs(core: VirtualCore) -> list[int]:
+    return [row["epoch"] for row in core.rows("SELECT epoch FROM epochs ORDER BY epoch")]
+
+
+def test_a_start_goes_ninety_days_after_its_end_and_not_a_second_before(core, clock):
+    starts(core, KEPT + 3)
+    ended = clock.now()
+    clock.advance(90 * DAY - 1)
+    assert sweep(core, OF_HISTORY).rows == 0
+
+    clock.advance(1)
+    assert clock.now() - ended == 90 * DAY
+    assert dict(sweep(core, OF_HISTORY).removed) == {"epochs": 3}
+
+    assert epochs(core) == list(range(4, KEPT + 4))
+
+
+def test_the_newest_hundred_stay_whatever_their_age_and_so_does_what_is_kept_for_ever(core, clock):
+    starts(core, KEPT + 1)
+    clock.advance(4_000 * DAY)
+    assert sweep(core, only(bodies=DAY)).rows == 0
+
+    sweep(core, OF_HISTORY)
+
+    assert epochs(core) == list(range(2, KEPT + 2))
+
+
+def test_what_anything_refers_to_stays(core, clock):
+    """A claim, an activity in doubt, a workflow, an event of the clock, a release: each of another start."""
+    starts(core, KEPT + 20)
+    an_activity(core, begin(core, epoch=KEPT + 20), DONE)
+    core.do(lambda tx: tx.run("UPDATE activity_log SET epoch = 3"))
+    core.do(lambda tx: tx.run("INSERT INTO workflows (name, epoch) VALUES ('greet', 5)"))
+    core.do(lambda tx: tx.run("INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (1, 'held', 1, 7)"))
+    core.do(remember, "released_epoch", "9")
+    emit(core)
+    assert len(claim_all(core, epoch=11)) == 1
+    clock.advance(100 * DAY)
+
+    sweep(core, OF_HISTORY)
+
+    assert epochs(core)[:5] == [3, 5, 7, 9, 11]
+    assert epochs(core)[5:] == list(range(21, KEPT + 21))
+
+
+def test_a_record_keeps_the_start_it_is_of_and_all_that_came_after(core, clock):
+    starts(core, KEPT + 20)
+    for epoch in (4, 6):
+        emit(core)
+        end(core, again(core, epoch=epoch), Succeeded())
+    clock.advance(100 * DAY)
+
+    sweep(core, only(history=99 * DAY))
+
+    assert epochs(core)[0] == 6, "the record of 4 went before, that of 6 is the newest"
+
+
+def test_a_daemon_that_was_killed_is_as_old_as_its_start(core, clock):
+    starts(core, KEPT + 1, ended=False)
+    clock.advance(90 * DAY + HOUR)
+
+    assert dict(sweep(core, OF_HISTORY).removed) == {"epochs": 1}
