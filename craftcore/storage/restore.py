@@ -1,16 +1,18 @@
 """Putting a backup in the place of a database: what is there is kept under another name, and then replaced at once.
 
 At each instant there is a whole database under the name: the one before, or the new one. Nobody may have the one before
-open: who writes to a file that has lost its name writes for nobody.
+open: who writes to a file that has lost its name writes for nobody. The one before is kept by a second name for it, and
+on a file system that has no such thing (vfat, some of the network) by a copy.
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -23,7 +25,7 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
 from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
-from craftcore.storage.draft import SIDES, Draft
+from craftcore.storage.draft import SIDES, Draft, a_draft, sweep
 from craftcore.storage.facts import fact
 from craftcore.storage.failures import translate, translate_os
 from craftcore.storage.manifest import Manifest
@@ -33,6 +35,9 @@ from craftcore.storage.whole_file import flush_folder
 
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"
+
+NO_SECOND_NAMES = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+"""What a file system says that has none, or none for this file."""
 
 LATEST = """
 SELECT max(at)
@@ -128,16 +133,17 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
     place = draft.place
     if (sides := [side for side in SIDES if draft.path.with_name(draft.path.name + side).exists()]) != []:
         raise StorageError(f"{draft.path}{sides[0]}: was left behind; nothing was restored. Try again")
-    alone = _alone(place, patience) if place.exists() else None
-    try:
-        give_to_owner(place, draft.descriptor)
-        kept = _keep(place, database.clock.now())
-        draft.put()
-    except OSError as error:
-        raise translate_os(error, place) from error
-    finally:
-        if alone is not None:
-            alone.close()
+    with ExitStack() as opened:
+        alone = _alone(place, patience) if place.exists() else None
+        try:
+            give_to_owner(place, draft.descriptor)
+            kept = _keep(place, database.clock.now(), opened)
+            draft.put()
+        except OSError as error:
+            raise translate_os(error, place) from error
+        finally:
+            if alone is not None:
+                alone.close()
     return kept
 
 
@@ -213,9 +219,9 @@ def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None
         nap()
 
 
-def _keep(place: Path, now: float) -> Path | None:
+def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
     """A second name for what is there and what lies beside it, which then goes from beside the place; None when there
-    is nothing."""
+    is nothing. `opened` is closed when nobody holds a lock on it any more: to close a file takes SQLite its locks."""
     beside = [side for side in SIDES if place.with_name(place.name + side).exists()]
     if not place.exists() and not beside:
         return None
@@ -223,15 +229,31 @@ def _keep(place: Path, now: float) -> Path | None:
     kept = _free_name(place, now)
     for side in ("", *beside):
         if side != "-shm" and (path := place.with_name(place.name + side)).exists():
-            os.link(path, kept.with_name(kept.name + side))
+            _name_again(path, kept.with_name(kept.name + side), opened)
     flush_folder(place.parent)
     for side in beside:
         place.with_name(place.name + side).unlink()
     return kept
 
 
+def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
+    """Give it that name, too, or make a copy of that name, which is on disk, and whole, before it has it."""
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in NO_SECOND_NAMES:
+            raise
+        source = opened.enter_context(path.open("rb"))
+        with a_draft(name) as copy:
+            give_to_owner(path, copy.descriptor)
+            while piece := source.read(READ_BYTES):
+                _write(copy.descriptor, piece)
+            copy.put()
+
+
 def _forget_second_names(place: Path) -> None:
-    """Of a restore that was killed before it replaced what it had kept."""
+    """Of a restore that was killed before it replaced what it had kept. A whole copy stays: it is one of something."""
+    sweep(place.parent)
     for path in place.parent.glob(f"{glob.escape(place.name)}{KEPT}*"):
         if place.exists() and path.samefile(place):
             path.unlink()

@@ -36,7 +36,7 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("what", "lines"), [("backup", 80), ("restore", 120)])
+@pytest.mark.parametrize(("what", "lines"), [("backup", 80), ("restore", 120), ("copying", 150)])
 def test_whenever_it_is_killed_nothing_is_half_and_nothing_is_lost(made, what, lines):
     child = subprocess.run(
         [sys.executable, "-m", "tests.crash.backup_lives", str(made), what],

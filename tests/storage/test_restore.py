@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -14,10 +15,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError, StorageFull
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.database import Database
-from craftcore.storage.draft import a_draft, draft_path
+from craftcore.storage.draft import BEGINS, Draft, a_draft, draft_path
 from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.migrate import migrate, shipped
 from craftcore.storage.restore import bring, make_current, present_id, replace
@@ -356,16 +357,92 @@ def test_a_second_name_that_a_killed_restore_left_goes(core, tmp_path, backup):
 def test_where_it_cannot_be_kept_nothing_is_replaced(core, backup, monkeypatch):
     emit(core)
     core.close()
-
-    def refused(*_: object) -> None:
-        raise PermissionError(1, "no links here")
-
-    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(os, "link", refusing(errno.EACCES))
 
     with pytest.raises(StorageError):
         restore(core.database, backup)
 
     assert count(core.database.path) == 1
+
+
+# a file system without hard links
+
+
+def refusing(number: int) -> Callable[..., None]:
+    """`os.link` as it is where the system says that."""
+
+    def link(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return link
+
+
+@pytest.mark.parametrize("said", ["EPERM", "EOPNOTSUPP", "ENOSYS", "EXDEV", "EMLINK"])
+def test_without_hard_links_what_was_there_is_kept_as_a_copy(core, tmp_path, backup, monkeypatch, said):
+    emit(core)
+    core.close()
+    os.chown(core.database.path, 65_534, 65_534)
+    monkeypatch.setattr(os, "link", refusing(getattr(errno, said)))
+
+    kept = restore(core.database, backup)
+
+    assert kept is not None
+    assert (count(core.database.path), count(kept)) == (2, 1)
+    assert (kept.stat().st_mode & 0o777, kept.stat().st_uid, kept.stat().st_nlink) == (0o600, 65_534, 1)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(BEGINS)]
+
+
+def test_a_copy_takes_nobody_the_locks_on_what_is_replaced(core, backup, monkeypatch):
+    """A process that closes a file has no lock on it any more, whichever of its parts had it."""
+    emit(core)
+    core.close()
+    put, met = Draft.put, []
+    look = "import apsw, sys; apsw.Connection(sys.argv[1], flags=2).execute('SELECT * FROM triggers')"
+
+    def put_and_be_met(self: Draft) -> None:
+        if self.place == core.database.path:
+            looked = subprocess.run([sys.executable, "-c", look, core.database.path], capture_output=True, text=True)
+            met.append(looked.stderr.splitlines()[-1])
+        put(self)
+
+    monkeypatch.setattr(Draft, "put", put_and_be_met)
+    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+
+    restore(core.database, backup)
+
+    assert met == ["apsw.BusyError: database is locked"]
+
+
+def test_half_a_copy_of_a_restore_that_was_killed_goes(core, tmp_path, backup, monkeypatch):
+    core.close()
+    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    half = tmp_path / f"{BEGINS}agent.db.before-restore-3"
+    half.write_bytes(b"half a copy")
+    half.chmod(0o600)
+
+    kept = restore(core.database, backup)
+
+    assert list(tmp_path.glob("*before-restore*")) == [kept]
+
+
+def test_without_room_for_the_copy_nothing_is_replaced(core, tmp_path, backup, monkeypatch):
+    emit(core)
+    core.close()
+    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    real = os.write
+
+    def full(descriptor: int, piece: memoryview) -> int:
+        if "before-restore" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(descriptor, piece)
+
+    monkeypatch.setattr(os, "write", full)
+
+    with pytest.raises(StorageFull):
+        restore(core.database, backup)
+
+    assert count(core.database.path) == 1
+    assert not [name for name in os.listdir(tmp_path) if "before-restore" in name]
 
 
 def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, tmp_path, clock):
