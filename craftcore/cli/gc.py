@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 
 import click
 
 from craftcore.cli.exit_codes import NO_SUCH, TRY_LATER
+from craftcore.cli.progress import Progress
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
+from craftcore.retention.weight_store import Weight
 from craftcore.storage.pages import free_pages, give_back, gives_back, rebuild
 
 OLDEST = """
@@ -53,42 +56,51 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
     """
     core = session.core()
     retention = Retention(core.config.retention)
+    progress = Progress("looking for what is old" if dry_run else "taking what is old", quiet=session.json)
     if dry_run:
-        with core.reading() as reader:
-            due = retention.due(reader, core.clock.now())
+        try:
+            with core.reading() as reader, reader.beating(progress):
+                due = retention.due(reader, core.clock.now(), beat=progress)
+        finally:
+            progress.over()
         if session.json:
-            session.out.document({"dry_run": True, "due": due})
+            session.out.document({"dry_run": True, "tables": due.weight.tables, "due": due.kinds})
         else:
-            for line in [f"would take {line}" for line in due_lines(due)] or ["nothing is old enough to go"]:
-                session.out.line(line)
+            _say_tables(session, "would take", due.weight)
         return
     with _alone(core) if vacuum else nullcontext():
         with session.changing(core) as (_, did):
             did(None, vacuum=vacuum)
         try:
-            taken = _take_all(core, retention)
-            given = _give_back(core)
+            taken, weight = _take_all(core, retention, progress)
+            given = _give_back(core, progress)
+            core.close()
+            if vacuum:
+                rebuild(core.database, beat=progress)
         finally:
             core.close()
-        if vacuum:
-            rebuild(core.database)
+            progress.over()
     with core.reading() as reader:
         free, can = free_pages(reader), gives_back(reader)
     removed, stripped = dict(+taken.removed), dict(+taken.stripped)
     if session.json:
-        told = {"dry_run": False, "removed": removed, "stripped": stripped, "pages_given_back": given}
+        told = {"dry_run": False, "tables": weight.tables, "removed": removed, "stripped": stripped}
+        told["pages_given_back"] = given
         session.out.document({**told, "free_pages": free, "gives_pages_back": can, "vacuumed": vacuum})
         return
     out = session.out
-    for done, rows in (("removed", removed), ("stripped", stripped)):
-        for table, count in rows.items():
-            out.line(f"{done} {count:,} of {table}")
-    if not taken.rows:
-        out.line("nothing is old enough to go")
+    _say_tables(session, "took", weight)
     out.line(f"{given:,} pages given back, {free:,} are free")
     if not can:
         out.line("this file cannot give pages back in steps; stop the daemon, then:", style="warn")
         session.suggest("db", "gc", "--vacuum")
+
+
+def _say_tables(session: Session, verb: str, weight: Weight) -> None:
+    for table, of_it in weight.tables.items():
+        session.out.line(f"{verb} {of_it['rows']:,} of {table}, {of_it['bytes']:,} bytes")
+    if not weight.tables:
+        session.out.line("nothing is old enough to go")
 
 
 def due_lines(due: Mapping[str, int]) -> Iterator[str]:
@@ -104,9 +116,9 @@ def _alone(core: Core) -> DaemonLock:
     return DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now())
 
 
-def _take_all(core: Core, retention: Retention) -> Taken:
+def _take_all(core: Core, retention: Retention, beat: Callable[[], object]) -> tuple[Taken, Weight]:
     """Batch after batch, each in a transaction of its own: a daemon beside it is held up by none."""
-    taken = Taken()
+    taken, weight = Taken(), Weight(Counter(), Counter())
     for step in STEPS:
         after: int | None = 0
         while after is not None:
@@ -115,14 +127,16 @@ def _take_all(core: Core, retention: Retention) -> Taken:
             batch = Taken()
             if found.seqs:
                 with core.transaction() as tx:
-                    batch = retention.take(tx, step, found.seqs, tx.now)
+                    batch, of_it = retention.take_weighed(tx, step, found, tx.now)
                 taken.add(batch)
+                weight.add(of_it)
+            beat()
             if not (batch.more and batch.rows):
                 after = found.after
-    return taken
+    return taken, weight
 
 
-def _give_back(core: Core) -> int:
+def _give_back(core: Core, beat: Callable[[], object]) -> int:
     """How many pages."""
     with core.reading() as reader:
         before = free_pages(reader)
@@ -131,4 +145,5 @@ def _give_back(core: Core) -> int:
         with core.transaction() as tx:
             more = give_back(tx) > 0
             after = free_pages(tx)
+        beat()
     return before - after

@@ -15,10 +15,11 @@ BATCH = 500
 
 class Found(NamedTuple):
     """Rows that are due, by number, in order; and after which number the next look begins. None: the table is
-    through."""
+    through. `kept`: those that stay, and lose what they say."""
 
     seqs: list[int]
     after: int | None
+    kept: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)

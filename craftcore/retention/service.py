@@ -6,6 +6,8 @@ of them leaves a file in which nothing is half gone.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from craftcore.config import RetentionSettings
@@ -17,6 +19,19 @@ from craftcore.retention.model import Found, Taken
 from craftcore.retention.record_store import Blocker, OldLooseRecords, OldRecords, blocker
 from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
+from craftcore.retention.weight_store import (
+    OF_ARGUMENTS,
+    OF_AUDIT,
+    OF_BODIES,
+    OF_EPOCHS,
+    OF_OCCURRENCES,
+    OF_RECORDS,
+    OF_TASKS,
+    OF_TRIGGERS,
+    Statements,
+    Weight,
+    weigh,
+)
 from craftcore.storage.transaction import Reader, Transaction
 
 LONGEST_CATCH_UP = "SELECT coalesce(max(catch_up_window), 0.0) FROM schedules WHERE status <> 'REMOVED'"
@@ -31,22 +46,30 @@ class Old(Protocol):
 
 
 class Step(NamedTuple):
-    """`name`: what it is about, for people."""
+    """`name`: what it is about, for people. `weights`: what says how much of it there is."""
 
     name: str
     rows: Old
+    weights: Statements
+
+
+class Due(NamedTuple):
+    """What would be taken now: rows of each kind, and of each table, with all that goes with them."""
+
+    kinds: dict[str, int]
+    weight: Weight
 
 
 STEPS = (
-    Step("triggers", OldTriggers()),
-    Step("bodies of records", OldBodies()),
-    Step("bodies of activities", OldArguments()),
-    Step("records", OldRecords()),
-    Step("records of no chain", OldLooseRecords()),
-    Step("tasks", OldTasks()),
-    Step("occurrences", OldOccurrences()),
-    Step("operators' log", OldAudit()),
-    Step("starts of the daemon", OldEpochs()),
+    Step("triggers", OldTriggers(), OF_TRIGGERS),
+    Step("bodies of records", OldBodies(), OF_BODIES),
+    Step("bodies of activities", OldArguments(), OF_ARGUMENTS),
+    Step("records", OldRecords(), OF_RECORDS),
+    Step("records of no chain", OldLooseRecords(), OF_RECORDS),
+    Step("tasks", OldTasks(), OF_TASKS),
+    Step("occurrences", OldOccurrences(), OF_OCCURRENCES),
+    Step("operators' log", OldAudit(), OF_AUDIT),
+    Step("starts of the daemon", OldEpochs(), OF_EPOCHS),
 )
 
 
@@ -68,18 +91,28 @@ class Retention:
         """The record that keeps old ones behind it in the chain; None: there is none."""
         return blocker(tx, self.horizons(tx, now))
 
-    def due(self, tx: Reader, now: float) -> dict[str, int]:
-        """How many rows of each kind would be taken now. Visits all that are old."""
-        counts = {}
+    def due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
+        """What would be taken now. Visits all that is old, and calls `beat` now and then."""
+        due = Due({}, Weight(Counter(), Counter()))
+        old = self.horizons(tx, now)
         for step in STEPS:
-            count, after = 0, 0
-            found: Found | None = None
-            while found is None or found.after is not None:
-                found = self.find(tx, step, now, after)
-                count += len(found.seqs)
-                after = found.after or 0
-            counts[step.name] = count
-        return counts
+            due.kinds[step.name] = 0
+            after: int | None = 0
+            while after is not None:
+                found = step.rows.find(tx, old, after)
+                due.kinds[step.name] += len(found.seqs)
+                due.weight.add(weigh(tx, step.weights, old, found))
+                after = found.after
+                beat()
+        return due
+
+    def take_weighed(self, tx: Transaction, step: Step, found: Found, now: float) -> tuple[Taken, Weight]:
+        """One batch, and what it took."""
+        old = self.horizons(tx, now)
+        before = weigh(tx, step.weights, old, found)
+        taken = step.rows.take(tx, old, found.seqs)
+        before.subtract(weigh(tx, step.weights, old, found))
+        return taken, before
 
     def take(self, tx: Transaction, step: Step, seqs: list[int], now: float) -> Taken:
         """One batch: of these, what is due then, as far as it fits. `more`: look again where the last look began."""

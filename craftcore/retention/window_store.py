@@ -44,8 +44,9 @@ class Windowed:
             return Found([], None)
         last: int = tx.value(self._last, after=after, window=WINDOW)
         rows = self._rows(tx, old, after, last)
-        found = [row["seq"] for row in self._resting(tx, old, rows)]
-        return Found(found, rows[-1]["seq"] if len(rows) == self._most else last)
+        found = self._resting(tx, old, rows)
+        kept = frozenset(row["seq"] for row in found if row.get("is_kept"))
+        return Found([row["seq"] for row in found], rows[-1]["seq"] if len(rows) == self._most else last, kept)
 
     def still_due(self, tx: Reader, old: Horizons, seqs: list[int]) -> list[Row]:
         """Of what a look found, what is due now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -82,16 +83,17 @@ def give_back(tx: Transaction) -> int:
     return max(0, left) if left < spare else 0
 
 
-def rebuild(database: Database) -> None:
+def rebuild(database: Database, *, beat: Callable[[], object] = lambda: None) -> None:
     """Write the whole file anew, without free pages, so that it gives them back in small steps from now on.
 
-    Nobody else may use it meanwhile, and the disk needs room for it twice more. Raises StorageFull and StorageBusy:
-    the file is as it was.
+    Nobody else may use it meanwhile, and the disk needs room for it twice more. `beat` is called now and then. Raises
+    StorageFull and StorageBusy: the file is as it was.
     """
     connection = database.connect()
     try:
         connection.pragma("auto_vacuum", "incremental")
-        connection.execute("VACUUM")
+        with Reader(connection).beating(beat):
+            connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as error:
         raise translate(error, database.path) from error

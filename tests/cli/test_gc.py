@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import apsw
 import pytest
@@ -29,7 +30,9 @@ def test_a_dry_run_says_what_is_due_and_changes_nothing(cli, core, clock):
     assert told["dry_run"] is True
     assert told["due"]["triggers"] == 3
     assert {kind for kind, count in told["due"].items() if count} == {"triggers"}
-    assert cli("db", "gc", "--dry-run").out == "would take triggers: 3\n"
+    [(table, told)] = told["tables"].items()
+    assert (table, told["rows"]) == ("triggers", 3)
+    assert cli("db", "gc", "--dry-run").out == f"would take 3 of triggers, {told['bytes']:,} bytes\n"
     assert core.rows("SELECT * FROM triggers") == before
     assert core.rows("SELECT * FROM audit_log") == []
 
@@ -50,9 +53,37 @@ def test_by_hand_it_takes_what_a_daemon_would_and_says_so_by_table(cli, core, cl
 def test_people_are_told_table_by_table(cli, core, clock):
     three_old_ones(core, clock)
 
-    lines = cli("db", "gc").out.splitlines()
+    said = cli("db", "gc", "--dry-run").out.splitlines()
 
-    assert lines[:2] == ["removed 1 of triggers", "stripped 2 of triggers"]
+    assert said[0].startswith("would take 3 of triggers, ")
+    assert cli("db", "gc").out.splitlines()[:1] == [said[0].replace("would take", "took")]
+
+
+def test_programs_are_told_the_same_of_what_would_go_and_of_what_went(cli, core, clock):
+    three_old_ones(core, clock)
+
+    due = cli("--json", "db", "gc", "--dry-run").json["tables"]
+
+    assert due["triggers"]["rows"] == 3
+    assert due["triggers"]["bytes"] > 0
+    assert cli("--json", "db", "gc").json["tables"] == due
+    assert cli("--json", "db", "gc", "--dry-run").json["tables"] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(["--dry-run"], "looking for"), ([], "taking"), (["--vacuum"], "taking")]
+)
+def test_who_waits_at_a_terminal_is_told_that_it_goes_on(cli, core, clock, monkeypatch, options, said):
+    monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
+    three_old_ones(core, clock)
+    assert "\r" not in cli("db", "gc", "--dry-run").err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+    told = cli("db", "gc", *options).err
+
+    assert told.startswith(f"\r{said} what is old, 0 s")
+    assert told.endswith("\r\x1b[K")
+    assert cli("--json", "db", "gc", *options).err == ""
 
 
 def test_the_settings_of_the_file_count(cli, core, clock, tmp_path):
