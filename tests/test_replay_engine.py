@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from craftcore import App, ErrorCode, Fail, NotFound, NotReplayable, ReplayEngine, ReplayHashMismatch, RetryPolicy
+from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.config import Config, TriggerSettings
 from craftcore.errors import DatabaseInvalid, InvalidInput
@@ -26,7 +27,6 @@ from craftcore.executions.record import Standing
 from craftcore.executions.record_store import STANDING, RecordStore
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
-from craftcore.typed import json_text
 from tests.executions.seen import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 

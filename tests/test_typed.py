@@ -21,9 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from craftcore.as_json import MAX_DEPTH, json_text
 from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput
-from craftcore.typed import MAX_DEPTH, as_stored, from_json, json_text, require_readable, return_type
+from craftcore.typed import as_stored, from_json, require_readable, return_type
 
 if TYPE_CHECKING:
     from argparse import Namespace

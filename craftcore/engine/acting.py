@@ -17,6 +17,7 @@ import anyio.lowlevel
 from craftcore.action import Action, Call
 from craftcore.activities.course import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
 from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
+from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.engine.calling import Answer, Finding, deadline_of, reconciled, unstored
 from craftcore.engine.ledgered import Ledgered
@@ -27,7 +28,7 @@ from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoE
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
-from craftcore.typed import from_json, json_text
+from craftcore.typed import from_json
 from craftcore.words import shown
 
 _NUMBERED = re.compile(r"\d+\.\d+(@.*)?")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 import structlog
 
 from craftcore.action import Action
+from craftcore.as_json import json_text
 from craftcore.engine.acting import act
 from craftcore.engine.child import Child, start_child
 from craftcore.engine.emitting import emit_recorded
@@ -25,7 +26,6 @@ from craftcore.triggers.acceptance import is_name, moment, shown
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, EmitOptions, Emitted
 from craftcore.triggers.overdue import due_moment, overdue_note, overdue_seconds
-from craftcore.typed import json_text
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
     from typing_extensions import TypeVar as TypeVarWithDefault

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from craftcore.as_json import MAX_DEPTH
 from craftcore.canonical import canonical
 from craftcore.clock import YEAR_10000
 from craftcore.engine.groups import decisive, said
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
-from craftcore.typed import MAX_DEPTH
 from craftcore.words import bounded, message_of, shown, type_of
 
 CODE_LIMIT = 100

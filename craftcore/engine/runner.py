@@ -12,6 +12,7 @@ import anyio.lowlevel
 import msgspec
 
 from craftcore.app import App
+from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import Withdrawn
@@ -39,7 +40,7 @@ from craftcore.triggers.settlement import (
     Suspended,
 )
 from craftcore.triggers.sources import DEFAULTS
-from craftcore.typed import from_json, json_text
+from craftcore.typed import from_json
 from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
 from craftcore.workflow import Workflow
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import anyio
 import msgspec
 
+from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.failures import wait_asked
@@ -22,7 +23,7 @@ from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.typed import as_stored, from_json, is_async, json_text, return_type
+from craftcore.typed import as_stored, from_json, is_async, return_type
 from craftcore.words import is_a
 
 OnChange = Literal["error", "rerun"]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import anyio
 
 from craftcore.action import Action
+from craftcore.as_json import json_text
 from craftcore.clock import YEAR_10000, Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.flights import Flight
@@ -42,7 +43,6 @@ from craftcore.tasks.recording import Recording
 from craftcore.tasks.waiting import renews
 from craftcore.triggers.acceptance import is_name, shown
 from craftcore.triggers.model import NewTrigger, TriggerSpec
-from craftcore.typed import json_text
 
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 

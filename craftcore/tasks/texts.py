@@ -19,6 +19,6 @@ def check_texts(**texts: str | None) -> None:
 
 
 def text_of(value: Any, where: str) -> str:
-    from craftcore.typed import json_text  # when it is needed: a reading command must not pay for msgspec
+    from craftcore.as_json import json_text  # when it is needed: a reading command must not pay for msgspec
 
     return json_text(value, where)

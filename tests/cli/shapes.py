@@ -87,7 +87,7 @@ DOCUMENTS = {
     "db restore": "database restored_from taken_at database_id epoch migrated in_doubt kept held",
     "db check": "ok pages keys schema",
     "db stats": "pages free_pages page_size wal_bytes rows sizes oldest due",
-    "db gc": "dry_run removed stripped pages_given_back free_pages gives_pages_back vacuumed",
+    "db gc": "dry_run tables removed stripped pages_given_back free_pages gives_pages_back vacuumed",
     "systemd print": "units environment_file program",
     "systemd install": "written environment_file program next",
     "completion": "shell script",

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
+from craftcore.as_json import MAX_DEPTH
 from craftcore.engine.failures import outcome_of, wait_asked
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.triggers.settlement import Failed, Snoozed
-from craftcore.typed import MAX_DEPTH
 from tests.engine.lab import Lab, lab
 from tests.virtual import NEW_YEAR, VirtualClock
 

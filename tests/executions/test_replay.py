@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason
@@ -14,7 +15,6 @@ from craftcore.executions.record import why_not_replayable
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
 from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
-from craftcore.typed import json_text
 from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
 from tests.virtual import NEW_YEAR
 
