@@ -1,7 +1,7 @@
 """Settings: frozen, read once from TOML, every mistake reported at once.
 
-One class per table, one field per key: its type says what is allowed, its default is what holds without a file.
-`config/craftcore.toml` tells the why of each to the person who edits it.
+One class per table, one field per key: its type says what is allowed (`config_reading.py` goes by it), its default is
+what holds without a file. `config/craftcore.toml` tells the why of each to the person who edits it.
 
     Config.load(None)                       the defaults
     Config.load(Path("craftcore.toml"))     the file over the defaults, or ConfigInvalid with one line per mistake
@@ -11,17 +11,14 @@ Settings built in Python (`RetrySettings(max_attempts=3)`) are taken as they are
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+from craftcore.config_reading import Between, Spelt, Targets, Variables, read, schedules_of, table_of, unknown
 from craftcore.errors import ConfigInvalid
-from craftcore.http_targets import HttpTarget, http_targets, window_mistakes
-from craftcore.regular_file import open_regular
+from craftcore.http_targets import window_mistakes
 from craftcore.spelling import (
     ADDRESS_SAID,
     ENDPOINT_SAID,
@@ -34,39 +31,12 @@ from craftcore.spelling import (
     secret_reference,
 )
 
-_FILE_MAX_BYTES = 1 << 20
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """A number within these bounds, both included."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spelt:
-    """Text of which this holds; what is allowed, in words. Without any text it is not set."""
-
-    holds: Callable[[str], object]
-    said: str
-    hidden: bool = False
-    """It may be a secret that somebody wrote out by mistake: no mistake shows it."""
-
-
-Variables = tuple[str, ...]
-"""Names of environment variables."""
-
 Host = Annotated[str, Spelt(is_host, "the name or the address of a server, without its port")]
 Address = Annotated[str, Spelt(mailbox, ADDRESS_SAID)]
 Words = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
 Reference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
 """Where a secret is, never the secret."""
 Listen = Annotated[str, Spelt(endpoint, ENDPOINT_SAID)]
-Targets = Mapping[str, HttpTarget]
-"""Tables of a table, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,14 +171,6 @@ class MetricsSettings:
     listen: Listen = ""
 
 
-SCHEDULE_KEYS = (
-    *("id", "when", "workflow", "payload", "command", "timezone", "catch_up", "catch_up_window", "catch_up_max"),
-    *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
-    *("description", "max_attempts", "irreversible"),
-)
-"""What a `[[schedule]]` may say. Its values are judged where schedules are declared."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting, table by table, and the schedules as they were written."""
@@ -235,126 +197,18 @@ class Config:
         """
         if path is None:
             return cls()
-        document = _read(path)
+        document = read(path)
         mistakes: list[str] = []
         kinds = get_type_hints(cls)
         del kinds["schedule"]
-        tables = {name: _table(name, kind, document.get(name, {}), mistakes) for name, kind in kinds.items()}
-        config = cls(**tables, schedule=_schedules(document.get("schedule", []), mistakes))
-        mistakes.extend(_unknown("", document, {**kinds, "schedule": None}))
+        tables = {name: table_of(name, kinds, document.get(name, {}), mistakes) for name in kinds}
+        config = cls(**tables, schedule=schedules_of(document.get("schedule", []), kinds, mistakes))
+        mistakes.extend(unknown("", document, {**kinds, "schedule": None}, kinds))
         if not mistakes:  # how two values relate is worth a word only once each is allowed
             mistakes.extend(_broken_relations(config))
         if mistakes:
             raise ConfigInvalid("\n".join(f"{path}: {mistake}" for mistake in mistakes))
         return config
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with open_regular(path) as file:
-            text = file.read(_FILE_MAX_BYTES + 1)
-        if len(text) > _FILE_MAX_BYTES:
-            raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, so it is no configuration")
-        return tomllib.loads(text.decode())
-    except OSError as error:
-        raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigInvalid(f"{path}: is not UTF-8 text, at byte {error.start}") from error
-    except (ValueError, RecursionError) as error:  # ValueError also for an integer of thousands of digits
-        raise ConfigInvalid(f"{path}: is not TOML: {error}") from error
-
-
-def _table(name: str, kind: type[Any], given: object, mistakes: list[str]) -> Any:
-    """The settings of one table. A mistake is noted, and its key keeps the default."""
-    if not isinstance(given, dict):
-        mistakes.append(f"{name} is {_shown(given)}; allowed: a table")
-        return kind()
-    rules = get_type_hints(kind, include_extras=True)
-    values: dict[str, Any] = {}
-    for key in (key for key in rules if key in given):
-        if rules[key] == Targets:
-            values[key] = http_targets(f"{name}.{key}", given[key], mistakes)
-            continue
-        try:
-            values[key] = _allowed(rules[key], given[key])
-        except ValueError as refused:
-            shown = "not shown" if _is_hidden(rules[key]) else _shown(given[key])
-            mistakes.append(f"{name}.{key} is {shown}; allowed: {refused}")
-    mistakes.extend(_unknown(f"{name}.", given, rules))
-    return kind(**values)
-
-
-def _schedules(given: object, mistakes: list[str]) -> tuple[dict[str, Any], ...]:
-    """The `[[schedule]]` tables with nothing in them that is not one of their keys."""
-    if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
-        mistakes.append("schedule must be written as [[schedule]], once for each")
-        return ()
-    for number, table in enumerate(given, 1):
-        where = f"schedule {_shown(table.get('id', number))}"
-        mistakes.extend(f"{where}: {line}" for line in _unknown("", table, dict.fromkeys(SCHEDULE_KEYS)))
-        for key in ("id", "when"):
-            if not isinstance(table.get(key), str):
-                mistakes.append(f"{where}: {key} is missing, or no text")
-        if ("workflow" in table) == ("command" in table):
-            mistakes.append(f"{where}: give it a workflow or a command, one of them")
-        command = table.get("command", [""])
-        if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-            mistakes.append(f"{where}: command is {_shown(command)}; allowed: a list of words, the program first")
-        if type(table.get("irreversible", False)) is not bool:
-            mistakes.append(f"{where}: irreversible is {_shown(table['irreversible'])}; allowed: true or false")
-        elif "irreversible" in table and "command" not in table:
-            mistakes.append(
-                f"{where}: irreversible is for a command; what else a workflow does once, its code says with ctx.act"
-            )
-        if "command" in table and "payload" in table:
-            mistakes.append(f"{where}: a command makes its own payload; give one of them")
-    return tuple(given)
-
-
-def _allowed(rule: Any, value: Any) -> Any:
-    """The value as its setting keeps it. Raises ValueError that says what is allowed."""
-    if get_origin(rule) is Literal:
-        choices = get_args(rule)
-        if value in choices:
-            return value
-        raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
-    if rule == Variables:
-        if isinstance(value, list) and all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in value):
-            return tuple(value)
-        raise ValueError("a list of names of environment variables")
-    if rule is bool:
-        if isinstance(value, bool):
-            return value
-        raise ValueError("true or false")
-    kind, bounds = get_args(rule)
-    if isinstance(bounds, Spelt):
-        if isinstance(value, str) and (not value or bounds.holds(value)):
-            return value
-        raise ValueError(bounds.said)
-    # By exact type: True is an int to Python, and no number to a reader of TOML. NaN is within no bounds.
-    if (type(value) is int or type(value) is kind) and bounds.low <= value <= bounds.high:
-        return kind(value)
-    raise ValueError(f"a {'whole number' if kind is int else 'number'} from {bounds.low} to {bounds.high}")
-
-
-def _is_hidden(rule: Any) -> bool:
-    return any(isinstance(mark, Spelt) and mark.hidden for mark in get_args(rule))
-
-
-def _unknown(table: str, given: dict[str, Any], known: dict[str, Any]) -> Iterator[str]:
-    """A line for each name that is not one of ours, with the one that was probably meant."""
-    for name in given:
-        if name in known:
-            continue
-        homes = [home for home, kind in get_type_hints(Config).items() if name in getattr(kind, "__annotations__", ())]
-        if homes:
-            hint = f"it belongs in [{homes[0]}]"
-        elif near := get_close_matches(name.lower(), known, n=1):
-            hint = f"did you mean '{near[0]}'?"
-        else:
-            hint = f"allowed: {', '.join(known)}"
-        shown = name if name.isidentifier() and len(name) <= 80 else _shown(name)
-        yield f"{table}{shown} is unknown; {hint}"
 
 
 def _broken_relations(config: Config) -> Iterator[str]:
@@ -395,12 +249,3 @@ def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:
         yield "email.imap_host is not set; email.imap_is_complete is said of its folder"
     if email.imap_host and not email.imap_folder:
         yield "email.imap_folder is not set; email.imap_host needs it"
-
-
-def _shown(value: object) -> str:
-    """The value in one short line, whatever a file may hold."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print an integer of thousands of digits
-        text = "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:57]}..."
