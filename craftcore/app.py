@@ -329,15 +329,15 @@ class App:
             on_duplicate=on_duplicate,
             max_attempts=max_attempts,
         )
-        return await self._running.emit(spec)
+        return await self._running.requests.emit(spec)
 
     async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
         """Accept many in one commit: all or, when one is refused, none."""
-        return await self._running.emit_many(list(specs))
+        return await self._running.requests.emit_many(list(specs))
 
     async def cancel(self, trigger_id: str) -> None:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""
-        await self._running.cancel(trigger_id)
+        await self._running.requests.cancel(trigger_id)
 
     async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
@@ -345,7 +345,7 @@ class App:
 
         Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
-        return await self._running.signal(task_id, event, payload, sent_by=sent_by)
+        return await self._running.requests.signal(task_id, event, payload, sent_by=sent_by)
 
     async def answer(
         self,
@@ -360,23 +360,25 @@ class App:
 
         Raises NotFound; InvalidInput for what is no option; StateRefused: too late.
         """
-        await self._running.answer(question_id, choice, note=note, reference=reference, answered_by=answered_by)
+        await self._running.requests.answer(
+            question_id, choice, note=note, reference=reference, answered_by=answered_by
+        )
 
     async def cancel_task(self, task_id: str) -> None:
         """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
-        await self._running.cancel_task(task_id)
+        await self._running.requests.cancel_task(task_id)
 
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again. Raises NotFound or StateRefused."""
-        await self._running.retry_task(task_id)
+        await self._running.requests.retry_task(task_id)
 
     async def task(self, task_id: str) -> Task | None:
         """A task as it stands now; None when there is none: the first turn of what was just emitted has not begun."""
-        return await self._running.task(task_id)
+        return await self._running.requests.task(task_id)
 
     async def questions(self, limit: int = 100) -> list[Question]:
         """What waits for an answer, asked longest ago first."""
-        return await self._running.questions(limit)
+        return await self._running.requests.questions(limit)
 
     def running(self, path: str | Path, *, config: Config | None = None) -> AbstractAsyncContextManager[Engine]:
         """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.

@@ -1,13 +1,10 @@
-"""The engine: feeder, consumer, workers and settler of one database, and the doors into them."""
+"""The engine: feeder, consumer, workers and settler of one database, from their start to the end of the drain."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from itertools import chain
-from typing import Any
 
 import anyio
 import structlog
@@ -15,7 +12,6 @@ import structlog
 from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
@@ -24,11 +20,12 @@ from craftcore.engine.limits import Limits
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
+from craftcore.engine.requests import Requests
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.turn import Doors
-from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
+from craftcore.errors import StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.schedules.ticks import TickService
@@ -37,13 +34,11 @@ from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.entering import Entering
-from craftcore.tasks.model import Question, Task
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.turns import TurnService
-from craftcore.triggers.answers import one_answer
 from craftcore.triggers.claims import ClaimService
-from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.service import TriggerService
 
 log = structlog.get_logger(__name__)
@@ -82,8 +77,6 @@ class Engine:
         self.counts: Counter[str] = Counter()
         """How many attempts were settled since the start, by status; those given back are RELEASED."""
         self._observer = observer or Unobserved()
-        self._triggers = triggers
-        self._tasks = tasks
         self.writer = writer
         self._grace = config.daemon.shutdown_grace
         self._concurrency = config.daemon.concurrency
@@ -99,7 +92,7 @@ class Engine:
             epoch=epoch,
             set_aside=set_aside,
             clock=clock,
-            accept=self._accept,
+            accept=lambda spec: self.requests.accept(spec),
             due=lambda due_at: self.feeder.due(due_at),
             loop=current_loop(),
             threads=anyio.CapacityLimiter(STEP_THREADS),
@@ -152,90 +145,20 @@ class Engine:
             on_lane_left=self.feeder.ring,
             on_started=self.feeder.started,
         )
-        self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=claims.lease_seconds)
+        self.requests = Requests(
+            app,
+            triggers,
+            tasks,
+            writer,
+            self.feeder,
+            epoch=epoch,
+            lease_seconds=claims.lease_seconds,
+            ring=lambda: self.ring(schedules=True),
+        )
         self._stopping = anyio.Event()
         self._hurry = anyio.Event()
         self._settled_one = anyio.Event()
         self.failure: StorageError | None = None
-
-    # Doors
-
-    async def emit(self, spec: TriggerSpec) -> Emitted:
-        """Accept one trigger; it is on disk when this returns."""
-        row = self._accept(spec)
-        try:
-            if self.feeder.may_take(row):
-                return await self._emit_into_window(row)
-            emitted = await self.writer.commit_each(self._triggers.emit_all, row)
-        except OutcomeUnknown as error:
-            raise OutcomeUnknown(error.message, spec=replace(spec, id=row.id)) from error
-        reach(CutPoint.EMIT_COMMITTED)
-        self.feeder.due(emitted.due_at)
-        return emitted
-
-    async def _emit_into_window(self, row: NewTrigger) -> Emitted:
-        claim = None
-        try:
-            claim = await self.writer.commit_each(self._emit_claimed, row)
-            reach(CutPoint.EMIT_COMMITTED)
-        finally:
-            self.feeder.take_new(claim)
-        return Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
-
-    async def emit_many(self, specs: list[TriggerSpec]) -> list[Emitted]:
-        """Accept many in one commit: all, or none."""
-        rows = [self._accept(spec) for spec in specs]
-        try:
-            emitted = await self.writer.commit(self._emit_all_or_none, rows)
-        except OutcomeUnknown as error:
-            again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
-            raise OutcomeUnknown(error.message, spec=again) from error
-        reach(CutPoint.EMIT_COMMITTED)
-        if emitted:
-            self.feeder.due(min(answer.due_at for answer in emitted))
-        return emitted
-
-    async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
-        """Cancel a trigger; a running one at its next await."""
-        await self.writer.commit(self._triggers.cancel, trigger_id, reason)
-        self.ring(schedules=True)  # an occurrence may have waited for it
-
-    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
-        """Tell a live task that something happened; whether it waited for just that."""
-        waited = await self.writer.commit(self._tasks.signal, task_id, event, payload, sent_by=sent_by)
-        self._after_answer()
-        return waited
-
-    async def answer(
-        self, question_id: str, choice: str, *, note: str | None, reference: str | None, answered_by: str
-    ) -> None:
-        """Answer a question, once."""
-        await self.writer.commit(
-            self._tasks.answer, question_id, choice, note=note, reference=reference, answered_by=answered_by
-        )
-        self._after_answer()
-
-    async def cancel_task(self, task_id: str, reason: str = "cancelled") -> None:
-        """Cancel a live task; running code at its next await."""
-        await self.writer.commit(self._tasks.cancel, task_id, reason)
-        self._after_answer()
-
-    async def retry_task(self, task_id: str) -> None:
-        """Let a FAILED task try its last turn again."""
-        await self.writer.commit(self._tasks.retry, task_id)
-        self._after_answer()
-
-    async def task(self, task_id: str) -> Task | None:
-        """A task as it stands now; None when there is none."""
-        return await self.writer.commit(self._tasks.find, task_id)
-
-    async def questions(self, limit: int) -> list[Question]:
-        """What waits for an answer, asked longest ago first."""
-        return await self.writer.commit(self._tasks.questions, limit)
-
-    def _after_answer(self) -> None:
-        reach(CutPoint.ANSWER_COMMITTED)
-        self.ring(schedules=True)
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
@@ -360,14 +283,6 @@ class Engine:
             self._settled_one = anyio.Event() if self._settled_one.is_set() else self._settled_one
             tasks.start_soon(first, self._settled_one)
             tasks.start_soon(first, self._hurry)
-
-    def _accept(self, spec: TriggerSpec) -> NewTrigger:
-        row = self._triggers.accept(spec)
-        self.app.check(row)
-        return row
-
-    def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
-        return [one_answer([answer]) for answer in self._triggers.emit_all(tx, rows)]
 
     def _running(self) -> list[Run]:
         return list(self.consumer.running.values())

@@ -129,7 +129,7 @@ async def test_a_person_who_decides_while_the_turn_is_on_its_way_to_ask_is_heard
         task = await begin(it, turn)
         await held.inside()
         async with anyio.create_task_group() as beside:
-            decide = it.engine._tasks._deciding.decide
+            decide = it.engine.requests._tasks._deciding.decide
             key = f"activity:{task}:1.1"
             beside.start_soon(lambda: it.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
             await it.until(lambda: len(it.engine.writer._pending) > 0)
@@ -148,7 +148,7 @@ async def test_a_person_who_decides_before_the_wait_is_written_is_heard(tmp_path
     decided = False
 
     async with lab(app, tmp_path) as it:
-        deciding = it.engine._tasks._deciding
+        deciding = it.engine.requests._tasks._deciding
         attempts = it.engine.consumer._attempts
         work = attempts.settle_all
 
@@ -483,7 +483,7 @@ async def test_a_person_who_answers_while_the_provider_is_asked_is_not_overruled
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         await gate.inside.wait()
-        decide = it.engine._tasks._deciding.decide
+        decide = it.engine.requests._tasks._deciding.decide
         await it.engine.writer.commit(decide, f"activity:{task}:1.1", Decision.GIVE_UP, decided_by="ada")
         gate.go.set()
 
@@ -514,7 +514,7 @@ async def test_a_decision_about_nothing_is_refused(tmp_path):
     async with lab(app, tmp_path) as it:
         with pytest.raises(NotFound, match="no activity"):
             await it.engine.writer.commit(
-                it.engine._tasks._deciding.decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada"
+                it.engine.requests._tasks._deciding.decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada"
             )
 
 
@@ -527,7 +527,7 @@ async def test_a_refusal_that_a_person_lets_be_sent_again_is_sent_when_the_task_
         await it.until(lambda: it.task(row["id"])["status"] == "FAILED")
         assert provider.attempts == [1]
 
-        decide = it.engine._tasks._deciding.decide
+        decide = it.engine.requests._tasks._deciding.decide
         await it.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
         await app.retry_task(row["id"])
         assert result(await done(it, row["id"])) == "ref-2"

@@ -174,7 +174,7 @@ async def test_a_cancel_during_the_drain_reaches_the_code_at_once(tmp_path):
         await it.idle_window()
         it.engine.stop()
         await anyio.sleep(0.05)
-        await it.engine.cancel(emitted.id)
+        await it.engine.requests.cancel(emitted.id)
     assert anyio.current_time() - began < PATIENCE
     assert it.trigger(emitted.id)["reason"] == "cancelled"
 

@@ -483,7 +483,7 @@ async def test_what_waits_for_one_that_is_cancelled_fires_at_once(tmp_path, only
             await look_again(it)
         [first] = it.rows("SELECT id FROM triggers")
 
-        await it.engine.cancel(first["id"])
+        await it.engine.requests.cancel(first["id"])
 
         await it.until(lambda: len(it.rows("SELECT id FROM triggers")) == 2)
 

@@ -166,14 +166,14 @@ class Chaos:
         while count > 0:
             door = rng.random()
             if door < 0.4:
-                emitted = [await it.engine.emit(self.spec())]
+                emitted = [await it.engine.requests.emit(self.spec())]
             elif door < 0.5:  # somebody who cannot make up his mind
                 key = {"dedup_key": f"r{rng.randrange(3)}", "dedup_scope": "active", "on_duplicate": "replace"}
                 emitted = []
                 for _ in range(4):
-                    emitted.append(await it.engine.emit(TriggerSpec(workflow="yields", **key)))  # type: ignore[arg-type]
+                    emitted.append(await it.engine.requests.emit(TriggerSpec(workflow="yields", **key)))  # type: ignore[arg-type]
             elif door < 0.75:
-                emitted = await it.engine.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
+                emitted = await it.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
             else:
                 specs = [self.spec() for _ in range(rng.randrange(1, 6))]
                 emitted = await anyio.to_thread.run_sync(producer.emit_many, specs)
@@ -186,7 +186,7 @@ class Chaos:
 
     async def cancel_one(self, it: Lab) -> None:
         try:
-            await it.engine.cancel(self.random.choice(sorted(self.accepted)[-40:]))
+            await it.engine.requests.cancel(self.random.choice(sorted(self.accepted)[-40:]))
         except StateRefused:
             pass
 

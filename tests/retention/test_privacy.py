@@ -55,9 +55,9 @@ async def live(folder: Path, clock: VirtualClock) -> None:
         await it.settled((await app.emit("breaks", {"text": CANARY})).id)
         whole = await app.emit("whole", {"text": CANARY})
         question = await it.question()
-        await it.engine.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
+        await it.engine.requests.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
         await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE kind = 'event'")))
-        await it.engine.signal(whole.id, "note", CANARY)
+        await it.engine.requests.signal(whole.id, "note", CANARY)
         await it.ended(whole.id)
         await it.idle()
 
