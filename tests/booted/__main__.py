@@ -1,0 +1,11 @@
+"""`python -m tests.booted`: boot a Debian, and say what craftcore under its systemd is shown to do, line by line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-vv", "-rs", "--no-header", str(Path(__file__).parent), *sys.argv[1:]]))

@@ -1,0 +1,41 @@
+"""One Debian with craftcore for all tests here, a machine booted from it for each module, a unit anew for each test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.booted import debian, installing
+from tests.booted.machine import Machine, a_machine
+from tests.booted.service import Service, forget
+from tests.processes import Result
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[tuple[Path, Result]]:
+    """The root of a Debian on which the page was followed, and what that said. Skips where there can be none."""
+    with tempfile.TemporaryDirectory(prefix="craftcore-booted-") as name:
+        folder = Path(name)
+        try:
+            debian.require_programs()
+            wheels = installing.gather(folder)
+            debian.make(folder / "debian")
+            installed = installing.install(folder / "debian", wheels)
+        except debian.Unavailable as reason:
+            pytest.skip(str(reason))
+        yield folder / "debian", installed
+
+
+@pytest.fixture(scope="module")
+def machine(server: tuple[Path, Result]) -> Iterator[Machine]:
+    forget(server[0])
+    with a_machine(server[0]) as machine:
+        yield machine
+
+
+@pytest.fixture
+def service(machine: Machine) -> Service:
+    return Service(machine)

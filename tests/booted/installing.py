@@ -1,0 +1,71 @@
+"""craftcore as it comes to a server: the wheel and what it needs, installed by the words of docs/operating.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.booted import debian
+from tests.booted.debian import Unavailable
+from tests.booted.machine import a_machine
+from tests.processes import Result
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    "craftcore",
+    "migrations",
+    "config",
+    "systemd",
+    "pyproject.toml",
+    "requirements.lock",
+    "README.md",
+    "LICENSE",
+]
+WHEEL_SECONDS = 600.0
+
+
+def steps(name: str) -> str:
+    """The commands of docs/operating.md under that mark."""
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    [found] = re.findall(rf"<!-- booted: {name} -->\n```sh\n(.*?)```", page, re.DOTALL)
+    return str(found)
+
+
+def gather(folder: Path) -> Path:
+    """In a copy of the sources, the folder of wheels as the page makes it. Raises Unavailable without a network."""
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tree)
+    download, wheel = steps("gather").splitlines()
+    of_the_server = {"PIP_PYTHON_VERSION": debian.PYTHON}  # where the page says: with the same Python
+    if (done := _sh(download, tree, **of_the_server)).code != 0:
+        raise Unavailable(f"what craftcore needs cannot be downloaded: {done.err.strip().splitlines()[-1:]}")
+    done = _sh(wheel, tree)
+    assert done.code == 0, done.err
+    return tree / "dist"
+
+
+def install(root: Path, wheels: Path) -> Result:
+    """Boot the Debian and follow the page; what its commands said. The machine is switched off then."""
+    shutil.copytree(wheels, root / "root" / "dist")
+    with a_machine(root) as machine:
+        done = machine.run("bash", "-eu", "-c", f"cd /root\n{steps('install')}")
+        machine.power_off()
+    return done
+
+
+def _sh(line: str, folder: Path, **env: str) -> Result:
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **env}
+    ended = subprocess.run(
+        ["bash", "-eu", "-c", line], cwd=folder, env=env, capture_output=True, text=True, timeout=WHEEL_SECONDS
+    )
+    return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
