@@ -29,9 +29,9 @@ WHEEL_SECONDS = 600.0
 
 
 def steps(name: str) -> str:
-    """The commands of docs/operating.md under that mark."""
+    """The block of docs/operating.md under that mark."""
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    [found] = re.findall(rf"<!-- booted: {name} -->\n```sh\n(.*?)```", page, re.DOTALL)
+    [found] = re.findall(rf"<!-- booted: {name} -->\n```\w+\n(.*?)```", page, re.DOTALL)
     return str(found)
 
 

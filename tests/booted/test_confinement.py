@@ -7,6 +7,7 @@ import stat
 
 import pytest
 
+from tests.booted.installing import steps
 from tests.booted.machine import until
 from tests.booted.service import DATABASE, STATE
 
@@ -66,7 +67,7 @@ def test_root_emits_and_so_does_a_service_of_the_same_user_and_nobody_else(servi
     """And each is heard at once, through the users that the unit has to itself."""
     service.settings("[daemon]\npoll_seconds = 30.0\n")
     service.start()
-    own = ["--property=User=craftcore", "--property=DynamicUser=yes", "--property=StateDirectory=craftcore"]
+    own = [f"--property={line}" for line in steps("producer").splitlines()]
 
     service.machine.do("systemd-run", "--wait", "--quiet", *own, "/opt/craftcore/bin/craftcore", "emit", "note")
     service.until_settled(service.emit("note", number=1))
