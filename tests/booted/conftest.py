@@ -1,4 +1,4 @@
-"""One Debian with craftcore for all tests here, a machine booted from it for each module, a unit anew for each test."""
+"""One Debian with craftcore, a machine booted from it, and a unit that is anew for each test."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from tests.booted import debian, installing
 from tests.booted.machine import Machine, a_machine
-from tests.booted.service import Service, forget
+from tests.booted.service import Service
 from tests.processes import Result
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Path, Result]]:
     """The root of a Debian on which the page was followed, and what that said. Skips where there can be none."""
     with tempfile.TemporaryDirectory(prefix="craftcore-booted-") as name:
@@ -31,7 +31,6 @@ def server() -> Iterator[tuple[Path, Result]]:
 
 @pytest.fixture(scope="module")
 def machine(server: tuple[Path, Result]) -> Iterator[Machine]:
-    forget(server[0])
     with a_machine(server[0]) as machine:
         yield machine
 

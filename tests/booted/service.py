@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,6 @@ systemctl reset-failed
 rm -rf /var/lib/private/craftcore {STATE} {DROP_INS} /srv/agent/hold
 mkdir {DROP_INS}
 """
-
-
-def forget(root: Path) -> None:
-    """Leave of a machine that is off what the page installed, and nothing else."""
-    for path in (DROP_INS, "/var/lib/private/craftcore"):
-        shutil.rmtree(root / path.lstrip("/"), ignore_errors=True)
 
 
 class Service:
@@ -74,6 +67,11 @@ class Service:
     def pid(self) -> int:
         """Of the main process; 0: there is none."""
         return int(self.shown("MainPID"))
+
+    @property
+    def owner(self) -> int:
+        """The user id of the daemon."""
+        return int(self.machine.do("stat", "--format=%u", f"/proc/{self.pid}"))
 
     @property
     def journal(self) -> str:
