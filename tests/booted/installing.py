@@ -48,7 +48,7 @@ def gather(folder: Path) -> Path:
     download, wheel = steps("gather").splitlines()
     of_the_server = {"PIP_PYTHON_VERSION": debian.PYTHON}  # where the page says: with the same Python
     if (done := _sh(download, tree, **of_the_server)).code != 0:
-        raise Unavailable(f"what craftcore needs cannot be downloaded: {done.err.strip().splitlines()[-1:]}")
+        raise Unavailable(f"what craftcore needs cannot be downloaded: {' '.join(done.err.strip().splitlines()[-1:])}")
     done = _sh(wheel, tree)
     assert done.code == 0, done.err
     return tree / "dist"
