@@ -65,7 +65,7 @@ def test_every_command_that_is_suggested_can_be_pasted(cli, made, tmp_path, monk
     _, sound = made
     database = tmp_path / "a place" / "agent.db"
     beginning = f"craftcore --db '{database}'"
-    found = {}
+    found: dict[str, str] = {}
     for name, arguments in printed_by(made):
         anew(sound, database)
         if way == "option":
