@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import Any
 
 import click
@@ -94,7 +95,7 @@ def emit(
     )
     core = session.core()
     core.triggers.accept(asked)  # what is refused must not leave a new database behind
-    is_new = not core.database.path.exists()
+    is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
     with Producer(session.path, config=core.config) as producer:
         [emitted] = producer.emit_many([asked])
     if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import fields, replace
 from typing import Any
@@ -108,7 +109,7 @@ def add(
     spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
     core = session.core()
     core.schedules.accept(spec)
-    if not core.database.path.exists():
+    if not os.path.exists(core.database.path):  # also where one may not look: refused below
         core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
     core.prepare()
     with session.changing(core) as (tx, did):

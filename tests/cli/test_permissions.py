@@ -109,6 +109,29 @@ def test_check_tells_of_a_directory_that_cannot_be_entered(folder):
     assert f"FAIL  permissions: {closed}/agent.db: permission denied" in checked.out
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["emit", "greet"],
+        ["schedule", "add", "s", "every day at 3am", "--workflow", "greet"],
+        ["status"],
+        ["run"],
+        ["db", "check"],
+        ["db", "restore", "backup.db", "--yes"],
+    ],
+    ids=" ".join,
+)
+def test_a_directory_that_cannot_be_entered_is_refused_by_all_the_others(folder, arguments):
+    closed = folder / "closed"
+    closed.mkdir()
+    closed.chmod(0o000)
+
+    refused = as_nobody(folder, "--db", str(closed / "agent.db"), *arguments)
+
+    assert (refused.code, refused.out) == ((64 if "restore" in arguments else 77), "")
+    assert "bug" not in refused.err
+
+
 def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
     assert craftcore(folder, "emit", "greet").code == 0
     database = folder / "agent.db"

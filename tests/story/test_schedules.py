@@ -108,7 +108,7 @@ def test_a_daemon_that_keeps_dying_holds_what_is_scheduled_until_a_person_looks(
         assert craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", "60").code == 0
         status = craftcore(folder, "status")
         assert "6 unclean starts within 10 minutes" in status.out
-        assert "craftcore release" in status.out
+        assert "craftcore --db agent.db release" in status.out
         assert traced(folder)[before:] == ["greet Ada"]
 
         assert "safe mode" in craftcore(folder, "--json", "status").json["verdict"]

@@ -118,7 +118,7 @@ def test_a_daemon_killed_while_its_task_waits_changes_nothing_and_the_answer_end
 
     assert "no daemon runs" in craftcore(folder, "task", "show", task_id).out
     assert craftcore(folder, "inbox", "answer", question["id"], "send").out.endswith(
-        "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n"
+        "no daemon runs; it goes on with the next one: craftcore --db agent.db run MODULE:APP\n"
     )
     for _ in range(2):
         with a_daemon(folder, "app:app") as daemon:
