@@ -238,11 +238,19 @@ class OutcomeUnknown(StorageError):
     """The flush failed after the write began: it may or may not be on disk.
 
     `spec` is what was to be emitted, with its id; emitting it again ends as one row. None for other writes.
+    `exit_code` says what failed: the disk, or a database that is corrupt.
     """
 
-    def __init__(self, message: str, spec: Any = None, **details: Any) -> None:
+    def __init__(
+        self, message: str, spec: Any = None, *, exit_code: int = StorageError.exit_code, **details: Any
+    ) -> None:
         super().__init__(message, **details)
         self.spec = spec
+        self.exit_code = exit_code
+
+    def of(self, spec: Any) -> OutcomeUnknown:
+        """The same, of what was to be emitted."""
+        return OutcomeUnknown(self.message, spec, exit_code=self.exit_code, **self.details)
 
 
 class DatabaseInvalid(StorageError):

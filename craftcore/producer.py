@@ -89,7 +89,7 @@ class Producer:
                 answers = [one_answer([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
-            raise OutcomeUnknown(error.message, spec=again[0] if len(again) == 1 else again) from error
+            raise error.of(again[0] if len(again) == 1 else again) from error
         reach(CutPoint.EMIT_COMMITTED)
         ring(self._core.database.path)
         return answers

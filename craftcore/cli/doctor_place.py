@@ -12,6 +12,7 @@ from craftcore.cli.finding import Finding, fail, ok, warn
 from craftcore.cli.health import is_pinned, reading
 from craftcore.cli.room import Room, room_beside
 from craftcore.daemon.lock import lock_path
+from craftcore.storage.pages import wal_bytes, wal_in_use
 from craftcore.storage.readers import reading_pids
 from craftcore.storage.ring import bell_path
 
@@ -39,6 +40,7 @@ class Place:
     room: Room
     bytes: int
     wal_bytes: int
+    wal_in_use: int
     wal_readers: tuple[int, ...] = ()
 
 
@@ -48,7 +50,6 @@ def place_of(path: Path, config: Path | None) -> Place:
     size = os.stat(real).st_size
     names = [real, f"{real}-wal", f"{real}-shm", lock_path(path), bell_path(path)]
     there = [seen for name in names if (seen := _seen(name)) is not None]
-    wal = Path(f"{real}-wal")
     folder = _seen(os.path.dirname(real))
     assert folder is not None, real
     return Place(
@@ -59,9 +60,18 @@ def place_of(path: Path, config: Path | None) -> Place:
         config=None if config is None else _seen(os.path.realpath(config)),
         room=room_beside(path),
         bytes=size,
-        wal_bytes=wal.stat().st_size if wal.exists() else 0,
+        wal_bytes=wal_bytes(Path(real)),
+        wal_in_use=_in_use(Path(real)),
         wal_readers=tuple(pid for pid in reading_pids(Path(real)) if pid != os.getpid()),
     )
+
+
+def _in_use(path: Path) -> int:
+    """What of the WAL counts; all of it where only its owner may look into it."""
+    try:
+        return wal_in_use(path)
+    except PermissionError:
+        return wal_bytes(path)
 
 
 def place_findings(place: Place) -> Iterator[Finding]:
@@ -142,8 +152,8 @@ def disk(place: Place) -> Finding:
 
 def wal(place: Place) -> Finding:
     """What was written has come back into the file."""
-    size = f"{place.wal_bytes:,} bytes"
-    if not is_pinned(place.wal_bytes, place.wal_readers):
+    size = f"{place.wal_bytes:,} bytes, {place.wal_in_use:,} of them in use"
+    if not is_pinned(place.wal_in_use, place.wal_readers):
         return ok("WAL", size)
     text = f"{size}: {reading(place.wal_readers)}, and it cannot be cut off until that ends; nor does retention go on"
     if place.wal_readers:

@@ -137,17 +137,17 @@ def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
     disk = found["disk"]
     if disk is not None and (room := Room(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
         yield Trouble(code="disk", text=f"the disk is nearly full: {room}. Make room on it")
-    size, readers = found["wal_bytes"], found["wal_readers"]
+    size, readers = found["wal_in_use_bytes"], found["wal_readers"]
     if is_pinned(size, readers):
         why = f"{reading(readers)}, and nothing is cut off it until that ends"
-        yield Trouble(code="wal", text=f"the WAL has {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
+        yield Trouble(code="wal", text=f"the WAL holds {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
     if (blocker := found["records_kept_by"]) is not None and blocker["kept"] >= KEPT_WORTH_SAYING:
         yield Trouble(code="records", text=f"{kept(blocker)}. See: {hint(*look_at(blocker))}")
 
 
-def is_pinned(wal_bytes: int, readers: Sequence[int]) -> bool:
-    """The WAL is longer than it becomes by itself; at less than WAL_LARGE_BYTES only somebody who reads is at fault."""
-    return wal_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
+def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
+    """The WAL holds more than it does by itself; at less than WAL_LARGE_BYTES only somebody who reads is at fault."""
+    return in_use_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
 
 
 def reading(readers: Sequence[int]) -> str:

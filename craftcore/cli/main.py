@@ -74,12 +74,10 @@ def _invoke(session: Session, arguments: list[str]) -> int:
             return _refuse(session, "INTERRUPTED", str(end), INTERRUPTED)
         return INTERRUPTED
     except UnicodeDecodeError:
-        text = (
-            f"{session.path}: a damaged row holds text that is not UTF-8. A daemon that meets it sets it aside as DEAD"
-        )
+        text = f"{session.path}: a damaged row holds text that is not UTF-8. A daemon that meets it sets it aside"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
     except NoModel as error:
-        text = f"{session.path}: a damaged row cannot be shown: {error}. A daemon that meets it sets it aside as DEAD"
+        text = f"{session.path}: a damaged row cannot be shown: {error}. A daemon that meets it sets it aside"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
     except Exception as error:
         if _is_lost_output(error) or os.environ.get("CRAFTCORE_TRACEBACK"):

@@ -25,7 +25,7 @@ from craftcore.engine import boot
 from craftcore.engine.standing import is_paused
 from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
-from craftcore.storage.pages import wal_bytes
+from craftcore.storage.pages import wal_bytes, wal_in_use
 from craftcore.storage.readers import reading_pids
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
@@ -145,6 +145,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "database": str(core.database.path),
             "bytes": core.database.path.stat().st_size,
             "wal_bytes": wal_bytes(core.database.path),
+            "wal_in_use_bytes": wal_in_use(core.database.path),
             "wal_readers": others_reading(core.database.path, note.pid if running and note is not None else None),
             "records_kept_by": None if blocker is None else blocker._asdict(),
             "disk": _disk(core.database.path),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from craftcore.daemon.gauge_store import Gauges, read_gauges
 from craftcore.daemon.tally import Counted, Histogram
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.storage.pages import wal_bytes, wal_in_use
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -126,12 +127,13 @@ def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
 
 def _of_files(core: Core) -> Iterator[Metric]:
     path = core.database.path
-    for name, said, file in (
-        ("database_bytes", "Size of the database file.", path),
-        ("wal_bytes", "Size of its write-ahead log.", path.with_name(path.name + "-wal")),
+    for name, said, size in (
+        ("database_bytes", "Size of the database file.", lambda path: path.stat().st_size),
+        ("wal_bytes", "Size of its write-ahead log.", wal_bytes),
+        ("wal_in_use_bytes", "What of its write-ahead log is in use; the rest is written over.", wal_in_use),
     ):
         try:
-            yield _gauge(name, said, file.stat().st_size)
+            yield _gauge(name, said, size(path))
         except OSError:
             yield _gauge(name, said, 0)
 

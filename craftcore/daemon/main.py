@@ -37,7 +37,7 @@ from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFul
 from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
 from craftcore.storage.corrupt import whole
-from craftcore.storage.pages import wal_bytes
+from craftcore.storage.pages import wal_in_use
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -168,7 +168,7 @@ class Daemon:
             paused=engine.feeder.paused and not self._stopping,
             storage_full=engine.writer.full,
             lock_wait=None if waiting is None else time.monotonic() - waiting,
-            wal_bytes=wal_bytes(self._path),
+            wal_in_use=wal_in_use(self._path),
         )
 
     def _due(self) -> int:

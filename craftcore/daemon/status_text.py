@@ -11,7 +11,8 @@ WAL_WORTH_SAYING = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait."""
+    """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait;
+    `wal_in_use`: the bytes of the WAL that count, however long its file is."""
 
     running: int
     due: int | None
@@ -22,7 +23,7 @@ class Condition:
     paused: bool = False
     storage_full: bool = False
     lock_wait: float | None = None
-    wal_bytes: int = 0
+    wal_in_use: int = 0
 
 
 def status_text(now: Condition) -> str:
@@ -41,8 +42,8 @@ def _trouble(now: Condition) -> list[str]:
         trouble.append("disk full, claiming nothing")
     if now.lock_wait is not None and now.lock_wait > LOCK_WAIT_WORTH_SAYING:
         trouble.append("waiting for another process that holds the write lock")
-    if now.wal_bytes > WAL_WORTH_SAYING:
-        trouble.append(f"WAL of {now.wal_bytes >> 20} MiB: a reader keeps an old snapshot open")
+    if now.wal_in_use > WAL_WORTH_SAYING:
+        trouble.append(f"{now.wal_in_use >> 20} MiB in the WAL: a reader keeps an old snapshot open")
     if now.held is not None:
         trouble.append(f"held: {now.held}")
     elif now.safe_mode is not None:

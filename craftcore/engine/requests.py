@@ -60,7 +60,7 @@ class Requests:
                 return await self._emit_into_window(row)
             emitted = await self._writer.commit_each(self._triggers.emit_all, row)
         except OutcomeUnknown as error:
-            raise OutcomeUnknown(error.message, spec=replace(spec, id=row.id)) from error
+            raise error.of(replace(spec, id=row.id)) from error
         reach(CutPoint.EMIT_COMMITTED)
         self._feeder.due(emitted.due_at)
         return emitted
@@ -81,7 +81,7 @@ class Requests:
             emitted = await self._writer.commit(self._emit_all_or_none, rows)
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
-            raise OutcomeUnknown(error.message, spec=again) from error
+            raise error.of(again) from error
         reach(CutPoint.EMIT_COMMITTED)
         if emitted:
             self._feeder.due(min(answer.due_at for answer in emitted))

@@ -214,6 +214,9 @@ class Database:
             raise translate_os(error, self.path) from error
 
 
+CAN_BE_EMITTED_AGAIN = "Emitting the same spec again ends as one row"
+
+
 def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
     """Take the write lock. Raises a StorageError, and nothing is open then."""
     try:
@@ -233,9 +236,12 @@ def commit(connection: apsw.Connection, path: Path) -> None:
         rolled_back = roll_back(connection)
         if isinstance(error, apsw.FullError) and rolled_back:
             raise translate(error, path) from error
+        meant = translate(error, path)
+        corrupt = isinstance(meant, DatabaseInvalid)
         raise OutcomeUnknown(
             f"{path}: the flush failed ({error}); the write may or may not be on disk. "
-            "Emitting the same spec again ends as one row"
+            + ("The database is corrupt: restore a backup" if corrupt else CAN_BE_EMITTED_AGAIN),
+            exit_code=meant.exit_code if corrupt else OutcomeUnknown.exit_code,
         ) from error
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from craftcore.canonical import canonical
 from craftcore.clock import YEAR_10000
@@ -26,6 +26,9 @@ MAX_DEPTH = 32
 MAX_KEYS = 10_000
 MAX_DESCRIPTION = 4_000
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+
+_Path: TypeAlias = "tuple[_Path | None, str | int]"
+"""Where a part lies: in what, and under which key or number. None is the payload itself."""
 
 
 def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: int) -> NewTrigger:
@@ -106,7 +109,7 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
         raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
     payload = payload if type(payload) is dict else dict(payload)
     try:
-        _refuse_strange(payload, "payload", 1, [0])
+        _refuse_strange(payload, None, 1, [0])
         text = canonical(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"payload is not JSON: {error}") from error
@@ -175,25 +178,37 @@ def _check_description(text: str) -> None:
         raise InvalidInput("description holds a lone surrogate, which is no character") from error
 
 
-def _refuse_strange(value: Any, where: str, depth: int, keys: list[int]) -> None:
-    """Refuse what JSON would change: keys that are not text, types that are not JSON's, too deep, too many keys."""
+def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int]) -> None:
+    """Refuse what JSON would change: keys that are not text, types that are not JSON's, too deep, too many keys.
+
+    Where it is becomes text only when something is refused: a long key above a thousand lists is not copied a thousand
+    times.
+    """
     if depth > MAX_DEPTH:
-        raise ValueError(f"deeper than {MAX_DEPTH} levels at {where:.120}")
+        raise ValueError(f"deeper than {MAX_DEPTH} levels at {_told(path):.120}")
     if isinstance(value, dict):
         keys[0] += len(value)
         if keys[0] > MAX_KEYS:
             raise ValueError(f"more than {MAX_KEYS:,} keys")
         for key, inner in value.items():
             if type(key) is not str:
-                raise ValueError(f"key {key!r:.80} at {where:.120} is not text")
+                raise ValueError(f"key {key!r:.80} at {_told(path):.120} is not text")
             if type(inner) not in _SCALARS:
-                _refuse_strange(inner, f"{where}.{key}", depth + 1, keys)
+                _refuse_strange(inner, (path, key), depth + 1, keys)
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             if type(inner) not in _SCALARS:
-                _refuse_strange(inner, f"{where}[{index}]", depth + 1, keys)
+                _refuse_strange(inner, (path, index), depth + 1, keys)
     elif not isinstance(value, str | int | float):
-        raise TypeError(f"{type(value).__name__} at {where:.120} is not a JSON value")
+        raise TypeError(f"{type(value).__name__} at {_told(path):.120} is not a JSON value")
+
+
+def _told(path: _Path | None) -> str:
+    """`payload.cities[3]`."""
+    if path is None:
+        return "payload"
+    above, step = path
+    return f"{_told(above)}[{step}]" if isinstance(step, int) else f"{_told(above)}.{step}"
 
 
 def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ DOCUMENTS = {
     "status": """
         verdict ok health reasons now daemon epoch epoch_started_at ended_in_order died_before held schedules safe_mode
         clock tasks restart in_doubt counts dead_lately behind oldest_due_at oldest_due_seconds database bytes wal_bytes
-        disk
+        wal_in_use_bytes disk
     """,
     "top": """
         verdict ok reasons now database counts oldest_due_seconds bytes wal_bytes in_doubt running due_next inbox

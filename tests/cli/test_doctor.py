@@ -228,7 +228,8 @@ PLACE = Place(
     config=None,
     room=Room(bytes=10 << 30, inodes=None),
     bytes=1 << 20,
-    wal_bytes=64 << 20,
+    wal_bytes=128 << 20,
+    wal_in_use=64 << 20,
 )
 
 
@@ -242,8 +243,8 @@ PLACE = Place(
         (disk, {"room": Room(bytes=10 << 30, inodes=999)}, "warn"),
         (disk, {"bytes": (10 << 30) + 1}, "warn"),
         (wal, {}, "ok"),
-        (wal, {"wal_bytes": (64 << 20) + 1}, "warn"),
-        (wal, {"wal_bytes": 32 << 20, "wal_readers": (4711,)}, "ok"),
+        (wal, {"wal_in_use": (64 << 20) + 1}, "warn"),
+        (wal, {"wal_in_use": 32 << 20, "wal_readers": (4711,)}, "ok"),
         (wal, {"wal_readers": (4711,)}, "warn"),
         (owners, {}, "ok"),
         (owners, {"me": 8}, "warn"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import apsw
 import pytest
 
 from craftcore.cli.health import Health, health_of, verdict
@@ -48,7 +49,7 @@ WELL: dict[str, Any] = {
     "dead_lately": 0,
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
-    "wal_bytes": 64 << 20,
+    "wal_in_use_bytes": 64 << 20,
     "wal_readers": [],
     "records_kept_by": None,
 }
@@ -119,22 +120,22 @@ def test_what_is_well_is_healthy():
             "degraded: the disk is nearly full: 10,737 MB free, room for 999 files",
         ),
         (
-            {"wal_bytes": (64 << 20) + 1},
+            {"wal_in_use_bytes": (64 << 20) + 1},
             "degraded",
             "wal",
-            "degraded: the WAL has 67 MB: something keeps a snapshot open, and nothing is cut off it until that ends",
+            "degraded: the WAL holds 67 MB: something keeps a snapshot open, and nothing is cut off it until that ends",
         ),
         (
-            {"wal_bytes": (32 << 20) + 1, "wal_readers": [4711]},
+            {"wal_in_use_bytes": (32 << 20) + 1, "wal_readers": [4711]},
             "degraded",
             "wal",
-            "degraded: the WAL has 33 MB: process 4711 keeps a snapshot open, and nothing is cut off it",
+            "degraded: the WAL holds 33 MB: process 4711 keeps a snapshot open, and nothing is cut off it",
         ),
         (
-            {"wal_bytes": (32 << 20) + 1, "wal_readers": [4711, 4712]},
+            {"wal_in_use_bytes": (32 << 20) + 1, "wal_readers": [4711, 4712]},
             "degraded",
             "wal",
-            "degraded: the WAL has 33 MB: processes 4711, 4712 keep snapshots open",
+            "degraded: the WAL holds 33 MB: processes 4711, 4712 keep snapshots open",
         ),
         (
             {"records_kept_by": KEEPS},
@@ -172,7 +173,7 @@ def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
     "change",
     [
         {"behind": {"id": "t1", "seconds": 120.0, "allowed_seconds": 120.0}},
-        {"wal_bytes": 32 << 20, "wal_readers": [4711]},
+        {"wal_in_use_bytes": 32 << 20, "wal_readers": [4711]},
         {"records_kept_by": {**KEEPS, "kept": 999}},
         {"disk": None},
         {"disk": {"free_bytes": 512 << 20, "free_inodes": 1000}},
@@ -186,7 +187,7 @@ def test_what_is_near_the_line_is_still_healthy(change):
 
 
 def test_several_troubles_are_all_told_the_worst_first():
-    found = {**WELL, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_bytes": 1 << 40}
+    found = {**WELL, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_in_use_bytes": 1 << 40}
 
     judged, troubles = health_of(found)
 
@@ -337,6 +338,26 @@ def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
     clock.advance(hours=2)
 
     assert reasons(cli) == []
+
+
+def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon, database, monkeypatch):
+    """Litestream begins it anew, and leaves it as long as a burst of work made it."""
+    monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
+    litestream = apsw.Connection(str(database))
+    assert litestream.pragma("journal_mode") == "wal"
+    core.do(remember, "large", "x" * 2_000_000)
+    assert reasons(cli) == ["wal"]
+
+    litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    litestream.execute("CREATE TABLE theirs (id)")
+
+    told = cli("--json", "status").json
+    assert told["wal_bytes"] > 2_000_000
+    assert 0 < told["wal_in_use_bytes"] < 1 << 20
+    assert told["reasons"] == []
+    [wal] = [one for one in cli("--json", "doctor").json["checks"] if one["check"] == "WAL"]
+    assert wal["level"] == "ok"
+    litestream.close()
 
 
 def test_who_pins_the_wal_and_what_keeps_old_records_is_told(cli, core, clock, daemon, database, monkeypatch):

@@ -213,6 +213,6 @@ async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_o
 
 
 def test_a_long_wal_is_trouble_that_the_status_line_names():
-    said = status_text(Condition(running=0, due=None, settled={}, wal_bytes=80 << 20))
+    said = status_text(Condition(running=0, due=None, settled={}, wal_in_use=80 << 20))
 
-    assert said == "WAL of 80 MiB: a reader keeps an old snapshot open; running 0"
+    assert said == "80 MiB in the WAL: a reader keeps an old snapshot open; running 0"
