@@ -10,9 +10,9 @@ import anyio
 import apsw
 import pytest
 
-from craftcore import App, Producer, TaskContext
+from craftcore import App, Producer, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings
-from tests.processes import PATIENCE
+from tests.processes import APP, PATIENCE, craftcore
 
 CONFIG = Config(
     daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE),
@@ -127,3 +127,23 @@ async def test_a_start_number_that_was_used_before_is_set_aside(tmp_path):
     assert found[other]["status"] == "DONE"
     assert found[ids[4]]["status"] == "DEAD", found[ids[4]]
     assert ran.count(4) == 1
+
+
+def test_a_page_of_triggers_that_was_written_over_ends_the_daemon_as_a_corrupt_database_does(tmp_path):
+    """With the exit code at which systemd does not try it again: a person has to restore a backup."""
+    (tmp_path / "test_app.py").write_text(APP)
+    path = tmp_path / "agent.db"
+    with Producer(path) as producer:
+        producer.emit_many([TriggerSpec(workflow="greet", payload={"name": str(n)}) for n in range(300)])
+    connection = apsw.Connection(str(path))
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    page = connection.execute("SELECT max(pageno) FROM dbstat WHERE name = 'triggers' AND pagetype = 'leaf'").get
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+
+    ended = craftcore(tmp_path, "run", "test_app:app", "--until-idle")
+
+    assert ended.code == 65, ended.err
+    assert "The database is corrupt: restore a backup" in ended.err
