@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.activities.store import ActivityStore, activity_of
+from craftcore.activities.store import activity_of
 from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Reader, Row
 
@@ -49,7 +49,7 @@ class ActivityListing:
             limit=limit,
         )
 
-    def in_doubt(self, tx: Reader) -> tuple[int, Activity | None]:
+    def in_doubt(self, tx: Reader) -> tuple[int, Activity | Damaged | None]:
         """How many are in doubt and nobody has decided, and the one that has been so for longest."""
         row = tx.one(
             """
@@ -61,7 +61,8 @@ class ActivityListing:
             """
         )
         assert row is not None
-        return row["count"], ActivityStore().by_seq(tx, row["oldest"]) if row["count"] else None
+        found = each(tx, "SELECT * FROM activity_log WHERE seq = :seq", activity_of, key="idem_key", seq=row["oldest"])
+        return row["count"], found[0] if found else None
 
     def keys_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""

@@ -15,6 +15,7 @@ from craftcore.errors import ScheduleInvalid
 from craftcore.retention.record_store import Blocker
 from craftcore.retention.service import Retention
 from craftcore.schedules.zones import zone_named
+from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 
@@ -100,7 +101,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         of_earlier=claims["of_earlier"],
         lease_until=claims["lease_until"],
         in_doubt=count,
-        oldest_in_doubt=None if oldest is None else oldest.key,
+        oldest_in_doubt=None if oldest is None else oldest.id if isinstance(oldest, Damaged) else oldest.key,
         dead=dead["count"],
         poison=reader.value(POISON),
         newest_dead_at=dead["newest"],

@@ -9,27 +9,29 @@ import time
 
 import click
 
-from craftcore.cli.exit_codes import NO_SUCH, SETTINGS
+from craftcore.cli.damaged import say_damaged
+from craftcore.cli.exit_codes import OF_A_LIST, SETTINGS
 from craftcore.cli.moments import parse_duration
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.cli.top_model import Rates, View, rates, view
 from craftcore.cli.top_reading import Reading, read_top
 from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.storage.corrupt import Damaged
 
 SHORTEST, LONGEST = 0.1, 3600.0
 
 
 @click.command(
     cls=Command,
-    exits={NO_SUCH: None, SETTINGS: "it needs rich: pip install 'craftcore[top]'; --json does without"},
+    exits={**OF_A_LIST, SETTINGS: "it needs rich: pip install 'craftcore[top]'; --json does without"},
     examples=("craftcore top", "craftcore top --interval 10s", "craftcore top --once"),
     see=("craftcore status", "craftcore trigger list", "docs/operating.md#metrics-and-top"),
 )
 @click.option("--interval", metavar="DURATION", default="2s", show_default=True, help="How often it looks: 0.1s to 1h.")
 @click.option("--once", is_flag=True, help="Print one frame and leave, as where there is no terminal.")
 @click.pass_obj
-def top(session: Session, interval: str, once: bool) -> None:
+def top(session: Session, interval: str, once: bool) -> int:
     """Watch what runs and what comes.
 
     What runs and since when, what is due next, who is asked, what died and of what, what is in doubt, and how fast it
@@ -41,14 +43,15 @@ def top(session: Session, interval: str, once: bool) -> None:
     looks = Looks(session)
     if session.json:
         session.out.document(looks.document())
-        return
+        return say_damaged(session, looks.damaged)
     _require_rich()
     if once or not _is_watched():
         _print(looks.view())
-        return
+        return say_damaged(session, looks.damaged)
     from craftcore.cli.top_screen import show
 
     show(looks.view, seconds)
+    return 0
 
 
 class Looks:
@@ -68,6 +71,11 @@ class Looks:
         """Look, for programs. `rates` null: not known by one look."""
         found, moved = self._look()
         return {**found.document, "rates": None if moved is None else moved._asdict()}
+
+    @property
+    def damaged(self) -> list[Damaged]:
+        """What the last look could not tell."""
+        return [] if self._before is None else self._before.damaged
 
     def _look(self) -> tuple[Reading, Rates | None]:
         before, looked_at = self._before, self._looked_at

@@ -5,7 +5,7 @@ All text is escaped here, and nothing of the terminal is known but its height.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -104,52 +104,60 @@ def size(count: int) -> str:
 
 
 def _running(found: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (
-            _name(row),
-            row["id"],
-            f"for {span(max(0.0, found['now'] - row['started_at']))}",
-            f"attempt {row['attempt']}",
-        )
-        for row in found["running"]
-    )
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        lasts = span(max(0.0, found["now"] - row["started_at"]))
+        return _name(row), row["id"], f"for {lasts}", f"attempt {row['attempt']}"
+
+    rows = _rows(found["running"], cells, columns=4)
     return _section("running", rows, found["counts"]["running"], gives=0)
 
 
 def _next(found: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)) for row in found["due_next"]
-    )
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        return from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)
+
+    rows = _rows(found["due_next"], cells, columns=4)
     return _section("due next", rows, None, gives=3)
 
 
 def _inbox(found: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (
-            from_now(row["created_at"], found["now"]),
-            row["id"],
-            str(row["workflow"]),
-            shortened(row["question"], QUESTION_MAX),
-        )
-        for row in found["inbox"]
-    )
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        asked = from_now(row["created_at"], found["now"])
+        return asked, row["id"], str(row["workflow"]), shortened(row["question"], QUESTION_MAX)
+
+    rows = _rows(found["inbox"], cells, columns=4)
     return _section("asked", rows, found["questions"], gives=3, style="warn")
 
 
 def _dead(found: Mapping[str, Any]) -> Section:
-    rows = tuple(
-        (f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], found['now'])}")
-        for row in found["dead_letters"]
-    )
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        return f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], found['now'])}"
+
+    rows = _rows(found["dead_letters"], cells, columns=3)
     return _section("dead", rows, found["counts"]["dead"], gives=1, style="bad")
 
 
 def _in_doubt(found: Mapping[str, Any]) -> Section:
     oldest = found["in_doubt"]["oldest"]
-    rows: tuple[tuple[str, ...], ...] = ()
-    if oldest is not None:
-        rows = ((oldest["action"], f"called {from_now(oldest['first_call_at'], found['now'])}", oldest["key"]),)
+
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        return row["action"], f"called {from_now(row['first_call_at'], found['now'])}", row["key"]
+
+    rows = _rows([] if oldest is None else [oldest], cells, columns=3)
     return _section("in doubt", rows, found["in_doubt"]["count"], gives=2, style="warn")
+
+
+def _rows(
+    rows: Sequence[Mapping[str, Any]], cells: Callable[[Mapping[str, Any]], Sequence[str]], *, columns: int
+) -> list[Sequence[str]]:
+    """A damaged one says only which it is and what is wrong with it."""
+
+    def told(row: Mapping[str, Any]) -> Sequence[str]:
+        if "damaged" in row:
+            return ("damaged", str(row["id"]), row["damaged"], *[""] * (columns - 3))
+        return cells(row)
+
+    return [told(row) for row in rows]
 
 
 def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gives: int, style: str = "") -> Section:

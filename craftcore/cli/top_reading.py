@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from itertools import islice
+from operator import itemgetter
 from typing import Any
 
+from craftcore.cli.damaged import told_damaged
 from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session
 from craftcore.cli.status import read_status
-from craftcore.storage.corrupt import whole
+from craftcore.storage.corrupt import Damaged, attempted, each
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_store import PRIORITIES
 
@@ -33,16 +35,16 @@ NEXT_TRIGGERS = """
 SELECT due_at, 'trigger' AS kind, id, workflow, source
   FROM triggers INDEXED BY triggers_pending
  WHERE status = 'PENDING'
-   AND priority = ?1
+   AND priority = :priority
  ORDER BY due_at, seq
- LIMIT ?2
+ LIMIT :limit
 """
 NEXT_SCHEDULES = """
-SELECT next_at, 'schedule', id, workflow, 'SCHEDULED'
+SELECT next_at AS due_at, 'schedule' AS kind, id, workflow, 'SCHEDULED' AS source
   FROM schedules
  WHERE next_at IS NOT NULL
  ORDER BY next_at, id
- LIMIT ?1
+ LIMIT :limit
 """
 DEAD_MAX = 10_000
 DEAD = """
@@ -72,9 +74,10 @@ SELECT count(*)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One look. `ended`: records that were ever closed, `failed`: of those since the look before this one, how many
-    as an error; 0 at the first."""
+    as an error; 0 at the first; `damaged`: rows of the document that cannot be told as what they were."""
 
     document: dict[str, Any]
+    damaged: list[Damaged]
     ended: int
     failed: int
 
@@ -83,35 +86,50 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
     """Look. Raises NotFound when there is no database."""
     status = read_status(session)
     with session.core().reading() as reader:
+        found = {
+            "running": each(reader, RUNNING, with_iso, limit=SHOWN),
+            "due_next": due_next(reader),
+            "inbox": _inbox(reader),
+            "dead_letters": each(reader, DEAD, with_iso, key="error", dead_max=DEAD_MAX, limit=SHOWN),
+        }
+        told = {
+            name: [told_damaged(one) if isinstance(one, Damaged) else one for one in rows]
+            for name, rows in found.items()
+        }
         ended = reader.value(ENDED) or 0
         since = ended if before is None else before.ended
         return Reading(
             document={
                 **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
-                "running": [with_iso(row) for row in reader.all(RUNNING, limit=SHOWN)],
-                "due_next": due_next(reader),
-                "inbox": _inbox(reader),
+                **{name: told[name] for name in ("running", "due_next", "inbox")},
                 "questions": status["tasks"]["questions"],
-                "dead_letters": [with_iso(row) for row in reader.all(DEAD, dead_max=DEAD_MAX, limit=SHOWN)],
+                "dead_letters": told["dead_letters"],
             },
+            damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],
             ended=ended,
             failed=reader.value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
         )
 
 
-def due_next(reader: Reader) -> list[dict[str, Any]]:
-    """Triggers that wait and schedules, the first due first: of each priority as many as may be shown."""
-    lines = [reader.tuples(NEXT_TRIGGERS, (priority, SHOWN)) for (priority,) in list(reader.tuples(PRIORITIES))]
-    lines.append(reader.tuples(NEXT_SCHEDULES, (SHOWN,)))
-    names = ("due_at", "kind", "id", "workflow", "source")
-    first = islice(heapq.merge(*lines, key=lambda row: row[0]), SHOWN)
-    return [with_iso(dict(zip(names, row, strict=True))) for row in first]
-
-
-def _inbox(reader: Reader) -> list[dict[str, Any]]:
-    names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
-    return [
-        with_iso({name: getattr(question, name) for name in names})
-        for question in whole(QuestionStore().open_ones(reader, SHOWN))
+def due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
+    """Triggers that wait and schedules, the first due first: of each priority as many as may be shown. Damaged ones,
+    whose moment is not known, before them."""
+    lines = [
+        each(reader, NEXT_TRIGGERS, with_iso, priority=priority, limit=SHOWN)
+        for (priority,) in list(reader.tuples(PRIORITIES))
     ]
+    lines.append(each(reader, NEXT_SCHEDULES, with_iso, limit=SHOWN))
+    damaged = [row for line in lines for row in line if isinstance(row, Damaged)]
+    whole = ([row for row in line if not isinstance(row, Damaged)] for line in lines)
+    found: list[dict[str, Any] | Damaged] = [*damaged, *heapq.merge(*whole, key=itemgetter("due_at"))]
+    return found[:SHOWN]
+
+
+def _inbox(reader: Reader) -> list[dict[str, Any] | Damaged]:
+    names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
+
+    def told(question: Question) -> dict[str, Any] | Damaged:
+        return attempted(question.id, lambda: with_iso({name: getattr(question, name) for name in names}))
+
+    return [one if isinstance(one, Damaged) else told(one) for one in QuestionStore().open_ones(reader, SHOWN)]

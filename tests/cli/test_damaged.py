@@ -161,3 +161,42 @@ def test_of_very_many_damaged_rows_some_are_named_on_stderr_and_all_in_the_list(
 
     assert (len(told.json), told.err.count("cannot be shown")) == (25, 20)
     assert "and 5 more" in told.err
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "section"),
+    [
+        ("questions", "question", "inbox"),
+        ("questions", "id", "inbox"),
+        ("triggers", "error_code", "dead_letters"),
+        ("schedules", "workflow", "due_next"),
+        ("activity_log", "reason", "in_doubt"),
+    ],
+)
+def test_top_shows_all_that_is_whole(cli, here, database, table, column, section):
+    here.core.close()
+    before = cli("--json", "top").json
+    key, victim_of = {one: (key, of) for one, key, of in TABLES.values()}[table]
+    id_ = getattr(here.world, victim_of, victim_of)
+    damage(database, table, key, id_, f"{column} = {NO_TEXT}")
+
+    told = cli("--json", "top")
+    shown = cli("top", "--once")
+
+    rest = {name: value for name, value in told.json.items() if name not in (section, "verdict", "reasons")}
+    assert rest == {name: before[name] for name in rest}
+    if section == "in_doubt":
+        damaged = told.json["in_doubt"]["oldest"]
+        assert told.json["in_doubt"]["count"] == before["in_doubt"]["count"]
+        assert "the oldest is damaged (see: craftcore activity list)" in cli("status").out
+        assert cli("doctor").code in (0, 1)
+    else:
+        [damaged] = [row for row in told.json[section] if "damaged" in row]
+        assert [row for row in told.json[section] if row != damaged] == [
+            row for row in before[section] if row.get("id", row.get("error")) not in (id_, "AGENT_UNAVAILABLE")
+        ]
+        assert (told.code, shown.code) == (65, 65)
+        assert "a damaged row cannot be shown" in shown.err
+    assert damaged["damaged"] == rf"{column if section != 'dead_letters' else 'error'} is not UTF-8: b'\xffA'"
+    assert "damaged  " in shown.out
+    assert "due next" in shown.out
