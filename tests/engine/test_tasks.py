@@ -10,8 +10,21 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, Fail, Resume, TaskContext
+from craftcore import (
+    App,
+    Call,
+    Continue,
+    Done,
+    Fail,
+    NoEffect,
+    OnUnknown,
+    Resume,
+    Retry,
+    RetryPolicy,
+    TaskContext,
+)
 from tests.engine.lab import lab
+from tests.virtual import VirtualClock, VirtualCore
 
 pytestmark = pytest.mark.anyio
 
@@ -194,3 +207,83 @@ async def test_a_failed_task_is_retried_from_its_last_turn(tmp_path):
         await app.retry_task(emitted.id)
         await it.until(lambda: it.task(emitted.id)["status"] == "DONE")
         assert it.task(emitted.id)["result_json"] == "7"
+
+
+async def test_the_id_that_a_handler_is_given_is_the_same_in_each_attempt_and_turn_and_after_a_restart(tmp_path):
+    """What it is to hand to others, who drop a second request by it; so is the key of what it does irreversibly."""
+    app = App()
+    ids: list[str] = []
+    keys: list[str] = []
+
+    @app.action("bank.pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)
+    async def pay(call: Call) -> str:
+        keys.append(call.key)
+        if len(keys) == 1:
+            raise NoEffect("refused")
+        return "ref-1"
+
+    @app.workflow("order", retry=RetryPolicy(max_attempts=5, base=0, cap=0))
+    async def order(ctx: TaskContext[int]) -> Any:
+        ids.append(ctx.task_id)
+        if ctx.turn == 2:
+            return Done(None)
+        if len(ids) == 1:
+            raise Retry("again")
+        if len(ids) == 2:
+            await anyio.sleep_forever()
+        await ctx.act(pay)
+        return Continue(1)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("order")
+        await it.until(lambda: len(ids) == 2)
+        it.engine.hurry()  # cut off in the middle, and started again by the next
+    async with lab(app, tmp_path) as it:
+        row = await it.ended(emitted.id)
+        request = "json_extract(envelope_json, '$.metadata.requestId')"
+        asked = it.rows(f"SELECT {request} AS id, count(*) AS attempts FROM executions GROUP BY 1 ORDER BY min(seq)")
+
+    assert (row["status"], set(ids), len(ids)) == ("DONE", {emitted.id}, 5)
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    assert [row["attempts"] for row in asked] == [4, 1], "a request for each turn"
+    assert asked[0]["id"] == emitted.id
+
+
+async def test_after_all_work_is_wiped_a_restart_brings_none_of_it_back(tmp_path):
+    app = App()
+    ran: list[str] = []
+
+    @app.workflow("runs")
+    async def runs(ctx: TaskContext) -> None:
+        ran.append("runs")
+        await anyio.sleep_forever()
+
+    @app.workflow("sleeps")
+    async def sleeps(ctx: TaskContext) -> None:
+        ran.append("sleeps")
+        await ctx.sleep(3600)
+
+    @app.workflow("later")
+    async def later() -> None:
+        ran.append("later")
+
+    clock = VirtualClock()
+    async with lab(app, tmp_path, clock=clock) as it:
+        running, asleep = await app.emit("runs"), await app.emit("sleeps")
+        waiting = await app.emit("later", delay=60)
+        await it.waiting(asleep.id)
+        await it.until(lambda: it.engine.running == 1)
+        it.engine.hurry()
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    assert core.do(core.triggers.cancel_all, "wiped") == 3
+    core.close()
+    clock.advance(hours=2)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.idle()
+        left = it.rows("SELECT id, status FROM triggers WHERE settled_at IS NULL OR status <> 'DONE'")
+        tasks = it.rows("SELECT id, status FROM tasks ORDER BY seq")
+
+    assert (ran, left) == (["runs", "sleeps"], [])
+    assert tasks == [{"id": running.id, "status": "CANCELLED"}, {"id": asleep.id, "status": "CANCELLED"}]
+    assert waiting.id not in {row["id"] for row in tasks}

@@ -95,6 +95,20 @@ def test_after_a_week_no_trigger_record_or_activity_says_it(core, clock):
         assert CANARY not in str(told[table]).lower(), table
 
 
+def test_what_was_done_loses_its_body_and_keeps_its_key_hash_and_reference(core, clock):
+    [before] = dump(core)["activity_log"]
+    assert (before["status"], before["request_json"]) == ("DONE", f'{{"to":"{CANARY}"}}')
+    clock.advance(31 * DAY)
+
+    sweep(core)
+
+    [after] = dump(core)["activity_log"]
+    kept = ("idem_key", "args_hash", "provider_ref", "status", "action")
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert after["provider_ref"] == "ref-1"
+    assert after["request_json"] is None
+
+
 def test_after_ninety_days_it_is_nowhere_in_the_files(core, clock):
     clock.advance(91 * DAY)
 
