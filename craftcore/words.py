@@ -6,6 +6,7 @@ What Python knows of a value is asked here, never what the value says: even its 
 from __future__ import annotations
 
 from traceback import clear_frames
+from types import TracebackType
 
 MESSAGE_LIMIT = 2_000
 """Characters of an error message that are kept."""
@@ -21,7 +22,13 @@ def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
 
 def let_go(error: BaseException) -> None:
     """Forget the variables of the frames it came through: whoever keeps the error would keep them, too."""
-    clear_frames(_TRACEBACK.__get__(error))
+    clear_frames(traceback_of(error))
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """None: it was never raised."""
+    raised: TracebackType | None = _TRACEBACK.__get__(error)
+    return raised
 
 
 def message_of(error: BaseException) -> str:

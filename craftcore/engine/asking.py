@@ -6,12 +6,12 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from craftcore.engine.failures import wait_asked
+from craftcore.engine.failures import met, wait_asked
 from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, checked
 from craftcore.engine.run import Run
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
-from craftcore.words import MESSAGE_LIMIT, bounded, is_a, shown, type_of
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, shown
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +40,6 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
             return Route(workflow=context.by_source[claim.source], session_id=session_id)
         message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
         wait = wait_asked(error)
-        details = {"exception_type": type_of(error)}
-        return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True, retry_after=wait, details=details)
+        code = ErrorCode.ROUTING_ERROR
+        return Failed(code=code, message=message, retryable=True, retry_after=wait, details=met(error))
     return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from craftcore.app import App
-from craftcore.clock import Clock
+from craftcore.clock import Clock, utc_iso
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
 from craftcore.engine.attempts import Attempts, Settled
@@ -293,14 +293,22 @@ def _log_settled(run: Run, move: Settlement) -> None:
     if move.status is TriggerStatus.DONE:
         return  # its record says it; a line each would cost more than the work
     if move.gives_back:
-        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=move.not_before)
+        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
         return
     log.warning(
         "trigger.retried" if move.status is TriggerStatus.PENDING else "trigger.settled",
         trigger=run.claim.id,
+        workflow=run.claim.workflow if run.routed is None else run.routed.workflow,
         attempt=run.claim.attempts,
         status=move.status,
         reason=move.reason,
         error=move.error_message,
-        not_before=move.not_before,
+        not_before=utc_iso(move.not_before),
+        **_raised(run.outcome),
     )
+
+
+def _raised(outcome: Outcome | None) -> dict[str, Any]:
+    """What exception it was, and where it was raised: of one that is none of ours."""
+    details = outcome.details if isinstance(outcome, Failed) else {}
+    return {name: details[name] for name in ("exception_type", "where") if name in details}

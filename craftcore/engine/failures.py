@@ -2,7 +2,8 @@
 
 Every failure has a code, a message (bounded, and text whatever it was), whether it is tried again and not sooner than
 when, and details that are JSON. The table of codes decides whether, unless the author did: Fail never, Retry and
-NoEffect always. What nobody expected is an INTERNAL_AGENT_ERROR, with its `exception_type`.
+NoEffect always. What nobody expected is an INTERNAL_AGENT_ERROR. What is no error of ours has its `exception_type` and
+`where` it was raised.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from craftcore.as_json import MAX_DEPTH
 from craftcore.canonical import canonical
 from craftcore.clock import YEAR_10000
 from craftcore.engine.groups import decisive, said
+from craftcore.engine.where import where
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.triggers.settlement import Failed, Snoozed
@@ -36,6 +38,11 @@ def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
 def failed(code: ErrorCode, message: str, **details: Any) -> Failed:
     """The failure with a code of the table, which says whether it is tried again."""
     return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
+
+
+def met(error: BaseException) -> dict[str, Any]:
+    """The details of an exception that is none of ours: its `exception_type`, and `where` it was raised."""
+    return {"exception_type": type_of(error), "where": where(error)}
 
 
 def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
@@ -78,9 +85,9 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
                 details=_plain(error.details),
             )
         case TimeoutError():
-            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), exception_type=type_of(error))
+            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), **met(error))
         case ConnectionError():
-            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), exception_type=type_of(error))
+            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), **met(error))
         case _:
             return _unexpected(error)
 
@@ -90,7 +97,7 @@ def _again(error: Retry | NoEffect, code: object, after: object) -> Failed:
 
 
 def _unexpected(error: BaseException) -> Failed:
-    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), exception_type=type_of(error))
+    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), **met(error))
 
 
 def _text(code: object) -> str:

@@ -47,6 +47,11 @@ def said(error: BaseException) -> str:
     return bounded("; ".join(message_of(leaf) for leaf in _leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 
 
+def first_leaf(error: BaseException) -> BaseException:
+    """The first error of a group; any other is its own."""
+    return next(iter(_leaves(error)), error)
+
+
 def _leaves(error: BaseException) -> list[BaseException]:
     """In their order. Without recursion: a group may be nested deeper than the interpreter goes."""
     leaves, within = list[BaseException](), [error]

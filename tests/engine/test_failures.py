@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.as_json import MAX_DEPTH
 from craftcore.engine.failures import outcome_of, wait_asked
+from craftcore.engine.where import FIRST, LAST, where
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.triggers.settlement import Failed, Snoozed
 from tests.engine.lab import Lab, lab
@@ -236,11 +240,66 @@ async def test_whatever_is_raised_is_recorded_as_an_error_and_the_engine_goes_on
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit("bad")).id)
         told = it.response(row["id"])["error"]
+        where = told["details"].pop("where", None)
         assert (told["code"], told["message"], told["details"]) == (code, message, details)
+        assert (where is None) is ("exception_type" not in details), "said of what is no error of ours"
         assert told["retryable"] is (row["status"] == "DEAD")
         assert (told["effect_possible"], told["retry_after"]) == (False, None)
         assert (row["error_code"], row["error_message"]) == (code, message)
         assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+
+
+async def test_where_it_was_raised_is_recorded_and_logged_without_a_frame_of_ours(tmp_path):
+    """In a step of a task: between the workflow and the library that raised stand the engine's own frames."""
+    app = App()
+
+    def parse() -> None:
+        json.loads("no JSON")
+
+    @app.workflow("bad", max_attempts=1)
+    async def bad(ctx: TaskContext) -> None:
+        await ctx.step("parse", parse)
+
+    with capture_logs() as lines:
+        async with lab(app, tmp_path) as it:
+            row = await it.settled((await app.emit("bad")).id)
+            details = it.response(row["id"])["error"]["details"]
+
+    author, raiser, *library = details["where"]
+    here = Path(__file__)
+    assert re.fullmatch(rf"{re.escape(str(here))}:\d+ in bad", author)
+    assert re.fullmatch(rf"{re.escape(str(here))}:\d+ in parse", raiser)
+    assert library[-1].endswith(" in raw_decode")
+    assert not [place for place in details["where"] if "/craftcore/engine/" in place or "/anyio/" in place]
+    [line] = [line for line in lines if line["event"] == "trigger.settled"]
+    assert (line["workflow"], line["exception_type"], line["where"]) == ("bad", "JSONDecodeError", details["where"])
+
+
+def test_of_a_deep_traceback_the_places_at_both_ends_are_kept():
+    def down(n: int) -> None:
+        if n == 0:
+            raise ValueError
+        down(n - 1)
+
+    with pytest.raises(ValueError) as deep:
+        down(100)
+
+    places = where(deep.value)
+    assert len(places) == FIRST + LAST
+    assert "test_of_a_deep_traceback" in places[0]
+    lines = [int(re.findall(r":(\d+) in ", place)[0]) for place in places[-2:]]
+    assert lines[0] > lines[1], "it ends where it was raised"
+
+
+def test_what_was_never_raised_is_nowhere_and_of_a_group_the_first_error_says_where():
+    def inner() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError) as raised:
+        inner()
+
+    assert where(ValueError()) == []
+    assert where(ExceptionGroup("both", [raised.value, KeyError()]))[-1].endswith(" in inner")
 
 
 async def test_details_are_recorded_as_they_were_when_it_failed():
