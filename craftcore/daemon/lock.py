@@ -1,7 +1,7 @@
 """One daemon per database, proven by the kernel.
 
-The proof is an `flock` on `<db>.lock`, a side file that is never removed; it falls with the process that holds it,
-however that dies. Inside is a note, which proves nothing.
+The proof is an `flock` on `<db>.lock`, a side file that we never remove, and put back when somebody does; it falls with
+the process that holds it, however that dies. Inside is a note, which proves nothing.
 """
 
 from __future__ import annotations
@@ -57,6 +57,28 @@ class DaemonLock:
         self._note = replace(self._note, database_id=database_id, epoch=epoch)
         _write(self._descriptor, self.path, self._note)
 
+    def keep(self) -> bool:
+        """Put the lock back where somebody removed its file; False when it was there. To be asked again and again: a
+        file that is gone keeps no second daemon out.
+
+        Raises DaemonRunning when another one took it meanwhile, also when that has ended since.
+        """
+        assert self._descriptor is not None, "the lock was released"
+        if _is_at(self._descriptor, self.path):
+            return False
+        descriptor = _open(self.path)
+        try:
+            other = _read(descriptor)
+            if not _flock(descriptor, self.path, fcntl.LOCK_EX, tries=1) or other is not None:
+                raise DaemonRunning(f"{self.path} was removed, and {_held_by(other, self.path)}", path=self.path)
+            _write(descriptor, self.path, self._note)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        return True
+
     def release(self) -> None:
         """Let the next daemon in. The file and its note stay."""
         if self._descriptor is not None:
@@ -106,6 +128,13 @@ def _open(path: str) -> int:
         raise CannotCreate(f"may not create the lock file {path}", path=path) from error
     except OSError as error:
         raise CannotCreate(f"cannot create the lock file {path}: {error.strerror}", path=path) from error
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _flock(descriptor: int, path: str, how: int, *, tries: int) -> bool:

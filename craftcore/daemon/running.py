@@ -34,12 +34,15 @@ from craftcore.engine.notice import notify
 from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.engine.standing import leave_standing
-from craftcore.errors import RowInvalid
+from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.storage import migrate
 from craftcore.storage.writer import Writer
+
+LOOKS_AT_LOCK_SECONDS = 1.0
+"""How long a lock file that somebody removed can be missing."""
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +113,7 @@ async def running(
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine)
-        async with _consuming(engine, bell, Retaining(core, engine)):
+        async with _consuming(engine, bell, Retaining(core, engine), lock):
             yield engine
 
 
@@ -184,7 +187,7 @@ def _boot(
 
 
 @asynccontextmanager
-async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining) -> AsyncIterator[None]:
+async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining, lock: DaemonLock) -> AsyncIterator[None]:
     """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
     try:
         async with anyio.create_task_group() as tasks:
@@ -199,8 +202,23 @@ async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining) -> As
                 while True:
                     engine.ring(schedules=await bell.wait())
 
+            async def keep() -> None:
+                said = ""
+                while True:
+                    await anyio.sleep(LOOKS_AT_LOCK_SECONDS)
+                    try:
+                        if lock.keep():
+                            log.warning("lock.put_back", lock=lock.path, why="its file was removed")
+                    except DaemonRunning as error:
+                        engine.fail(error)
+                        return
+                    except CraftcoreError as error:  # a full disk, say: the next look tries again
+                        if said != (said := str(error)):
+                            log.warning("lock.missing", lock=lock.path, why=said)
+
             tasks.start_soon(run)
             tasks.start_soon(listen)
+            tasks.start_soon(keep)
             tasks.start_soon(retaining.retain)
             try:
                 yield

@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from craftcore.config import Config, LogSettings, RetrySettings
+from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.reloading import changed_keys
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.producer import Producer
@@ -74,6 +75,35 @@ def test_a_second_daemon_exits_75_and_names_the_first(folder):
         [line] = second.err.splitlines()
         assert line.startswith(f"craftcore: another daemon holds this database: pid {daemon.pid} on ")
         assert craftcore(folder, "db", "migrate").code == 75
+
+
+def test_a_lock_file_that_somebody_removes_is_put_back_and_keeps_a_second_daemon_out(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        [lock] = folder.glob("*.lock")
+        note = lock.read_bytes()
+
+        lock.unlink()
+
+        until(lambda: "lock.put_back" in daemon.log)
+        assert lock.read_bytes() == note
+        second = craftcore(folder, "run", "app:app")
+        assert second.code == 75
+        assert second.err.startswith(f"craftcore: another daemon holds this database: pid {daemon.pid} on ")
+
+
+def test_a_daemon_whose_lock_was_removed_and_taken_by_another_ends_and_says_so(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        [lock] = folder.glob("*.lock")
+
+        daemon.signal(signal.SIGSTOP)  # so that the other one is the faster
+        lock.unlink()
+        with DaemonLock.acquire(folder / lock.stem, pid=4711, host="there", now=0):
+            daemon.signal(signal.SIGCONT)
+            assert daemon.ends() == 75
+
+        assert f"{lock} was removed, and another daemon holds this database: pid 4711 on there" in daemon.log
 
 
 def test_sigterm_lets_running_work_finish_within_the_grace(folder):
