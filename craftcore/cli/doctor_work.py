@@ -147,7 +147,7 @@ def claims(work: Work) -> Finding:
     if not work.claimed:
         return ok("claims", "none")
     if not work.daemon_runs:
-        text = f"{work.claimed:,} are left of a daemon that died; the next start takes them back"
+        text = f"{work.claimed:,} left by a daemon that died; the next start takes them back"
         return warn("claims", text, *RUN)
     if work.of_earlier:
         text = (

@@ -79,7 +79,8 @@ def status(session: Session) -> None:
         ended = "" if daemon["running"] else f", {'ended in order' if found['ended_in_order'] else 'died'}"
         out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
-    out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in ("due", "later", "claimed", "running")))
+    kinds = ("due", "later", "claimed", *(["running"] if daemon["running"] else []))  # of the dead nothing runs: cut off
+    out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in kinds))
     if counts["running"] and not daemon["running"]:
         see = hint("inspect", "--list", "--status", "incomplete")
         out.line(f"cut off   {counts['running']} when the daemon ended (see: {see})", style="warn")

@@ -44,7 +44,7 @@ def test_the_verdict_comes_first(cli, core, database):
     lines = cli("status").out.splitlines()
 
     assert lines[0] == f"down: no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
-    assert "triggers  due 1, later 0, claimed 0, running 0" in lines
+    assert "triggers  due 1, later 0, claimed 0" in lines, "what no daemon runs does not run"
 
 
 def test_a_running_daemon_is_named(cli, core, lock):
@@ -86,8 +86,11 @@ def test_what_a_death_has_cut_off_is_counted_while_no_daemon_runs(cli, core):
     dead = cli("status").out
 
     assert "cut off   1 when the daemon ended (see: craftcore inspect --list --status incomplete)\n" in dead
+    assert "triggers  due 0, later 0, claimed 0\n" in dead
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=0.0):
-        assert "cut off" not in cli("status").out
+        alive = cli("status").out
+        assert "cut off" not in alive
+        assert "triggers  due 0, later 0, claimed 0, running 1\n" in alive
 
 
 def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lock):
