@@ -88,7 +88,9 @@ def _down(found: dict[str, Any]) -> Iterator[Trouble]:
 def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["daemon"]["stuck"]:
         who = f" (pid {found['daemon']['pid']})" if "pid" in found["daemon"] else ""
-        text = f"the daemon{who} runs and does nothing: it does not answer, or extends no lease. Restart it"
+        see = hint("inspect", "--list", "--status", "incomplete")
+        what = "it does not answer, or extends no lease"
+        text = f"the daemon{who} runs and does nothing: {what}. Restart it; what it was at: {see}"
         yield Trouble(code="stuck", text=text)
 
 

@@ -79,7 +79,7 @@ def status(session: Session) -> None:
         ended = "" if daemon["running"] else f", {'ended in order' if found['ended_in_order'] else 'died'}"
         out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
-    kinds = ("due", "later", "claimed", *(["running"] if daemon["running"] else []))  # of the dead nothing runs: cut off
+    kinds = ["due", "later", "claimed", "running"][: 4 if daemon["running"] else 3]  # without one it is cut off
     out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in kinds))
     if counts["running"] and not daemon["running"]:
         see = hint("inspect", "--list", "--status", "incomplete")

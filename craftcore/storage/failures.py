@@ -32,7 +32,8 @@ def translate(error: apsw.Error, path: str | Path) -> StorageError:
         case apsw.NotADBError():
             return DatabaseInvalid(f"{path}: not an SQLite database; nothing was changed")
         case apsw.CorruptError():
-            return DatabaseInvalid(f"{path}: the database is corrupt ({said}). Restore a backup")
+            advice = "Restore a backup: craftcore db restore FILE"
+            return DatabaseInvalid(f"{path}: the database is corrupt ({said}). {advice}")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return PermissionRefused(f"{path}: cannot be written by this user ({said})")
         case apsw.CantOpenError():

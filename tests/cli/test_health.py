@@ -81,7 +81,8 @@ def test_what_is_well_is_healthy():
             {"daemon": {"running": True, "stuck": True, "pid": 5}},
             "degraded",
             "stuck",
-            "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it",
+            "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it; "
+            "what it was at: craftcore inspect --list --status incomplete",
         ),
         ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
         (
