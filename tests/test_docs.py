@@ -108,6 +108,11 @@ def test_the_example_of_a_task_runs(tmp_path):
     assert ran.stdout.splitlines() == ["['\"lamp is ordered as activity:', ':1.1\"']", "2 42.0"], ran.stderr
 
 
+def test_the_readme_lists_every_document_once():
+    listed = re.findall(r"^\| \[[^]]+\]\(docs/([^)]+)\) \|", README, re.M)
+    assert sorted(["README.md", *listed]) == sorted(DOCS)
+
+
 def test_every_link_leads_somewhere():
     for document, text in DOCS.items():
         folder = ROOT if document == "README.md" else ROOT / "docs"

@@ -291,7 +291,7 @@ def test_a_file_that_is_no_database_is_told_and_the_rest_is_not_guessed(cli, fou
 
 
 @pytest.mark.parametrize("options", [(), ("--full",)])
-def test_a_damaged_page_is_found(core, found, database, options):
+def test_a_damaged_page_is_found_and_everybody_who_meets_it_names_the_way_out(core, found, database, cli, options):
     for _ in range(200):
         emit(core)
     root = core.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'triggers_id'")[0]["rootpage"]
@@ -304,6 +304,9 @@ def test_a_damaged_page_is_found(core, found, database, options):
 
     assert told["integrity"][0] == "FAIL"
     assert levels(told)["integrity"] == "FAIL"
+    met = cli("trigger", "show", "0")
+    assert met.code == 65
+    assert met.err.endswith("Restore a backup: craftcore db restore FILE\n")
 
 
 def test_what_an_index_does_not_say_is_found_in_full_only(core, found, database):
