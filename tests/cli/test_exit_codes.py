@@ -90,6 +90,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("run", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
     ("run", 78): "cli/test_bad_input.py: test_an_app_that_cannot_be_run_says_where_it_is_wrong",
     ("check", 1): "cli/test_permissions.py: test_check_tells_of_a_file_that_can_only_be_read",
+    ("top", 65): "cli/test_damaged.py: test_top_shows_all_that_is_whole",
     ("top", 78): "cli/test_top.py: test_without_the_extra_it_says_what_to_install_and_programs_do_without",
     ("reload", 1): "cli/test_reload.py: test_without_a_daemon_there_is_nobody_to_tell",
     ("reload", 75): "cli/test_reload.py: test_a_daemon_that_does_not_answer_is_told_of",
