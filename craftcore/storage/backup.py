@@ -1,5 +1,8 @@
 """A backup: a checked copy of one snapshot, whole under its name or not there, with its manifest beside it.
 
+The manifest comes first: what a kill between the two leaves is small and says nothing that is not so. A copy without
+one would be large, and nobody could tell that it is whole.
+
 The copy is made in one read transaction, for which no writer waits and which waits for none. What is there already is
 never written over, and what was kept before goes only once the new one is there and sound.
 """
@@ -13,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
 from craftcore.storage.database import Database
-from craftcore.storage.draft import SIDES, Draft, a_draft, make_folder, refuse_taken, sweep
+from craftcore.storage.draft import SIDES, Draft, a_draft, draft_path, make_folder, refuse_taken, sweep
 from craftcore.storage.facts import fact
 from craftcore.storage.failures import translate_os
 from craftcore.storage.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
@@ -30,7 +34,7 @@ from craftcore.storage.whole_file import write_whole
 
 READ_BYTES = 1 << 20
 MANIFEST_MAX_BYTES = 1 << 20
-NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z\.db\Z")
+NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
 
 ROWS = """
 SELECT (SELECT count(*) FROM triggers)             AS triggers,
@@ -69,11 +73,11 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
         database.copy_into(draft.path)
         manifest = _checked(database, draft, taken_at, version, head)
         _refuse(database.path, target)
-        draft.put()
         try:
             write_whole(manifest_path(target), manifest_text(manifest).encode())
+            draft.put()
         except BaseException:
-            target.unlink()
+            _remove(target)
             raise
     return manifest
 
@@ -85,15 +89,41 @@ def back_up_into(
     that `keep` are left. The new one, and those that went."""
     make_folder(folder)
     sweep(folder)
-    stem = Path(os.path.realpath(database.path)).stem
-    moment = datetime.fromtimestamp(database.clock.now(), UTC)
-    target = folder / f"{stem}-{moment:%Y%m%dT%H%M%SZ}.db"
+    _sweep_manifests(folder)
+    target = _free_name(folder, database)
     manifest = back_up(database, target, version, head)
     others = [(file, other) for file, other in complete(folder) if file.name != target.name]
     gone = overaged(others, manifest, keep)
     for file in gone:
         _remove(file)
     return target, manifest, gone
+
+
+def _free_name(folder: Path, database: Database) -> Path:
+    """Of this moment; numbered where one of the same second is there."""
+    moment = datetime.fromtimestamp(database.clock.now(), UTC)
+    stem = f"{Path(os.path.realpath(database.path)).stem}-{moment:%Y%m%dT%H%M%SZ}"
+    for number in count(1):
+        name = folder / (f"{stem}.db" if number == 1 else f"{stem}-{number}.db")
+        if not os.path.lexists(name) and not os.path.lexists(manifest_path(name)):
+            return name
+    raise AssertionError(stem)
+
+
+def _sweep_manifests(folder: Path) -> None:
+    """Remove those of ours that a killed maker wrote for a backup that never came. One that is just being made has its
+    draft, and loses that only when it is there."""
+    for path in sorted(folder.glob(f"*{ENDS}")):
+        file = path.with_name(path.name.removesuffix(ENDS))
+        if NAMED.search(file.name) is None or os.path.lexists(draft_path(file)) or os.path.lexists(file):
+            continue
+        try:
+            found = path.lstat()
+            read_manifest(file)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                path.unlink()
+        except (OSError, StorageError, InvalidInput):
+            continue
 
 
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:

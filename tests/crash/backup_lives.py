@@ -40,9 +40,6 @@ OLD, NEW = 5, 2
 
 KEEP = 2
 
-KILLED = "agent-20260101T001640Z.db"
-"""What the killed backup was making: it may have its name already, and no manifest yet."""
-
 
 def run(home: Path, now: float, *arguments: str) -> int:
     """The command in this process, at that moment."""
@@ -96,13 +93,14 @@ def look_after_backup(home: Path) -> None:
     for file in (home / "kept").glob("*.db"):
         if not file.name.startswith(BEGINS):
             assert triggers(file) == OLD, file
-            assert manifest_path(file).exists() or file.name == KILLED, f"{file} can be restored by nobody"
+            assert manifest_path(file).exists(), f"{file} can be restored by nobody, and no rotation counts it"
     assert len(list(complete(home / "kept"))) >= KEEP, "none goes before the new one is whole"
     assert run(home, NEW_YEAR + 2000, *arguments_of("backup")) == 0
     there = [file.name for file, _ in complete(home / "kept")]
     assert len(there) == KEEP
     assert there[-1] == "agent-20260101T003320Z.db"
-    assert not [name for name in os.listdir(home / "kept") if name.startswith(BEGINS)]
+    left = {name for name in os.listdir(home / "kept") if not name.startswith(".craftcore-") or name.startswith(BEGINS)}
+    assert left == {name for file in there for name in (file, f"{file}.manifest.json")}
 
 
 def look_after_restore(home: Path) -> None:

@@ -323,11 +323,34 @@ def test_a_manifest_of_somebody_elses_making_takes_no_file_away(core, tmp_path, 
     assert first.exists()
 
 
-def test_two_in_one_second_are_not_written_over_each_other(core, tmp_path):
-    rotate(core.database, tmp_path / "kept", 1)
+def test_two_in_one_second_are_not_written_over_each_other_and_count_both(core, tmp_path):
+    named(core.database, "this-one")
+    names = [rotate(core.database, tmp_path / "kept", 3)[0].name for _ in range(3)]
 
-    with pytest.raises(CannotCreate, match="is there already"):
-        rotate(core.database, tmp_path / "kept", 1)
+    assert names == [f"agent-20260101T000000Z{number}.db" for number in ("", "-2", "-3")]
+    assert sorted(file.name for file, _ in complete(tmp_path / "kept")) == sorted(names)
+    _, gone = rotate(core.database, tmp_path / "kept", 2)
+    assert len(gone) == 2
+    assert len(list(complete(tmp_path / "kept"))) == 2
+
+
+def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_path, clock):
+    """Its maker was killed between the two. What is being made has its manifest first, too."""
+    from craftcore.storage.draft import a_draft
+
+    kept = tmp_path / "kept"
+    whole, _ = rotate(core.database, kept, 9)
+    text = manifest_path(whole).read_text()
+    stays = ["agent-20250101T000000Z.db", "mine.db", "agent-20250103T000000Z.db"]
+    for name in (*stays, "agent-20250102T000000Z.db"):
+        manifest_path(kept / name).write_text(text)
+    manifest_path(kept / stays[2]).write_text("no manifest of ours")
+    clock.advance(60)
+    with a_draft(kept / stays[0]):
+        new, _ = rotate(core.database, kept, 9)
+
+    left = {path.name for path in kept.glob("*.manifest.json")}
+    assert left == {f"{name}.manifest.json" for name in (*stays, whole.name, new.name)}
 
 
 def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tmp_path):
