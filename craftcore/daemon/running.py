@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from craftcore.executions.recorder import Recorder
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.storage import migrate
+from craftcore.storage.draft import sweep
 from craftcore.storage.writer import Writer
 
 LOOKS_AT_LOCK_SECONDS = 1.0
@@ -79,6 +80,7 @@ async def running(
         core.database.create()
         lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
         life.callback(lock.release)
+        _sweep_drafts(core.database.path)
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         boot = _boot(core, app, process, lock, declared, paused=paused)
         bell = Doorbell.open(core.database.path)
@@ -233,6 +235,13 @@ async def _end(core: Core, engine: Engine) -> None:
     if engine.failure is None:
         with anyio.CancelScope(shield=True):
             await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
+
+
+def _sweep_drafts(path: Path) -> None:
+    """A restore that was killed leaves a file as large as the database; one that goes on holds the lock on its own."""
+    with suppress(OSError):  # who may not remove it can start all the same
+        if swept := sweep(Path(os.path.realpath(path)).parent):
+            log.info("drafts.swept", names=swept)
 
 
 def _be_quiet() -> None:
