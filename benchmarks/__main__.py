@@ -7,7 +7,7 @@ from importlib import import_module
 
 NAMES = {
     "throughput": "emit and end to end against raw apsw, and the same with a million settled rows",
-    "cost": "statements, commits and loop hops per trigger; depends on no machine",
+    "cost": "statements, commits and loop hops per trigger and, while it runs, per lease; depends on no machine",
     "latency": "from another process's emit to the handler, and what an idle daemon burns",
     "fairness": "a bulk producer and a saturated daemon on one file: who waits how long",
     "schedules": "a tick among 100, 10,000 and 100,000 schedules, a thousand due at once, a year of seconds",

@@ -1,4 +1,6 @@
-"""What one trigger costs in statements, commits and hops between threads: numbers that depend on no machine."""
+"""What one trigger costs in statements, commits and hops between threads: numbers that depend on no machine. And what
+the heartbeats of what is at work cost, for each lease.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,17 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from benchmarks.engine import noop_engine
-from craftcore import TriggerSpec
+from benchmarks.engine import config, noop_engine
+from craftcore import App, TriggerSpec
 from craftcore.engine.engine import Engine
+
+LEASE_SECONDS = 5.0
 
 
 @dataclass
@@ -77,6 +81,27 @@ async def together(path: Path, count: int) -> tuple[float, float, float]:
         return cost.per(count)
 
 
+async def held(path: Path, count: int, seconds: float = 10.0) -> tuple[float, float, float]:
+    """So many are at work and nothing ends: what their heartbeats cost, for each lease, of the shortest there is."""
+    app = App("held")
+
+    @app.workflow("long")
+    async def long() -> None:
+        await asyncio.sleep(3600)
+
+    settings = config(concurrency=count)
+    settings = replace(settings, triggers=replace(settings.triggers, lease_seconds=LEASE_SECONDS))
+    async with app.running(path, config=settings) as engine:
+        await app.emit_many([TriggerSpec(workflow="long") for _ in range(count)])
+        while engine.running < count:  # noqa: ASYNC110 - every turn of the loop counts
+            await asyncio.sleep(0.01)
+        with counted(engine) as cost:
+            await asyncio.sleep(seconds)
+        engine.hurry()
+    leases = seconds / LEASE_SECONDS
+    return cost.statements / leases, cost.commits / leases, cost.hops / leases
+
+
 async def settled(engine: Engine, count: int) -> None:
     """Wait until that many are done and the feeder has seen that nothing is left."""
     while engine.counts["DONE"] < count or not engine.is_idle:  # noqa: ASYNC110 - every turn of the loop counts
@@ -84,14 +109,16 @@ async def settled(engine: Engine, count: int) -> None:
 
 
 def main() -> None:
-    """Print both."""
+    """Print each."""
     with tempfile.TemporaryDirectory() as name:
-        for what, measured in (
-            ("one by one", asyncio.run(one_by_one(Path(name) / "one.db", 200))),
-            ("1,000 together", asyncio.run(together(Path(name) / "many.db", 1000))),
+        for what, per, measured in (
+            ("one by one", "trigger", asyncio.run(one_by_one(Path(name) / "one.db", 200))),
+            ("1,000 together", "trigger", asyncio.run(together(Path(name) / "many.db", 1000))),
+            ("1 at work", "lease", asyncio.run(held(Path(name) / "held-1.db", 1))),
+            ("100 at work", "lease", asyncio.run(held(Path(name) / "held-100.db", 100))),
         ):
             statements, commits, hops = measured
-            print(f"  {what:16} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a trigger")
+            print(f"  {what:16} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a {per}")
 
 
 if __name__ == "__main__":
