@@ -10,10 +10,12 @@ import anyio
 import apsw
 import pytest
 
-from craftcore import App, Call, TaskContext
+from craftcore import App, Call, Producer, TaskContext
 from craftcore.core import Core
 from tests.engine.lab import lab
+from tests.processes import APP, craftcore
 from tests.retention.sweeping import DAY, assert_sound, dump, give_all_back, only, sweep
+from tests.storage.backups import take
 from tests.virtual import VirtualClock, VirtualCore
 
 CANARY = "canary-7f3a91c2"
@@ -119,6 +121,31 @@ def test_after_ninety_days_it_is_nowhere_in_the_files(core, clock):
     assert hidden(core)
     give_all_back(core)
     assert hidden(core)
+
+
+def test_nor_in_a_backup_that_is_made_then(core, clock, tmp_path):
+    take(core.database, tmp_path / "before.db")
+    clock.advance(91 * DAY)
+    sweep(core)
+    take(core.database, tmp_path / "after.db")
+
+    assert CANARY.encode() in files(tmp_path / "before.db")
+    assert CANARY.encode() not in files(tmp_path / "after.db")
+
+
+def test_no_log_line_of_any_level_says_what_a_payload_or_a_result_does(tmp_path):
+    (tmp_path / "test_app.py").write_text(APP)
+    (tmp_path / "craftcore.toml").write_text('[log]\nlevel = "debug"\n')
+    with Producer(tmp_path / "agent.db") as producer:
+        producer.emit("greet", {"name": CANARY}, description=CANARY)
+        failed = producer.emit("fails", {"name": CANARY}).id  # which takes no such thing
+
+    ended = craftcore(tmp_path, "--config", "craftcore.toml", "run", "test_app:app", "--until-idle")
+
+    assert (tmp_path / "trace").read_text() == f"greet {CANARY}\n"
+    assert failed in ended.err
+    assert '"level":"debug"' in ended.err
+    assert CANARY not in ended.err + ended.out
 
 
 def test_nor_in_the_wal_while_somebody_keeps_the_file_open(core, clock):
