@@ -99,7 +99,7 @@ def test_the_pages_own_crash_test_finds_a_declaration_that_lies(folder):
     lying = honest.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
     (folder / "invoice.py").write_text(lying)
     ran = run_its_own_test(folder, "-k", "provider.answered")
-    assert (ran.returncode, ran.stdout.count("assert 2 == 1")) == (1, 1), ran.stdout
+    assert (ran.returncode, "assert 2 == 1" in ran.stdout) == (1, True), ran.stdout
 
 
 def test_the_die_is_cast_once_and_each_feed_read_once(folder):
