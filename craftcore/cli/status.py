@@ -26,8 +26,8 @@ from craftcore.engine.standing import is_paused
 from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
 from craftcore.storage.pages import wal_bytes, wal_in_use
-from craftcore.storage.readers import reading_pids
 from craftcore.storage.transaction import Reader
+from craftcore.storage.wal_locks import reading_pids
 from craftcore.triggers.store import TriggerStore
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"

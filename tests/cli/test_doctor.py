@@ -272,7 +272,7 @@ def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database
         assert (level, do) == ("warn", f"ps -fp {pid}")
         assert f"process {pid} keeps a snapshot open" in text
 
-        monkeypatch.setattr("craftcore.storage.readers.LOCKS", database.with_name("none"))
+        monkeypatch.setattr("craftcore.storage.wal_locks.LOCKS", database.with_name("none"))
         assert found()["WAL"][0] == "ok", "less than it may have by itself"
         monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
         assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")

@@ -14,10 +14,11 @@ import pytest
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.room import Room, room_beside
 from craftcore.cli.status import BEHIND, DEAD_LATELY
-from craftcore.cli.write_lock import LOCKS, kept_by
+from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.facts import remember
+from craftcore.storage.wal_locks import LOCKS
 from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON

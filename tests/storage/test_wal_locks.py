@@ -1,11 +1,11 @@
-"""Who reads a database is known by number, whatever it is that reads."""
+"""Who reads or writes a database is known by number, whatever it is that does."""
 
 from __future__ import annotations
 
 import os
 
-from craftcore.storage import readers
-from craftcore.storage.readers import reading_pids
+from craftcore.storage import wal_locks
+from craftcore.storage.wal_locks import reading_pids, writing_pid
 from tests.processes import a_reader
 from tests.virtual import VirtualCore
 
@@ -29,8 +29,20 @@ def test_a_process_is_named_for_as_long_as_its_snapshot_is_open(tmp_path, core):
     other.close()
 
 
+def test_who_writes_is_named_for_as_long_as_its_transaction_is_open(core):
+    path = core.database.path
+    with core.reading() as reader:
+        reader.value("SELECT count(*) FROM facts")
+        assert writing_pid(path) is None
+
+    with core.transaction():
+        assert (writing_pid(path), writing_pid(path.with_name("other.db"))) == (os.getpid(), None)
+
+    assert writing_pid(path) is None
+
+
 def test_where_the_system_does_not_say_nobody_is_named(tmp_path, core, monkeypatch):
     assert reading_pids(tmp_path / "none.db") == []
     with a_reader(core.database.path):
-        monkeypatch.setattr(readers, "LOCKS", tmp_path / "no such list")
+        monkeypatch.setattr(wal_locks, "LOCKS", tmp_path / "no such list")
         assert reading_pids(core.database.path) == []
