@@ -101,7 +101,8 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 def retry(session: Session, /, task_id: str) -> None:
     """Let a FAILED task try its last turn again.
 
-    With all its attempts. What the turn completed before is kept, and not done again.
+    With all its attempts. What the turn completed before is kept, and not done again. The signals that it was sent and
+    had not read are kept, too.
     """
     core = session.core()
     with session.changing(core) as (tx, did):

@@ -92,6 +92,24 @@ class MailStore:
             "UPDATE mailbox SET status = :status WHERE seq = :seq AND status = 'UNREAD'", seq=mail.seq, status=status
         )
 
+    def give_back(self, tx: Transaction, task_seq: int) -> int:
+        """LEFT -> UNREAD for a task that lives again; the number of mails.
+
+        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. A mail whose
+        payload is not JSON any more stays LEFT, too.
+        """
+        return tx.run(
+            """
+            UPDATE mailbox
+               SET status = 'UNREAD'
+             WHERE task_seq = :task_seq
+               AND status = 'LEFT'
+               AND json_valid(payload_json)
+               AND NOT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = mailbox.trigger_id)
+            """,
+            task_seq=task_seq,
+        )
+
     def unread(self, tx: Reader, task_seq: int, limit: int) -> int:
         """How many mails of a task nobody has read, counted no further than `limit`."""
         count: int = tx.value(

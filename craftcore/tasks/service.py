@@ -16,6 +16,7 @@ from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
+from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import (
     CANCEL,
     TRY_AGAIN,
@@ -60,6 +61,7 @@ class TaskService:
         self._tasks = TaskStore()
         self._waits = WaitStore()
         self._questions = QuestionStore()
+        self._mails = MailStore()
 
     def find(self, tx: Reader, task_id: str) -> Task | None:
         """The task with this id; None when there is none."""
@@ -168,7 +170,8 @@ class TaskService:
         return self.get(tx, task_id)
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
-        """Let a FAILED task try its last turn again, with all its attempts; what the turn completed is kept.
+        """Let a FAILED task try its last turn again, with all its attempts. What the turn completed is kept,
+        and signals that nobody had read are in the mailbox again.
 
         Raises NotFound, or StateRefused: it has not failed, or retention took what it was started with.
         """
@@ -235,6 +238,7 @@ class TaskService:
 
     def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
         self._tasks.revive(tx, task.seq, trigger_id)
+        self._mails.give_back(tx, task.seq)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)
 
     def _live(self, tx: Transaction, task_id: str) -> Task:

@@ -9,6 +9,8 @@ from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.backoff import RetryPolicy
 from tests.tasks.life import (
     Running,
+    a_question,
+    a_sleep,
     begin,
     begin_child,
     complete,
@@ -21,6 +23,7 @@ from tests.tasks.life import (
     look,
     rows,
     suspend,
+    the_question,
 )
 from tests.triggers.life import BROKEN, HOPELESS, ack, emit, start_one
 from tests.virtual import VirtualCore
@@ -104,6 +107,122 @@ def test_its_work_budget_begins_anew(core):
     task = core.do(core.tasks.retry, running.task.id)
 
     assert (task.turns_alone, task.steps_alone) == (0, 0)
+
+
+# Mail
+
+
+@pytest.mark.parametrize("way", ["task retry", "trigger requeue"])
+def test_a_retried_task_reads_the_signals_it_was_sent_before_it_failed_in_their_order(core, way):
+    running = begin(core)
+    for n in range(2):
+        core.do(core.tasks.signal, running.task.id, "paid", n)
+    fail(core, running)
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT", "LEFT"]
+
+    if way == "task retry":
+        core.do(core.tasks.retry, running.task.id)
+    else:
+        core.do(core.triggers.requeue, running.claim.id)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["UNREAD", "UNREAD"]
+    again = enter_next(core)
+    for n in range(2):
+        suspend(core, again, for_event("paid", name=f"wait_for#{n + 1}"))
+        again = enter_next(core)
+        assert again.entry.waits[f"wait_for#{n + 1}"].value_json == str(n)
+
+
+def test_a_task_retried_twice_reads_the_signals_of_all_its_lives(core):
+    running = begin(core)
+    for n in range(2):
+        core.do(core.tasks.signal, running.task.id, "paid", n)
+        fail(core, running)
+        core.do(core.tasks.retry, running.task.id)
+        running = enter_next(core)
+
+    assert [(mail["payload_json"], mail["status"]) for mail in rows(core, "mailbox")] == [
+        ("0", "UNREAD"),
+        ("1", "UNREAD"),
+    ]
+
+
+def test_a_retried_task_gets_no_signal_of_another_task_and_none_that_it_has_read(core):
+    other, running = begin(core), begin(core)
+    for task in (other.task, running.task):
+        core.do(core.tasks.signal, task.id, "paid", task.seq)
+    suspend(core, running, for_event("paid"))
+    running = enter_next(core)
+    fail(core, other)
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT", "READ"]
+    assert enter_next(core).entry.waits["wait_for#1"].value_json == str(running.task.seq)
+
+
+def test_a_message_emitted_anew_at_the_failure_is_not_given_back_as_well(core):
+    running = begin(core, session_id="s")
+    emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
+    core.do(core.turns.deliver, start_one(core), running.task.id)
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["EMITTED"]
+
+
+@pytest.mark.parametrize(
+    ("is_there", "status"), [pytest.param(True, "LEFT", id="dead letter"), pytest.param(False, "UNREAD", id="gone")]
+)
+def test_a_message_that_was_left_is_given_back_unless_its_trigger_can_be_requeued(core, is_there, status):
+    running = begin(core)
+    message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
+    core.do(core.turns.deliver, start_one(core), running.task.id)
+    with core.transaction() as tx:
+        tx.run("UPDATE mailbox SET status = 'LEFT'")
+        if not is_there:
+            tx.run("DELETE FROM triggers WHERE id = :id", id=message.id)
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == [status]
+
+
+def test_a_mail_that_is_not_json_any_more_stays_set_aside(core):
+    running = begin(core)
+    core.do(core.tasks.signal, running.task.id, "paid")
+    with core.transaction() as tx:
+        tx.run("UPDATE mailbox SET status = 'LEFT', payload_json = 'garbage'")
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT"]
+
+
+def test_an_answer_and_a_sleep_that_were_over_before_the_failure_are_not_waited_for_again(core, clock):
+    running = begin(core)
+    suspend(core, running, a_question())
+    core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
+    running = enter_next(core)
+    suspend(core, running, a_sleep(clock.now() + 60))
+    clock.advance(60)
+    running = enter_next(core)
+    fail(core, running)
+
+    core.do(core.tasks.retry, running.task.id)
+
+    waits = enter_next(core).entry.waits
+    assert {name: (wait.resolved_by, wait.value_json) for name, wait in waits.items()} == {
+        "ask#1": ("answer", '"send"'),
+        "sleep#1": ("timer", "null"),
+    }
+
+
+# Refusals
 
 
 @pytest.mark.parametrize("how", ["running", "waiting", "done", "cancelled"])
