@@ -216,7 +216,9 @@ class StorageError(CraftcoreError):
 
 
 class StorageFull(StorageError):
-    """The disk is full. Nothing was written; the same call works again once there is space."""
+    """The disk is full, a quota is spent, or a file-size limit is reached. Nothing was written.
+
+    The same call works again once there is space."""
 
     code = ErrorCode.STORAGE_FULL
 

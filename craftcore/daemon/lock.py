@@ -6,7 +6,6 @@ the process that holds it, however that dies. Inside is a note, which proves not
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import time
@@ -16,6 +15,7 @@ from typing import Self
 
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
+from craftcore.storage.failures import NO_ROOM
 
 PROBES_OUTLIVED = 100
 PROBE_WAIT_SECONDS = 0.005
@@ -160,7 +160,7 @@ def _write(descriptor: int, path: str, note: LockNote) -> None:
         os.ftruncate(descriptor, len(line))
         os.fsync(descriptor)
     except OSError as error:
-        failure = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+        failure = StorageFull if error.errno in NO_ROOM else StorageError
         raise failure(f"cannot write the lock file {path}: {error.strerror}", path=path) from error
 
 

@@ -43,11 +43,11 @@ async def insist(
             if each:
                 return await writer.commit_each(work, *args, in_any_case=in_any_case)
             return await writer.commit(work, *args)
-        except StorageFull:
+        except StorageFull as error:
             if gives_up is not None and gives_up():
                 raise
             if not said:
-                log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason="the disk is full")
+                log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason=error.message)
             said = True
             await anyio.sleep(FULL_DISK_SECONDS)
         except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too

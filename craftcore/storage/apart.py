@@ -70,9 +70,10 @@ class UserTransaction(Transaction):
 class Apart:
     """The connection for SQL of the user's, opened when it is first needed."""
 
-    def __init__(self, database: Database, on_busy: Callable[[int], bool]) -> None:
+    def __init__(self, database: Database, on_busy: Callable[[int], bool], on_wal: Callable[[int], object]) -> None:
         self._database = database
         self._on_busy = on_busy
+        self._on_wal = on_wal
         self._connection: apsw.Connection | None = None
         self._ours: frozenset[str] = frozenset()
 
@@ -80,7 +81,7 @@ class Apart:
         """Raises a StorageError when it cannot be opened."""
         if self._connection is None:
             self._ours = our_names()
-            self._connection = self._database.connect(on_busy=self._on_busy, statement_cache=0)
+            self._connection = self._database.connect(on_busy=self._on_busy, on_wal=self._on_wal, statement_cache=0)
         return self._connection
 
     def run(

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from craftcore.errors import (
     StorageBusy,
     StorageError,
 )
-from craftcore.storage.failures import translate, translate_os
+from craftcore.storage.failures import is_undone, translate, translate_os
 from craftcore.storage.replicated import limit_wal
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.turns import Pace, bounded_patience, nap
@@ -33,6 +34,9 @@ OLDEST_SQLITE = 3_051_003
 
 APPLICATION_ID = 0x43524654
 """`CRFT` in the file's header: what tells our database from anybody else's."""
+
+CHECKPOINT_PAGES = 4000
+"""So many pages of WAL, 16 MiB, and a commit moves them into the file."""
 
 STATEMENT_CACHE = 200
 """Prepared statements a connection keeps: all that the engine has."""
@@ -68,9 +72,18 @@ class Database:
         self._pace = Pace()
 
     def connect(
-        self, *, on_busy: Callable[[int], bool] | None = None, statement_cache: int = STATEMENT_CACHE
+        self,
+        *,
+        on_busy: Callable[[int], bool] | None = None,
+        on_wal: Callable[[int], object] | None = None,
+        statement_cache: int = STATEMENT_CACHE,
     ) -> apsw.Connection:
-        """A connection that writes. `on_busy(tries)` says whether to try again; default: until the busy timeout."""
+        """Open a connection that writes.
+
+        `on_busy(tries)` says whether to try again; default: until the busy timeout. `on_wal(pages)` is called after
+        each commit with the length of the WAL, and whoever passes it does the checkpoints. Default: SQLite does them,
+        at CHECKPOINT_PAGES, and tells nobody when one fails.
+        """
         _refuse_old_sqlite()
         self.create()
         connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, statement_cache)
@@ -86,7 +99,9 @@ class Database:
             _write_ahead(connection, self._busy_timeout)
             connection.pragma("synchronous", self._synchronous)
             connection.pragma("secure_delete", True)
-            connection.pragma("wal_autocheckpoint", 4000)
+            connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+            if on_wal is not None:
+                connection.set_wal_hook(partial(_tell_wal, on_wal))
             limit_wal(connection)
             _common(connection)
         except apsw.Error as error:
@@ -113,8 +128,9 @@ class Database:
                 try:
                     yield tx
                 except apsw.Error as error:
+                    meant = translate(error, self.path, self._connection)
                     roll_back(self._connection)
-                    raise translate(error, self.path) from error
+                    raise meant from error
                 except BaseException:
                     roll_back(self._connection)
                     raise
@@ -222,7 +238,7 @@ def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except apsw.Error as error:
-        raise translate(error, path) from error
+        raise translate(error, path, connection) from error
     return Transaction(connection, clock.now())
 
 
@@ -233,10 +249,9 @@ def commit(connection: apsw.Connection, path: Path) -> None:
     try:
         connection.execute("COMMIT")
     except apsw.Error as error:
-        rolled_back = roll_back(connection)
-        if isinstance(error, apsw.FullError) and rolled_back:
-            raise translate(error, path) from error
-        meant = translate(error, path)
+        meant, undone = translate(error, path, connection), is_undone(error, connection)
+        if roll_back(connection) and undone:  # judged before it: a rollback that fails has an errno of its own
+            raise meant from error
         corrupt = isinstance(meant, DatabaseInvalid)
         raise OutcomeUnknown(
             f"{path}: the flush failed ({error}); the write may or may not be on disk. "
@@ -321,6 +336,11 @@ def _close_to_others(path: Path) -> None:
                 os.chmod(name, 0o600)
         except FileNotFoundError:
             continue
+
+
+def _tell_wal(on_wal: Callable[[int], object], _connection: apsw.Connection, _name: str, pages: int) -> int:
+    on_wal(pages)
+    return apsw.SQLITE_OK
 
 
 def _log() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import apsw
@@ -18,13 +19,33 @@ from craftcore.errors import (
 )
 from craftcore.words import message_of
 
+NO_ROOM = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is spent",
+    errno.EFBIG: "a file has reached the file-size limit of this process",
+}
+"""Why a write found no room. SQLite says "full" of the first only; of the others it says "disk I/O error"."""
 
-def translate(error: apsw.Error, path: str | Path) -> StorageError:
-    """The error of ours that says what SQLite said, where, and what to do."""
+READ_ONLY = "the file system is mounted read-only; nothing was written. Mount it writable (dmesg may say why it is not)"
+
+
+def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection | None = None) -> StorageError:
+    """Return the StorageError for what SQLite said: what was refused, why, and what to do.
+
+    `connection`, the one that raised, tells why a write failed. Without it a spent quota reads as an I/O error.
+    """
     said = message_of(error)  # a function of the user's may raise one of its own
+    if connection is not None and refused_write(error):
+        number = connection.system_errno
+        if number in NO_ROOM:
+            return no_room(path, NO_ROOM[number])
+        if number == errno.EROFS:
+            return StorageError(f"{path}: {READ_ONLY}")
+        if number:
+            said = f"{said}: {os.strerror(number)}"
     match error:
         case apsw.FullError():
-            return StorageFull(f"{path}: the disk is full; nothing was written. Free some space and try again")
+            return no_room(path, NO_ROOM[errno.ENOSPC])
         case apsw.BusyError() | apsw.LockedError():
             return StorageBusy(f"{path}: another process holds the write lock; nothing was written. Try again")
         case apsw.ConstraintError():
@@ -34,6 +55,8 @@ def translate(error: apsw.Error, path: str | Path) -> StorageError:
         case apsw.CorruptError():
             advice = "Restore a backup: craftcore db restore FILE"
             return DatabaseInvalid(f"{path}: the database is corrupt ({said}). {advice}")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() if is_read_only(path):
+            return StorageError(f"{path}: {READ_ONLY}")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return PermissionRefused(f"{path}: cannot be written by this user ({said})")
         case apsw.CantOpenError():
@@ -47,7 +70,40 @@ def translate_os(error: OSError, path: str | Path) -> StorageError:
     match error.errno:
         case errno.EACCES | errno.EPERM:
             return PermissionRefused(f"{path}: permission denied")
-        case errno.ENOSPC | errno.EDQUOT:
-            return StorageFull(f"{path}: the disk is full; nothing was written")
+        case errno.EROFS:
+            return StorageError(f"{path}: {READ_ONLY}")
+        case number if number in NO_ROOM:
+            return no_room(path, NO_ROOM[number])
         case _:
             return CannotCreate(f"{path}: cannot be created ({error.strerror})")
+
+
+def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
+    """Whether a COMMIT that failed so has surely written nothing, once it is rolled back.
+
+    The commit record is the last thing that a transaction writes to the WAL. One that found no room for it, or was
+    refused on a read-only file system, has not happened. Of an I/O error or a failed flush nobody can say that.
+    """
+    if isinstance(error, apsw.FullError):
+        return True
+    return refused_write(error) and (connection.system_errno in NO_ROOM or connection.system_errno == errno.EROFS)
+
+
+def refused_write(error: apsw.Error) -> bool:
+    """Whether the operating system refused to write to a file; `system_errno` of the connection says why."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+
+
+def no_room(path: str | Path, why: str) -> StorageFull:
+    """Return the error of a write that found no room."""
+    return StorageFull(f"{path}: {why}; nothing was written. Free some space and try again")
+
+
+def is_read_only(path: str | Path) -> bool:
+    """Whether the file system of this path, or of its directory, is mounted read-only."""
+    for place in (path, Path(path).parent):
+        try:
+            return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+        except OSError:
+            continue
+    return False

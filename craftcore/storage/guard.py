@@ -112,7 +112,7 @@ class Guard:
             ):
                 return InvalidInput(f"SQLite refused a statement of a transaction: {message_of(error)}: {sql:.300}")
             case _:
-                return translate(error, self._path)
+                return translate(error, self._path, self._connection)
 
     def _refuse_keys_to_ours(self) -> None:
         keys = self._connection.execute(

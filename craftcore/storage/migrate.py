@@ -120,7 +120,7 @@ def migrate(
             applied += _apply(connection, clock, database.path, [migration], before=applied, also=last)
         return applied
     except apsw.Error as error:
-        raise translate(error, database.path) from error
+        raise translate(error, database.path, connection) from error
     finally:
         connection.close()
 

@@ -96,6 +96,6 @@ def rebuild(database: Database, *, beat: Callable[[], object] = lambda: None) ->
             connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as error:
-        raise translate(error, database.path) from error
+        raise translate(error, database.path, connection) from error
     finally:
         connection.close()

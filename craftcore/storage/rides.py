@@ -111,7 +111,7 @@ def _run_ride(connection: apsw.Connection, database: Database, ride: Ride, after
         if connection.in_transaction:
             connection.execute("ROLLBACK TO ride")
             connection.execute("RELEASE ride")
-        return translate(cast(apsw.Error, error), database.path) if is_a(error, apsw.Error) else error
+        return translate(cast(apsw.Error, error), database.path, connection) if is_a(error, apsw.Error) else error
     connection.execute("RELEASE ride")
     for piece, result in zip(ride, results, strict=True):
         refused = piece.each and isinstance(result, Exception)

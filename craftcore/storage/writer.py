@@ -29,10 +29,11 @@ import structlog
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import StorageError, StorageFull
 from craftcore.storage.apart import Apart, require_plain
-from craftcore.storage.database import Database, begin, close, commit, roll_back
+from craftcore.storage.checkpoints import Checkpoints
+from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, roll_back
 from craftcore.storage.failures import translate
+from craftcore.storage.flush_times import FlushTimes
 from craftcore.storage.pages import wal_bytes
-from craftcore.storage.replicated import limit_wal
 from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
@@ -85,7 +86,10 @@ class Writer:
         self._quiet_since = 0.0
         self._loop: Loop
         self._connection: apsw.Connection
-        self._apart = Apart(database, self._wait_for_lock)
+        self._checkpoints: Checkpoints
+        self._wal_pages = 0
+        self._apart = Apart(database, self._wait_for_lock, self._see_wal)
+        self.flushes = FlushTimes()
         self._thread: threading.Thread
         self.failed: StorageError | None = None
         self.full = False
@@ -97,13 +101,19 @@ class Writer:
         self.pieces = 0
 
     @property
+    def checkpoint_failed(self) -> str | None:
+        """Why the database file could not be written at the last checkpoint; None when it could."""
+        return self._checkpoints.failed
+
+    @property
     def waits_for_others(self) -> bool:
         """It lives, and asks again and again for the write lock that another process does not give back."""
         return self.waiting_since is not None and time.monotonic() - self._tried_at < TRIED_LATELY
 
     async def __aenter__(self) -> Writer:
         self._loop = current_loop()
-        self._connection = self._database.connect(on_busy=self._wait_for_lock)
+        self._connection = self._database.connect(on_busy=self._wait_for_lock, on_wal=self._see_wal)
+        self._checkpoints = Checkpoints(self._connection, self._database.path)
         self._thread = threading.Thread(target=self._write, name="craftcore-writer", daemon=True)
         self._thread.start()
         return self
@@ -114,8 +124,9 @@ class Writer:
             self._bell.notify()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
-        self._apart.close(as_it_is=self.failed is not None)
-        close(self._connection, as_it_is=self.failed is not None)
+        as_it_is = self.failed is not None or self.flushes.is_slow  # a stop must not wait for what the next start does
+        self._apart.close(as_it_is=as_it_is)
+        close(self._connection, as_it_is=as_it_is)
 
     async def commit(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work(tx, *args, **kwargs)` and return its answer once it is on disk.
@@ -195,7 +206,9 @@ class Writer:
             self._loop.call_soon(partial(self._answer, batch, after))
             if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
                 self._loop.call_soon(partial(self._on_fatal, fatal))
-        if self.failed is None:
+            if self._wal_pages >= CHECKPOINT_PAGES:
+                self._checkpoint()
+        if not self.flushes.is_slow:
             self._checkpoint()
 
     def _take(self) -> list[Piece] | None:
@@ -244,9 +257,12 @@ class Writer:
                 roll_back(connection)  # what was undone under a savepoint would be flushed, for nobody
             if connection.in_transaction:
                 reach(CutPoint.WRITER_FLUSHING)
-                began = time.monotonic()
-                commit(connection, self._database.path)
-                after.append(partial(self._on_flushed, len(batch), time.monotonic() - began))
+                self.flushes.begin()
+                try:
+                    commit(connection, self._database.path)
+                finally:
+                    seconds = self.flushes.end()
+                after.append(partial(self._on_flushed, len(batch), seconds))
                 reach(CutPoint.WRITER_FLUSHED)
                 self.commits += 1
                 self.pieces += len(batch)
@@ -262,7 +278,7 @@ class Writer:
     def _fail(self, batch: list[Piece], error: BaseException) -> StorageError | None:
         """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
         if isinstance(error, apsw.Error):
-            error = translate(error, self._database.path)
+            error = translate(error, self._database.path, self._connection)
         for piece in batch:
             piece.error = error if piece.error is None else piece.error
         if isinstance(error, StorageFull):
@@ -286,23 +302,30 @@ class Writer:
         nap()
         return not self._closing or random.random() > 0.001
 
-    def _checkpoint(self) -> None:
+    def _see_wal(self, pages: int) -> None:
+        """After each commit: how long the WAL is."""
+        self._wal_pages = pages
+
+    def _checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
         """Move what the WAL holds into the file, as far as readers allow, without waiting for anybody."""
-        self._wal_holds_work = False
+        if self.failed is not None:
+            return
         try:
-            limit_wal(self._connection)  # Litestream may have come since
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error as error:
-            log.debug("checkpoint.postponed", error=str(error))
+            self._wal_pages = 0
+            self._wal_holds_work = not self._checkpoints.run(mode)
+        except StorageError as error:
+            batch: list[Piece] = []
+            fatal = self._fail(batch, error)
+            self._loop.call_soon(partial(self._answer, batch, []))
+            if fatal is not None and self._on_fatal is not None:
+                self._loop.call_soon(partial(self._on_fatal, fatal))
 
     def _truncate(self) -> None:
         """Cut the WAL off, unless a reader or another writer needs it: nobody is waited for."""
         self._quiet_since = time.monotonic()
         self._connection.set_busy_handler(lambda tries: False)
         try:
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error as error:
-            log.debug("checkpoint.postponed", error=str(error))
+            self._checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         finally:
             self._connection.set_busy_handler(self._wait_for_lock)
 

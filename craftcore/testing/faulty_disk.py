@@ -1,16 +1,22 @@
 """A disk that can be told to fail: a thin SQLite file system over the real one.
 
-    with FaultyDisk() as disk:      # every database opened in this process from now on lies on it
-        disk.fill(after_bytes=0)    # SQLITE_FULL from the first write on, as long as the disk is full
-        disk.free()                 # there is space again
-        disk.fail_syncs()           # SQLITE_IOERR from the next flush on
+    with FaultyDisk() as disk:          # every database opened in this process from now on lies on it
+        disk.fill(after_bytes=0)        # SQLITE_FULL from the first write on, as long as the disk is full
+        disk.refuse_writes(EDQUOT)      # every write fails with this errno: a spent quota, a file-size limit, EIO
+        disk.refuse_checkpoints()       # EIO on the database file; its WAL is written as ever
+        disk.fail_syncs()               # SQLITE_IOERR from the next flush on
+        disk.slow_syncs(5.0)            # every flush takes so many seconds
+        disk.free()                     # healthy again
 
 What fails is SQLite's own call, so everything above it is real: the rollback, the result codes, the file that is left.
 """
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import time
 from types import TracebackType
 from typing import Self
 
@@ -25,8 +31,13 @@ class FaultyDisk(apsw.VFS):
     def __init__(self) -> None:
         self.space_left: float = math.inf
         self.syncs_left: float = math.inf
+        self.sync_seconds = 0.0
+        self.write_errno = 0
+        self.checkpoint_errno = 0
         self.refused_writes = 0
+        self.refused_checkpoints = 0
         self.refused_syncs = 0
+        self.last_errno = 0
         self.real = str(apsw.vfs_details()[0]["zName"])
         super().__init__(NAME, self.real, makedefault=False)
 
@@ -45,17 +56,35 @@ class FaultyDisk(apsw.VFS):
         """Room for so many more bytes, then none."""
         self.space_left = after_bytes
 
+    def refuse_writes(self, number: int) -> None:
+        """Refuse every write with this errno."""
+        self.write_errno = number
+
+    def refuse_checkpoints(self, number: int = errno.EIO) -> None:
+        """Refuse every write to a database file with this errno. Its WAL is written and flushed as ever."""
+        self.checkpoint_errno = number
+
     def fail_syncs(self, *, after: int = 0) -> None:
         """So many more flushes succeed, then every one fails."""
         self.syncs_left = after
 
+    def slow_syncs(self, seconds: float) -> None:
+        """Let every flush take so many seconds."""
+        self.sync_seconds = seconds
+
     def free(self) -> None:
         """Healthy again."""
         self.space_left = self.syncs_left = math.inf
+        self.write_errno = self.checkpoint_errno = 0
+        self.sync_seconds = 0.0
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         """SQLite opens a file."""
         return _FaultyFile(self, name, flags)
+
+    def xGetLastError(self) -> tuple[int, str]:
+        """SQLite asks which errno the call that failed had."""
+        return self.last_errno, os.strerror(self.last_errno)
 
 
 class _FaultyFile(apsw.VFSFile):
@@ -63,11 +92,18 @@ class _FaultyFile(apsw.VFSFile):
 
     def __init__(self, disk: FaultyDisk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         self._disk = disk
+        self._is_database = bool(flags[0] & apsw.SQLITE_OPEN_MAIN_DB)
         super().__init__(disk.real, name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
         """Refused once the room is used up; every write takes room, overwriting included."""
         disk = self._disk
+        if self._is_database and disk.checkpoint_errno:
+            disk.refused_checkpoints += 1
+            raise self._refusal(disk.checkpoint_errno)
+        if disk.write_errno:
+            disk.refused_writes += 1
+            raise self._refusal(disk.write_errno)
         if len(data) > disk.space_left:
             disk.refused_writes += 1
             raise apsw.FullError("the faulty disk is full")
@@ -79,8 +115,10 @@ class _FaultyFile(apsw.VFSFile):
         disk = self._disk
         if disk.syncs_left < 1:
             disk.refused_syncs += 1
+            disk.last_errno = errno.EIO
             raise apsw.IOError("the faulty disk cannot flush")
         disk.syncs_left -= 1
+        time.sleep(disk.sync_seconds)
         super().xSync(flags)
 
     def xLock(self, level: int) -> None:
@@ -90,3 +128,10 @@ class _FaultyFile(apsw.VFSFile):
             super().xLock(level)
         except apsw.IOError as error:
             raise apsw.BusyError("not lockable") from error
+
+    def _refusal(self, number: int) -> apsw.Error:
+        """What SQLite makes of a write that failed with this errno."""
+        self._disk.last_errno = number
+        error = apsw.IOError(f"the faulty disk refuses the write: {os.strerror(number)}")
+        error.extendedresult = apsw.SQLITE_IOERR_WRITE  # type: ignore[attr-defined]  # apsw reads it
+        return error

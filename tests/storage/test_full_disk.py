@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import anyio
 import apsw
 import pytest
 
-from craftcore import App, Producer, RetryPolicy, TriggerSpec
+from craftcore import App, Producer, RetryPolicy, TaskContext, TriggerSpec
 from craftcore.clock import SystemClock
 from craftcore.config import Config, DaemonSettings, TriggerSettings
 from craftcore.engine.engine import Engine
@@ -22,7 +24,7 @@ from craftcore.storage.migrate import Migration, migrate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, environment
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT;")
 CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE))
@@ -89,6 +91,46 @@ def test_the_synchronous_door_writes_nothing_on_a_full_disk_and_works_again_with
 
     assert refused.value.exit_code == 74
     assert ask(database.path, "SELECT x FROM t") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(errno.EDQUOT, "quota is spent"), (errno.EFBIG, "file-size limit"), (errno.ENOSPC, "is full")]
+)
+def test_a_write_without_room_is_a_full_disk_whatever_the_system_calls_it(database, disk, number, why):
+    """Of all of them but ENOSPC SQLite says: disk I/O error."""
+    disk.refuse_writes(number)
+    with pytest.raises(StorageFull, match=f"{why}.*; nothing was written"):
+        with database.transaction() as tx:
+            insert(tx, 1)
+    with pytest.raises(StorageFull, match=why):  # in the middle of a statement, which SQLite undoes itself
+        with database.transaction() as tx:
+            for x in range(20):
+                insert(tx, x, 1 << 20)
+
+    disk.free()
+    with database.transaction() as tx:
+        insert(tx, 2)
+
+    assert ask(database.path, "SELECT x FROM t") == [(2,)]
+
+
+def test_a_read_only_file_system_is_called_that_and_nothing_was_written(database, disk):
+    disk.refuse_writes(errno.EROFS)
+    with pytest.raises(StorageError, match="read-only; nothing was written") as refused:
+        with database.transaction() as tx:
+            insert(tx, 1)
+
+    disk.free()
+    assert type(refused.value) is StorageError
+    assert refused.value.exit_code == 74
+    assert ask(database.path, "SELECT x FROM t") == []
+
+
+def test_of_an_io_error_nobody_says_that_nothing_was_written(database, disk):
+    disk.refuse_writes(errno.EIO)
+    with pytest.raises(OutcomeUnknown):
+        with database.transaction() as tx:
+            insert(tx, 1)
 
 
 @pytest.mark.parametrize("room", range(0, 30_000, 1_500))
@@ -277,6 +319,52 @@ async def test_what_was_accepted_before_the_disk_was_full_is_done_after_it(tmp_p
 
 
 @pytest.mark.anyio
+async def test_a_quota_that_is_spent_under_an_act_leaves_nothing_in_doubt(tmp_path, disk):
+    """The provider was called; what it answered waits for room."""
+    called: list[int] = []
+    app = App("test")
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Any, amount: int) -> int:
+        called.append(amount)
+        disk.refuse_writes(errno.EDQUOT)
+        return amount
+
+    @app.workflow("buy")
+    async def buy(ctx: TaskContext) -> int:
+        paid: int = await ctx.act(pay, amount=7)
+        return paid
+
+    async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
+        await app.emit("buy")
+        await until(lambda: disk.refused_writes > 3)
+        during = engine.writer.full
+        disk.free()
+        await until(lambda: engine.counts["DONE"] == 1 and engine.is_idle)
+        after = engine.writer.full
+
+    assert (during, after) == (True, False)
+    assert called == [7]
+    assert ask(tmp_path / "agent.db", "SELECT status FROM activity_log") == [("DONE",)]
+
+
+@pytest.mark.anyio
+async def test_a_file_system_that_turns_read_only_ends_the_engine_and_says_what_it_is(tmp_path, disk):
+    app = an_app([])
+
+    with anyio.fail_after(PATIENCE), pytest.raises(StorageError, match="read-only") as ended:
+        async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
+            await until(lambda: engine.is_idle)
+            disk.refuse_writes(errno.EROFS)
+            await app.emit("note", {"n": 1})
+    disk.free()
+
+    assert ended.value.exit_code == 74
+    assert not isinstance(ended.value, OutcomeUnknown)
+    assert ask(tmp_path / "agent.db", "SELECT count(*) FROM triggers") == [(0,)]
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("seed", range(3))
 async def test_space_that_comes_and_goes_loses_nothing_and_doubles_nothing(tmp_path, disk, seed):
     ran: list[int] = []
@@ -419,3 +507,66 @@ async def test_an_engine_survives_a_disk_that_really_is_full(tmp_path, small_dis
     statuses = ask(small_disk / "agent.db", "SELECT status, count(*) FROM triggers GROUP BY status")
     assert statuses == [("DONE", len(ran))]
     assert ask(small_disk / "agent.db", "PRAGMA integrity_check") == [("ok",)]
+
+
+LIMITED = """
+import resource, sys
+import anyio
+from craftcore import App
+from craftcore.engine import insist
+from craftcore.errors import StorageFull
+
+insist.FULL_DISK_SECONDS = 0.02
+app = App()
+ran = []
+
+@app.workflow("note")
+async def note(n: int, text: str) -> None:
+    ran.append(n)
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+async def main():
+    refused = []
+    with anyio.fail_after(100):
+        async with app.running(sys.argv[1]) as engine:
+            limit(300_000)
+            for n in range(100):
+                try:
+                    await app.emit("note", {"n": n, "text": "x" * 50_000})
+                except StorageFull as error:
+                    refused.append((n, str(error)))
+                    break
+            limit(resource.RLIM_INFINITY)
+            await app.emit("note", {"n": 1000, "text": ""})
+            while not (engine.is_idle and 1000 in ran):
+                await anyio.sleep(0.01)
+    [(n, why)] = refused
+    assert sorted(ran) == [*range(n), 1000], (n, ran)
+    print(why)
+
+anyio.run(main)
+"""
+
+
+def test_an_engine_at_a_real_file_size_limit_pauses_and_goes_on(tmp_path):
+    """The kernel refuses the write with EFBIG: Python ignores SIGXFSZ, which would kill the process."""
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "agent.db")]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "file-size limit" in ended.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk read-only")
+def test_a_file_system_that_really_is_read_only_is_called_that(small_disk):
+    with Producer(small_disk / "agent.db") as producer:
+        producer.emit("note")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    with pytest.raises(StorageError, match="mounted read-only") as said:
+        with Producer(small_disk / "agent.db") as producer:
+            producer.emit("note")
+
+    assert said.value.exit_code == 74

@@ -122,6 +122,6 @@ def test_what_has_no_room_leaves_the_old_one_and_nothing_half_written(tmp_path):
         timeout=120,
     )
 
-    assert ran.stdout.strip() == "CannotCreate", ran
+    assert ran.stdout.strip() == "StorageFull", ran
     assert (tmp_path / "record.json").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["record.json"]

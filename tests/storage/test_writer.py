@@ -427,10 +427,10 @@ async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
     entered, release = threading.Event(), threading.Event()
 
     class SlowCheckpoint(Writer):
-        def _checkpoint(self) -> None:
+        def _checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
             entered.set()
             assert release.wait(PATIENCE)
-            super()._checkpoint()
+            super()._checkpoint(mode)
 
     async with SlowCheckpoint(database) as writer:
         async with anyio.create_task_group() as tasks:

@@ -1,0 +1,181 @@
+"""A database file that cannot be written while its WAL can: reported, waited for, and the end when it lasts."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+import structlog.testing
+
+from craftcore.clock import SystemClock
+from craftcore.errors import StorageError
+from craftcore.storage import checkpoints
+from craftcore.storage import writer as writing
+from craftcore.storage.database import CHECKPOINT_PAGES, Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from craftcore.testing.faulty_disk import FaultyDisk
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, body TEXT) STRICT;")
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    with FaultyDisk() as disk:
+        yield disk
+
+
+@pytest.fixture
+def database(tmp_path: Path, disk: FaultyDisk) -> Iterator[Database]:
+    database = Database(tmp_path / "agent.db", SystemClock())
+    migrate(database, SystemClock(), [TABLES])
+    yield database
+    disk.free()
+    database.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is idle, and tries again, at once."""
+    monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(checkpoints, "RETRY_SECONDS", 0.01)
+
+
+def write(tx: Transaction, kibibytes: int) -> None:
+    tx.run("INSERT INTO t (body) VALUES (:body)", body="x" * (kibibytes << 10))
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - it has no event to wait on
+            await anyio.sleep(0.002)
+
+
+def logged(logs: list[Any], event: str) -> list[Any]:
+    return [(line["log_level"], line["event"]) for line in logs if line["event"] == event]
+
+
+async def test_a_failed_checkpoint_is_an_error_in_the_log_and_commits_go_on(database, disk):
+    with structlog.testing.capture_logs() as logs:
+        async with Writer(database) as writer:
+            disk.refuse_checkpoints()
+            await writer.commit(write, 1)
+            await until(lambda: disk.refused_checkpoints > 3)
+            during = writer.checkpoint_failed
+            await writer.commit(write, 1)
+            disk.free()
+            await until(lambda: writer.checkpoint_failed is None)
+
+    assert during is not None
+    assert "Input/output error" in during
+    assert logged(logs, "checkpoint.failed") == [("error", "checkpoint.failed")], "said once, not at each try"
+    assert logged(logs, "checkpoint.recovered") == [("warning", "checkpoint.recovered")]
+    with database.reading() as reader:
+        assert reader.value("SELECT count(*) FROM t") == 2
+
+
+async def test_a_checkpoint_inside_a_busy_writer_is_not_silent_either(database, disk, monkeypatch):
+    """SQLite's automatic checkpoint drops its error: under load, nobody would ever hear of it."""
+    monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
+    async with Writer(database) as writer:
+        disk.refuse_checkpoints()
+        await writer.commit(write, CHECKPOINT_PAGES * 4 + 100)
+
+        await until(lambda: writer.checkpoint_failed is not None)
+
+        disk.free()
+
+
+async def test_checkpoints_that_keep_failing_end_the_writer_with_74_and_lose_nothing(database, disk, monkeypatch):
+    monkeypatch.setattr(checkpoints, "FAILS_SECONDS", 0.1)
+    fatal: list[StorageError] = []
+    async with Writer(database, on_fatal=fatal.append) as writer:
+        disk.refuse_checkpoints()
+        await writer.commit(write, 1)
+
+        await until(lambda: fatal)
+
+        with pytest.raises(StorageError, match="Checkpoints have failed"):
+            await writer.commit(write, 1)
+
+    assert [error.exit_code for error in fatal] == [74]
+    assert f"{database.path}-wal: keep both files together" in str(fatal[0])
+    disk.free()
+    with database.reading() as reader:
+        assert reader.value("SELECT count(*) FROM t") == 1
+
+
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+async def test_a_checkpoint_without_room_is_waited_for_however_long(database, disk, monkeypatch, why):
+    monkeypatch.setattr(checkpoints, "FAILS_SECONDS", 0.0)
+    fatal: list[StorageError] = []
+    async with Writer(database, on_fatal=fatal.append) as writer:
+        disk.refuse_checkpoints(why)
+        await writer.commit(write, 1)
+        await until(lambda: disk.refused_checkpoints > 3)
+        disk.free()
+        await writer.commit(write, 1)
+
+    assert fatal == []
+
+
+async def test_a_reader_that_holds_up_a_checkpoint_is_no_failure(database):
+    async with Writer(database) as writer:
+        with database.reading() as reader:
+            reader.value("SELECT count(*) FROM t")
+            await writer.commit(write, 40)
+            await anyio.sleep(0.05)
+            assert writer.checkpoint_failed is None
+
+
+async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeypatch):
+    """Its connection is another one; what it writes is moved by the writer all the same."""
+    monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
+
+    def fill(tx: Transaction, kibibytes: int) -> None:
+        tx.run("CREATE TABLE theirs (body TEXT)")
+        tx.run("INSERT INTO theirs (body) VALUES (:body)", body="x" * (kibibytes << 10))
+
+    async with Writer(database) as writer:
+        disk.refuse_checkpoints()
+        await writer.commit_apart(fill, (CHECKPOINT_PAGES * 4 + 100,), lambda _tx, result: result)
+
+        await until(lambda: writer.checkpoint_failed is not None)
+
+        disk.free()
+
+
+async def test_a_slow_disk_is_measured_and_its_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
+    monkeypatch.setattr("craftcore.storage.flush_times.SLOW_SECONDS", 0.1)
+    async with Writer(database) as writer:
+        quick = writer.flushes.is_slow
+        disk.slow_syncs(0.2)
+        await writer.commit(write, 1)
+        assert (quick, writer.flushes.is_slow) == (False, True)
+        assert writer.flushes.longest >= 0.2
+        disk.refuse_checkpoints()
+        refused = disk.refused_checkpoints
+
+    assert disk.refused_checkpoints == refused, "it did not even try"
+    disk.free()
+    assert apsw.Connection(str(database.path), vfs="unix").execute("SELECT count(*) FROM t").get == 1
+
+
+async def test_a_flush_that_was_slow_once_is_forgotten_after_a_minute(database, disk, monkeypatch):
+    monkeypatch.setattr("craftcore.storage.flush_times.RECENT_SECONDS", 0.0)
+    async with Writer(database) as writer:
+        disk.slow_syncs(0.05)
+        await writer.commit(write, 1)
+        disk.free()
+        await writer.commit(write, 1)
+
+        assert writer.flushes.longest == 0.0
