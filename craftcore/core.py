@@ -19,6 +19,7 @@ from craftcore.tasks.acts import Acts
 from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
 from craftcore.tasks.entering import Entering
+from craftcore.tasks.holds import Holds
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
@@ -57,12 +58,14 @@ class Core:
         self.acts = Acts(self.clock, ledger, self.recording)
         self.deciding = Deciding(ledger, waiting)
         ending = Ending(self.triggers, waiting, self.acts)
+        self.holds = Holds(self.triggers)
         self.tasks = TaskService(
             self.clock,
             self.triggers,
             waiting,
             ending,
             self.deciding,
+            self.holds,
             payload_max_bytes=config.triggers.payload_max_bytes,
         )
         self.entering = Entering(waiting)

@@ -20,6 +20,7 @@ FLOORS = [
         "clock",
         "error_codes",
         "errors",
+        "plurals",
         "canonical",
         "cutpoints",
         "regular_file",

@@ -12,8 +12,11 @@ from craftcore.cli.exit_codes import PROBLEM, SETTINGS
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
-from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused
+from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
+from craftcore.plurals import counted
+from craftcore.tasks.store import TaskStore
 
+TASKS_NAMED = 20
 OTHERS_READ, OTHERS_WRITE, STICKY = 0o077, 0o022, 0o1000
 
 Check = Callable[[], str]
@@ -24,7 +27,7 @@ Check = Callable[[], str]
     cls=Command,
     touches="Only reads, and may run beside a daemon. Imports the app; a database that is missing is no problem.",
     exits={
-        PROBLEM: "a problem with the directory, the database or its permissions",
+        PROBLEM: "a problem with the directory, the database or its permissions, or a live task that would be held",
         SETTINGS: "one with what is declared",
     },
     examples=("craftcore check app:app", "craftcore --config craftcore.toml check"),
@@ -33,11 +36,11 @@ Check = Callable[[], str]
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.pass_obj
 def check(session: Session, /, app: str | None) -> int:
-    """Find what would keep the daemon from running.
+    """Find what would keep the daemon, or a live task, from going on.
 
-    Looks at the settings, the app, the schedules they declare, the database and its permissions, and lists every
-    problem, not only the first. What is only worth a second look is a warning: an action that by its name cannot be
-    taken back, and does not say irreversible=True.
+    Looks at the settings, the app, the schedules they declare, the database, its permissions and its live tasks, and
+    lists every problem, not only the first. A live task that the app does not fit would be held. What is only worth a
+    second look is a warning: an action that by its name cannot be taken back, and does not say irreversible=True.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -45,12 +48,13 @@ def check(session: Session, /, app: str | None) -> int:
         "schedules": lambda: _schedules(session, app),
         "directory": lambda: _directory(session.path.absolute()),
         "database": lambda: _database(session),
+        "tasks": lambda: _tasks(session, app),
         "permissions": lambda: _permissions(session.path),
     }
     results: list[tuple[str, str, CraftcoreError | None]] = []
     for area, run in checks.items():
-        if area == "schedules" and any(error is not None for _, _, error in results):
-            continue  # they are declared in what cannot be read
+        if area in ("schedules", "tasks") and any(error is not None for _, _, error in results):
+            continue  # they are declared in what cannot be read; or judged by it
         results.append((area, *_tried(run)))
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if session.json:
@@ -146,6 +150,33 @@ def _database(session: Session) -> str:
             return f"{core.database.path} has this program's schema"
     except NotFound:
         return f"{core.database.path} is not there yet; the daemon or the first emit makes it"
+
+
+def _tasks(session: Session, named: str | None) -> str:
+    """The app fits every live task there is."""
+    if named is None:
+        return "not looked at: which they must fit is MODULE:APP"
+    from craftcore.core import Core
+    from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.ready_made import declare_ready_made
+    from craftcore.engine.held_tasks import misfits
+
+    app, config = import_app(named), session.load_config()
+    declare_ready_made(app, config, os.environ)
+    core = Core(session.path, config, read_only=True)
+    try:
+        with core.reading() as reader:
+            found = misfits(reader, app)
+            fit = TaskStore().counts(reader)
+    except NotFound:
+        return "none yet"
+    if not found:
+        return f"{named} fits {counted(fit['running'] + fit['waiting'], 'live task')}"
+    lines = [f"task {task_id}: {wrong}" for task_id, wrong in list(found.items())[:TASKS_NAMED]]
+    if len(found) > TASKS_NAMED:
+        lines.append(f"and {counted(len(found) - TASKS_NAMED, 'more', 'more')}")
+    advice = "a start with this app would hold these until it fits them, or a person decides: task retry, task cancel"
+    raise StateRefused("\n".join([f"{counted(len(found), 'live task')} that {named} does not fit", *lines, advice]))
 
 
 def _permissions(path: Path) -> str:

@@ -12,12 +12,14 @@ from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
 from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
+from craftcore.plurals import counted
 from craftcore.retention.record_store import Blocker
 from craftcore.retention.service import Retention
 from craftcore.schedules.zones import zone_named
 from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.hold_store import HoldStore
 
 CLAIMS = """
 SELECT count(*)                                         AS claimed,
@@ -79,6 +81,7 @@ class Work:
     clock_held_until: float | None
     last_seen: float | None
     set_back: tuple[float, float] | None
+    held_tasks: int = 0
     kept_by: Blocker | None = None
 
 
@@ -112,6 +115,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
+        held_tasks=HoldStore().count(reader),
         kept_by=retention.blocker(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),
     )
@@ -121,6 +125,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
     """Every rule about it."""
     yield from held(work)
     yield claims(work)
+    yield held_tasks(work)
     yield in_doubt(work)
     yield dead_letters(work)
     yield records_kept(work)
@@ -158,6 +163,15 @@ def claims(work: Work) -> Finding:
         late = span(work.now - work.lease_until)
         return fail("claims", f"a lease ended {late} ago, and the daemon did not extend it: it is stuck. Restart it")
     return ok("claims", f"{work.claimed:,}, all of the daemon that runs")
+
+
+def held_tasks(work: Work) -> Finding:
+    """The code of the last start fits every live task."""
+    if not work.held_tasks:
+        return ok("held tasks", "the code of the last start fits every live task")
+    tasks = counted(work.held_tasks, "live task")
+    text = f"{tasks} that the code of the last start does not fit. Start the code that does, or decide"
+    return warn("held tasks", text, "craftcore", "task", "list", "--held")
 
 
 def in_doubt(work: Work) -> Finding:

@@ -17,6 +17,7 @@ from craftcore.cli.moments import from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
+from craftcore.plurals import counted
 from craftcore.retention.record_store import KEPT_LOOKED_AT
 from craftcore.storage.pages import WAL_LONG
 
@@ -125,6 +126,11 @@ def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
 
 def _open(found: dict[str, Any]) -> Iterator[Trouble]:
     """What a person has to decide."""
+    if count := found["tasks"]["held"]:
+        tasks = counted(count, "live task")
+        see = hint("task", "list", "--held")
+        text = f"{tasks} held: the code of the last start does not fit. Start the code that does, or decide: {see}"
+        yield Trouble(code="held tasks", text=text)
     if count := found["in_doubt"]["count"]:
         several = "actions" if count > 1 else "action"
         text = f"in doubt: {count:,} irreversible {several}, undecided. See: {hint('inbox', 'list')}"

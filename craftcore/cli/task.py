@@ -20,7 +20,7 @@ from craftcore.cli.output import Output, json_or_text, with_iso
 from craftcore.cli.question_text import told_question
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
-from craftcore.cli.task_text import LIST_COLUMNS, cells, told_event, told_mail, told_task, told_wait
+from craftcore.cli.task_text import LIST_COLUMNS, cells, held_because, told_event, told_mail, told_task, told_wait
 from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.log_lines import shortened
@@ -65,25 +65,32 @@ for command_ in task_hands.COMMANDS:
     see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
 )
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
+@click.option("--held", is_flag=True, help="Only live ones that the code of the last start does not fit.")
 @click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
 @click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> int:
+def list_(
+    session: Session, /, status: str | None, held: bool, workflow: str | None, session_id: str | None, limit: int
+) -> int:
     """The newest tasks, newest first.
 
-    Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING.
+    Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING. Of one that is held, the
+    reason says what does not fit.
     """
     chosen = allowed("status", status, list(TaskStatus))
     with session.core().reading() as reader:
-        tasks = TaskStore().newest(reader, status=chosen, workflow=workflow, session_id=session_id, limit=limit)
+        tasks = TaskStore().newest(
+            reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
+        )
+        held_by = {one.id: held_because(reader, one) for one in tasks if not isinstance(one, Damaged)}
         waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
     return print_list(
         session,
         LIST_COLUMNS,
         tasks,
-        told=lambda one: {**told_task(one), "wait": told_wait(waits[one.id])},
-        cells=lambda one: cells(one, waits[one.id]),
+        told=lambda one: {**told_task(one), "held": held_by[one.id], "wait": told_wait(waits[one.id])},
+        cells=lambda one: cells(one, waits[one.id], held_by[one.id]),
         beside=waits.values(),
     )
 
@@ -106,7 +113,13 @@ def show(session: Session, /, task_id: str) -> None:
         found = the_task(reader, task_id)
         weight = core.config.triggers.priority_weight
         why = task_reasons(reader, found, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
-        told = {**told_task(found), "reasons": [asdict(reason) for reason in why], **_around(reader, found)}
+        held = held_because(reader, found)
+        told = {
+            **told_task(found),
+            "held": held,
+            "reasons": [asdict(reason) for reason in why],
+            **_around(reader, found),
+        }
     if session.json:
         session.out.document(told)
     else:

@@ -14,6 +14,7 @@ from craftcore.cli.payload import read_json
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.cli.task_text import in_short, told_task
+from craftcore.tasks.model import TaskStatus
 
 
 @click.command(
@@ -92,17 +93,18 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 @click.command(
     "retry",
     cls=ByHand,
-    exits={PROBLEM: "it is not FAILED, or cannot go on; it says why", NO_SUCH: None},
+    exits={PROBLEM: "it is neither FAILED nor held, or cannot go on; it says why", NO_SUCH: None},
     examples=("craftcore task retry 01a1fdfa",),
     see=("craftcore task show", "craftcore trigger requeue", "docs/failures.md"),
 )
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:
-    """Let a FAILED task try its last turn again.
+    """Let a FAILED task try its last turn again, or a held one go on.
 
     With all its attempts. What the turn completed before is kept, and not done again. The signals that it was sent and
-    had not read are kept, too.
+    had not read are kept, too. A live task is held while the code does not fit it: retried, it goes on with the code
+    that runs, and may fail. The next start judges it anew.
     """
     core = session.core()
     with session.changing(core) as (tx, did):
@@ -111,7 +113,10 @@ def retry(session: Session, /, task_id: str) -> None:
     if session.json:
         session.out.document(told_task(after))
         return
-    session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
+    if after.status is TaskStatus.WAITING:
+        session.out.line(f"{after.id} is not held any more, and waits as before: {after.reason}")
+    else:
+        session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
     session.say_without_daemon(core)
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from craftcore.cli.hint import hint
 from craftcore.cli.output import Output, with_iso
+from craftcore.plurals import counted
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
 
 
@@ -18,7 +20,8 @@ def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
     restart = None if notice is None else json.loads(notice)
     if restart is not None and restart["epoch"] != epoch:
         restart = None  # of an earlier start
-    return {"tasks": TaskStore().counts(reader), "restart": None if restart is None else with_iso(restart)}
+    tasks = {**TaskStore().counts(reader), "held": HoldStore().count(reader)}
+    return {"tasks": tasks, "restart": None if restart is None else with_iso(restart)}
 
 
 def say_tasks(out: Output, found: dict[str, Any]) -> None:
@@ -28,6 +31,9 @@ def say_tasks(out: Output, found: dict[str, Any]) -> None:
         text = f"running {counts['running']:,}, waiting {counts['waiting']:,}, questions {counts['questions']:,}"
         see = f" (see: {hint('inbox', 'list')})" if counts["questions"] else ""
         out.line(f"tasks     {text}{see}")
+    if counts["held"]:
+        see = hint("task", "list", "--held")
+        out.line(f"held      {counted(counts['held'], 'task')} that the code does not fit (see: {see})", style="warn")
     if restart is not None:
         text = f"restart   resumed {restart['resumed']:,}"
         if restart["stale"]:

@@ -8,7 +8,8 @@ from craftcore.cli.damaged import told_damaged
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.storage.corrupt import Damaged
-from craftcore.storage.transaction import Row
+from craftcore.storage.transaction import Reader, Row
+from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.memo_store import StreamRow
 from craftcore.tasks.model import Task, Wait
 
@@ -49,7 +50,12 @@ def told_event(event: StreamRow) -> dict[str, Any]:
     return with_iso({**known, "payload": json_or_text(event.payload_json)})
 
 
-def cells(task: Task, wait: Wait | Damaged | None) -> tuple[object, ...]:
+def held_because(reader: Reader, task: Task) -> str | None:
+    """What the code of the last start does not fit of a live task; None when it fits, or has ended."""
+    return HoldStore().of(reader, task.id) if task.status.is_live else None
+
+
+def cells(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
     if isinstance(wait, Damaged):
         until: str | None = "damaged"
@@ -63,7 +69,7 @@ def cells(task: Task, wait: Wait | Damaged | None) -> tuple[object, ...]:
         task.status,
         task.turn,
         until,
-        task.error_message or task.reason,
+        f"held: {held}" if held is not None else task.error_message or task.reason,
     )
 
 

@@ -17,6 +17,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_store import PRIORITIES
+from craftcore.triggers.model import HELD_UNTIL
 
 SHOWN = 50
 """Rows of a section that are read: more than a screen holds."""
@@ -36,6 +37,7 @@ SELECT due_at, 'trigger' AS kind, id, workflow, source
   FROM triggers INDEXED BY triggers_pending
  WHERE status = 'PENDING'
    AND priority = :priority
+   AND due_at < :held_until
  ORDER BY due_at, seq
  LIMIT :limit
 """
@@ -116,7 +118,7 @@ def due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
     """Triggers that wait and schedules, the first due first: of each priority as many as may be shown. Damaged ones,
     whose moment is not known, before them."""
     lines = [
-        each(reader, NEXT_TRIGGERS, with_iso, priority=priority, limit=SHOWN)
+        each(reader, NEXT_TRIGGERS, with_iso, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
         for (priority,) in list(reader.tuples(PRIORITIES))
     ]
     lines.append(each(reader, NEXT_SCHEDULES, with_iso, limit=SHOWN))

@@ -12,11 +12,12 @@ from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.why_limited import limited
-from craftcore.cli.why_task import asked_about, stands, waits, went_on
+from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
 from craftcore.engine.standing import standing
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import Task
-from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import HELD_UNTIL, Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
 from craftcore.triggers.store import TriggerStore
 
@@ -45,10 +46,11 @@ def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, 
     task = task_of(reader, trigger)
     if trigger.status.is_settled:
         return [_settled(trigger), *(went_on(reader, trigger, task, now) if task is not None else [])]
+    held = held_task(reader, task) if task is not None else []
     if trigger.status is TriggerStatus.CLAIMED:
         found = _claimed(reader, trigger, now, daemon_runs=daemon_runs)
         return [*found, *(asked_about(reader, task, now) if task is not None else [])]
-    found = _pending(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)
+    found = [*held, *_pending(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)]
     return found or [_its_turn(reader, trigger, now)]
 
 
@@ -58,7 +60,7 @@ def task_reasons(reader: Reader, task: Task, now: float, *, daemon_runs: bool, p
         trigger = TriggerStore().get(reader, task.trigger_id)
         if trigger is not None and not trigger.status.is_settled:
             return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=priority_weight)
-    found = stands(reader, task, now)
+    found = [*held_task(reader, task), *stands(reader, task, now)]
     return [*found, _no_daemon()] if task.status.is_live and not daemon_runs else found
 
 
@@ -99,7 +101,7 @@ def _pending(
     reader: Reader, trigger: Trigger, task: Task | None, now: float, *, daemon_runs: bool, weight: float
 ) -> list[Reason]:
     found = []
-    if trigger.due_at > now:
+    if now < trigger.due_at < HELD_UNTIL:
         is_timer = task is not None and task.trigger_id == trigger.id
         found += (waits(reader, task, now) if task is not None and is_timer else []) or [_not_due(trigger, now)]
     if (held := reader.value(HELD)) is not None:
@@ -121,7 +123,8 @@ def _pending(
     if trigger.due_at <= now:
         found += limited(reader, trigger, engine, now)
     declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
-    if trigger.workflow is not None and declared["declared"] and not declared["is_declared"]:
+    is_held = task is not None and HoldStore().is_held(reader, task.id)  # which was said, with what is wrong
+    if trigger.workflow is not None and not is_held and declared["declared"] and not declared["is_declared"]:
         text = f"the last daemon declared no workflow {trigger.workflow}: run now, it would fail"
         query = shown(DECLARED, workflow=trigger.workflow)
         found.append(Reason(code="unknown workflow", text=text, query=query))

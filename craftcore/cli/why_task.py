@@ -8,6 +8,7 @@ from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.question_text import how_to_answer, said, until_answered
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import (
     CONTINUED,
     MESSAGE,
@@ -23,6 +24,7 @@ from craftcore.tasks.wait_store import WaitStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 
 TASK = "SELECT status, reason, turn, trigger_id, error_code, error_message FROM tasks WHERE id = :id"
+HOLD = "SELECT reason, trigger_id, held_at FROM task_holds WHERE task_id = :id"
 WAIT = "SELECT kind, name, event, due_at FROM waits WHERE task_seq = :task AND status = 'WAITING'"
 QUESTION = (
     "SELECT id, kind, question, options_json, expires_at FROM questions WHERE task_seq = :task AND status = 'OPEN'"
@@ -54,6 +56,18 @@ def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
             return [_child(reader, task, wait, now)]
         case WaitKind.QUESTION:
             return _asked(reader, task, wait, now)
+
+
+def held_task(reader: Reader, task: Task) -> list[Reason]:
+    """That the code of the last start does not fit a live task, and what to do; nothing where it does."""
+    if not task.status.is_live or (wrong := HoldStore().of(reader, task.id)) is None:
+        return []
+    retry, cancel = hint("task", "retry", task.id), hint("task", "cancel", task.id)
+    text = (
+        f"task {task.id} is held, the code does not fit it: {wrong}. It goes on by itself once a start brings code "
+        f"that does. To go on with the code that runs: {retry}. To end it: {cancel}"
+    )
+    return [Reason(code="held task", text=text, query=shown(HOLD, id=task.id))]
 
 
 def asked_about(reader: Reader, task: Task, now: float) -> list[Reason]:

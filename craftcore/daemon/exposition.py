@@ -119,6 +119,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
     yield _gauge("ready_age_seconds", "How long the oldest due trigger waits; 0 when none does.", gauges.ready_age)
     yield _gauge("activities_unknown", "Irreversible activities in doubt that nobody decided.", gauges.in_doubt)
     yield _gauge("questions_open", "Questions that wait for a person.", gauges.questions)
+    yield _gauge("tasks_held", "Live tasks that the code of this start does not fit.", gauges.held_tasks)
     yield _gauge("held", "1 while everything is held until `craftcore release`.", gauges.held)
     yield _gauge("safe_mode", "1 while scheduled and resumed work is held until `craftcore release`.", gauges.safe_mode)
     yield _gauge("schedules_held", "1 while schedules wait for the clock.", gauges.schedules_held)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.store import TriggerStore
 
@@ -28,6 +29,7 @@ class Gauges:
     ready_age: float
     in_doubt: int
     questions: int
+    held_tasks: int
     held: bool
     safe_mode: bool
     schedules_held: bool
@@ -43,6 +45,7 @@ def read_gauges(reader: Reader, now: float) -> Gauges:
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
         in_doubt=ActivityListing().in_doubt(reader)[0],
         questions=TaskStore().counts(reader)["questions"],
+        held_tasks=HoldStore().count(reader),
         held=fact(reader, "held") is not None,
         safe_mode=fact(reader, "safe_mode") is not None,
         schedules_held=clock_held is not None and float(clock_held) > now,

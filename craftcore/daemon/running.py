@@ -30,6 +30,7 @@ from craftcore.daemon.retaining import Retaining
 from craftcore.engine import boot as booting
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.engine import Engine
+from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.notice import notify
 from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
@@ -82,7 +83,8 @@ async def running(
         life.callback(lock.release)
         _sweep_drafts(core.database.path)
         observer = await life.enter_async_context(observing(app, core, config.metrics))
-        boot = _boot(core, app, process, lock, declared, paused=paused)
+        held_tasks = HeldTasks(app, core.holds)
+        boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused)
         bell = Doorbell.open(core.database.path)
         life.callback(bell.close)
         writer = await life.enter_async_context(
@@ -99,6 +101,7 @@ async def running(
             core.acts,
             core.turns,
             recorder,
+            held_tasks,
             writer,
             core.clock,
             config,
@@ -125,10 +128,12 @@ def _boot(
     process: booting.Process,
     lock: DaemonLock,
     declared: Mapping[Origin, Sequence[ScheduleSpec]],
+    held_tasks: HeldTasks,
     *,
     paused: bool,
 ) -> booting.Boot:
-    """Migrate; in one commit take the next epoch, reclaim, take over the declared schedules and fire those of a start.
+    """Migrate; in one commit take the next epoch, reclaim, hold the tasks that the app does not fit, take over the
+    declared schedules and fire those of a start.
 
     A corrupt row is set aside first, where one is in the way.
     """
@@ -149,6 +154,7 @@ def _boot(
                 new_database_id=core.clock.new_id(),
                 last_seen=_last_seen(lock.previous),
             )
+            held_tasks.judge(tx)
             leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused)
             puts[:] = [
                 put
@@ -172,6 +178,7 @@ def _boot(
     reach(CutPoint.RECLAIM_COMMITTED)
     lock.write(database_id=boot.database_id, epoch=boot.epoch)
     say_declared(puts)
+    held_tasks.say()
     log.info(
         "engine.booted",
         epoch=boot.epoch,

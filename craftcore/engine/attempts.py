@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from craftcore.app import App
+from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routes import OWN, Delivery, Routes
 from craftcore.engine.run import Run
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
@@ -51,6 +52,7 @@ class Attempts:
         entering: Entering,
         turns: TurnService,
         recorder: Recorder,
+        held_tasks: HeldTasks,
         *,
         epoch: int,
         may_claim_next: Callable[[Run], bool],
@@ -60,13 +62,17 @@ class Attempts:
         self._entering = entering
         self._turns = turns
         self._recorder = recorder
+        self._held_tasks = held_tasks
         self._epoch = epoch
         self._may_claim_next = may_claim_next
         self._routes = Routes(app)
         self._agents = Agents()
 
     def start_all(self, tx: Transaction, claims: list[Claim], alone: bool) -> list[Run]:
-        """Count the attempts, enter the turns and open the records of claims that still hold their leases."""
+        """Count the attempts, enter the turns and open the records of claims that still hold their leases. Those of
+        tasks that are held are put off instead."""
+        if self._held_tasks:
+            claims = self._held_tasks.startable(tx, claims)
         answers = self._claims.start_all(tx, claims, alone=alone)
         started = [answer.claim for answer in answers if isinstance(answer, Started)]
         routes = [self._routes.known(tx, claim) for claim in started]

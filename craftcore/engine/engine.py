@@ -16,6 +16,7 @@ from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
+from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
@@ -65,6 +66,7 @@ class Engine:
         acts: Acts,
         turns: TurnService,
         recorder: Recorder,
+        held_tasks: HeldTasks,
         writer: Writer,
         clock: Clock,
         config: Config,
@@ -130,7 +132,9 @@ class Engine:
         )
         self.consumer = Consumer(
             app,
-            Attempts(app, claims, entering, turns, recorder, epoch=epoch, may_claim_next=self._may_claim_next),
+            Attempts(
+                app, claims, entering, turns, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next
+            ),
             claims,
             writer,
             self._queue,

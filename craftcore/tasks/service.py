@@ -16,6 +16,7 @@ from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
+from craftcore.tasks.holds import Holds
 from craftcore.tasks.mail_store import MailStore
 from craftcore.tasks.model import (
     CANCEL,
@@ -49,6 +50,7 @@ class TaskService:
         waiting: Waiting,
         ending: Ending,
         deciding: Deciding,
+        holds: Holds,
         *,
         payload_max_bytes: int = 262_144,
     ) -> None:
@@ -57,6 +59,7 @@ class TaskService:
         self._waiting = waiting
         self._ending = ending
         self._deciding = deciding
+        self._holds = holds
         self._payload_max_bytes = payload_max_bytes
         self._tasks = TaskStore()
         self._waits = WaitStore()
@@ -171,13 +174,16 @@ class TaskService:
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
         """Let a FAILED task try its last turn again, with all its attempts. What the turn completed is kept,
-        and signals that nobody had read are in the mailbox again.
+        and signals that nobody had read are in the mailbox again. Let one that is held go on with the code that runs,
+        which it may not fit: it may fail then.
 
-        Raises NotFound, or StateRefused: it has not failed, or retention took what it was started with.
+        Raises NotFound, or StateRefused: it is neither, or retention took what it was started with.
         """
         task = self.get(tx, task_id)
+        if task.status.is_live and self._holds.release(tx, task_id):
+            return task
         if task.status is not TaskStatus.FAILED:
-            raise StateRefused(f"task {task_id} is {task.status}; only a FAILED one can be retried")
+            raise StateRefused(f"task {task_id} is {task.status}; only one that is FAILED or held can be retried")
         if not self._tasks.has_creator(tx, task_id):
             raise StateRefused(
                 f"retention took what task {task_id} was started with: emit it anew; nothing was written"

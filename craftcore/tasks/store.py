@@ -237,17 +237,21 @@ class TaskStore:
         tx: Reader,
         *,
         status: str | None = None,
+        held: bool = False,
         workflow: str | None = None,
         session_id: str | None = None,
         limit: int = 50,
     ) -> list[Task | Damaged]:
-        """The newest tasks that match, newest first."""
+        """The newest tasks that match, newest first. `held`: only live ones that are."""
         return each(
             tx,
             """
             SELECT *
               FROM tasks
              WHERE (:status IS NULL OR status = :status)
+               AND (NOT :held
+                    OR (status IN ('RUNNING', 'WAITING')
+                        AND EXISTS (SELECT 1 FROM task_holds WHERE task_id = tasks.id)))
                AND (:workflow IS NULL OR workflow = :workflow)
                AND (:session_id IS NULL OR session_id = :session_id)
              ORDER BY seq DESC
@@ -255,6 +259,7 @@ class TaskStore:
             """,
             task_of,
             status=status,
+            held=held,
             workflow=workflow,
             session_id=session_id,
             limit=limit,
@@ -317,7 +322,7 @@ def task_of(row: Row) -> Task:
     text = row.pop("agents_json")
     if status.is_live:
         _check(row)
-        agents = None if text is None else _agents(text)
+        agents = None if text is None else agents_of(text)
         if row["agent"] is not None and row["agent"] not in (agents or ()):
             raise ValueError(f"agent {row['agent']!r:.80} is none of agents_json {text!r:.80}")
     return Task(**{**row, "status": status, "agents": agents})
@@ -334,7 +339,8 @@ def _check(row: Row) -> None:
             raise NoModel(f"{name} {row[name]} is no count")
 
 
-def _agents(text: str) -> tuple[str, ...]:
+def agents_of(text: str) -> tuple[str, ...]:
+    """The column of a row. Raises NoModel, or ValueError for what is no JSON."""
     try:
         agents = json.loads(text)
     except RecursionError as error:

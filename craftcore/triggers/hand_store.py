@@ -6,6 +6,7 @@ Each move names the states it starts from; False: the trigger was in none of the
 from __future__ import annotations
 
 from craftcore.storage.transaction import Transaction
+from craftcore.triggers.model import Claim
 
 
 class HandStore:
@@ -125,6 +126,57 @@ class HandStore:
             """,
             id=trigger_id,
             reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def put_off(self, tx: Transaction, claim: Claim, reason: str, *, until: float) -> tuple[str | None] | None:
+        """CLAIMED and not started -> PENDING, not due before `until`; the reason in its row so far. None when the claim
+        has lost its lease, and nothing was written."""
+        row = tx.one(
+            "SELECT reason FROM triggers WHERE seq = :seq AND lease_token = :token AND started_at IS NULL",
+            seq=claim.seq,
+            token=claim.lease_token,
+        )
+        if row is None:
+            return None
+        tx.run(
+            """
+            UPDATE triggers
+               SET status        = 'PENDING',
+                   reason        = :reason,
+                   not_before    = :until,
+                   due_at        = max(fire_at, :until),
+                   claimed_epoch = NULL,
+                   lease_token   = NULL,
+                   lease_until   = NULL,
+                   updated_at    = :now
+             WHERE seq = :seq
+               AND status = 'CLAIMED'
+            """,
+            seq=claim.seq,
+            until=until,
+            reason=reason,
+            now=tx.now,
+        )
+        return (row["reason"],)
+
+    def put_back(self, tx: Transaction, trigger_id: str, reason: str | None, *, put_off_until: float) -> bool:
+        """Let a trigger that was put off until then be due now. False when it is not waiting for that."""
+        changed = tx.run(
+            """
+            UPDATE triggers
+               SET reason     = :reason,
+                   not_before = :now,
+                   due_at     = max(fire_at, :now),
+                   updated_at = :now
+             WHERE id = :id
+               AND status = 'PENDING'
+               AND not_before = :until
+            """,
+            id=trigger_id,
+            reason=reason,
+            until=put_off_until,
             now=tx.now,
         )
         return changed == 1

@@ -46,6 +46,9 @@ class DedupScope(StrEnum):
     ACTIVE = "active"
 
 
+HELD_UNTIL = 253_402_300_799.0
+"""9999-12-31T23:59:59Z: the trigger of a task that is held is due then, and comes into no claim window before."""
+
 OnDuplicate = Literal["keep", "replace", "error"]
 
 

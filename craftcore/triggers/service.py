@@ -14,7 +14,7 @@ from craftcore.triggers.acceptance import accept
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.hand_store import HandStore
-from craftcore.triggers.model import Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.model import HELD_UNTIL, Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
 
@@ -98,6 +98,15 @@ class TriggerService:
     def park(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
         self._hands.park(tx, seq, reason)
+
+    def put_off(self, tx: Transaction, claim: Claim, reason: str) -> tuple[str | None] | None:
+        """Let an unstarted claim wait for a person, out of every window; what its row gave as reason so far. None when
+        it has lost its lease, and nothing was written."""
+        return self._hands.put_off(tx, claim, reason, until=HELD_UNTIL)
+
+    def put_back(self, tx: Transaction, trigger_id: str, reason: str | None) -> bool:
+        """Let a trigger that was put off for a person be due now. False when it is not waiting for that."""
+        return self._hands.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
 
     def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> bool:
         """Accept anew what was settled without being run: as it was asked for, due when it was, and routed anew. False

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
-from craftcore.triggers.model import Claim, DedupScope, NewTrigger, Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import (
+    HELD_UNTIL,
+    Claim,
+    DedupScope,
+    NewTrigger,
+    Trigger,
+    TriggerSource,
+    TriggerStatus,
+)
 
 INSERT = Many(
     """
@@ -213,16 +221,21 @@ class TriggerStore:
         return each(tx, dead, trigger_of, limit=limit)
 
     def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
-        """How many are due, scheduled for later, claimed, running, dead. Reads the partial indexes only."""
+        """How many are due, scheduled for later, put off because their task is held, claimed, running, dead. Reads the
+        partial indexes only."""
         row = tx.one(
             """
             SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
-                   (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at > :now) AS later,
+                   (SELECT count(*)
+                      FROM triggers
+                     WHERE status = 'PENDING' AND due_at > :now AND due_at < :held) AS later,
+                   (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at >= :held) AS held,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL) AS claimed,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL) AS running,
                    (SELECT count(*) FROM triggers WHERE status = 'DEAD') AS dead
             """,
             now=now,
+            held=HELD_UNTIL,
         )
         assert row is not None
         return row

@@ -67,7 +67,7 @@ DOCUMENTS = {
     "schedule remove": f"{SCHEDULE} cancelled",
     "schedule trust-clock": "released held_until ahead",
     "task show": f"""
-        {TASK} reasons state result wait questions activities unread unread_mail attempts last_attempts children
+        {TASK} held reasons state result wait questions activities unread unread_mail attempts last_attempts children
     """,
     "task signal": f"{TASK} waited",
     "task cancel": TASK,
@@ -107,7 +107,7 @@ LISTS = {
         decided_at
     """,
     "schedule reanchor": SCHEDULE,
-    "task list": f"{TASK} wait",
+    "task list": f"{TASK} held wait",
     "task events": "execution_id turn seq type at payload",
     "inbox list": QUESTION,
     "activity list": ACTIVITY,

@@ -16,7 +16,7 @@ import pytest
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, held, in_doubt, records_kept, zones
+from craftcore.cli.doctor_work import Work, claims, clock, held, held_tasks, in_doubt, records_kept, zones
 from craftcore.cli.finding import Level
 from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
@@ -41,6 +41,7 @@ EVERYTHING = {
         "daemon",
         "held",
         "claims",
+        "held tasks",
         "in doubt",
         "retention",
         "dead letters",
@@ -557,6 +558,8 @@ WORK = Work(
         (lambda work: next(held(work)), {"paused": True}, "warn"),
         (claims, {"claimed": 1, "lease_until": NOON - 600}, "ok"),
         (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
+        (held_tasks, {}, "ok"),
+        (held_tasks, {"held_tasks": 1}, "warn"),
         (in_doubt, {}, "ok"),
         (records_kept, {}, "ok"),
         (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 999)}, "ok"),

@@ -46,6 +46,7 @@ WELL: dict[str, Any] = {
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
     "counts": {"due": 1, "later": 0, "claimed": 2, "running": 3, "dead": 4},
+    "tasks": {"held": 0},
     "in_doubt": {"count": 0},
     "dead_lately": 0,
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
@@ -107,6 +108,7 @@ def test_what_is_well_is_healthy():
             "behind",
             "degraded: behind: a trigger is due since 2 min. See: craftcore trigger why t1",
         ),
+        ({"tasks": {"held": 1}}, "degraded", "held tasks", "degraded: 1 live task held: the code of the last start"),
         ({"in_doubt": {"count": 2}}, "degraded", "in doubt", "degraded: in doubt: 2 irreversible actions, undecided"),
         ({"dead_lately": 1}, "degraded", "dead letters", "degraded: 1 new dead letter within 24 h"),
         (

@@ -74,7 +74,7 @@ def test_everything_is_counted(cli, core, lock):
 
     told = cli("--json", "status").json
 
-    assert told["counts"] == {"due": 1, "later": 1, "claimed": 1, "running": 1, "dead": 1}
+    assert told["counts"] == {"due": 1, "later": 1, "held": 0, "claimed": 1, "running": 1, "dead": 1}
     assert told["oldest_due_at"] == 1_700_000_001.0
     assert "dead      1 (see: craftcore dead list)" in cli("status").out
 
@@ -160,14 +160,14 @@ async def nothing(app):
 
 def test_tasks_are_counted_and_where_there_are_none_nothing_is_said(cli, clock, database):
     a_task(database, "plain", clock)
-    assert cli("--json", "status").json["tasks"] == {"running": 0, "waiting": 0, "questions": 0}
+    assert cli("--json", "status").json["tasks"] == {"running": 0, "waiting": 0, "questions": 0, "held": 0}
     assert not any(line.startswith("tasks ") for line in cli("status").out.splitlines())
 
     for workflow in ("ask", "nap", "count", "shaky"):
         a_task(database, workflow, clock)
 
     told = cli("--json", "status").json
-    assert told["tasks"] == {"running": 1, "waiting": 2, "questions": 1}
+    assert told["tasks"] == {"running": 1, "waiting": 2, "questions": 1, "held": 0}
     assert told["restart"] is None
     lines = cli("status").out.splitlines()
     assert "tasks     running 1, waiting 2, questions 1 (see: craftcore inbox list)" in lines

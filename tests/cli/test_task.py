@@ -398,7 +398,7 @@ def test_only_a_failed_one_can_be_retried(cli, clock, database):
 
     refused = cli("task", "retry", count)
 
-    assert (refused.code, "only a FAILED one can be retried" in refused.err) == (1, True)
+    assert (refused.code, "only one that is FAILED or held can be retried" in refused.err) == (1, True)
 
 
 # Everything else

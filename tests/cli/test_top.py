@@ -146,7 +146,7 @@ def test_no_look_walks_through_history(core):
         RUNNING: (9,),
         DEAD: (9, 9),
         FAILED_SINCE: (9, 0),
-        NEXT_TRIGGERS: (5, 9),
+        NEXT_TRIGGERS: (5, 9, 9),
         NEXT_SCHEDULES: (9,),
     }
     with core.reading() as reader:

@@ -238,7 +238,7 @@ def test_only_what_has_failed_can_be_retried(core, how):
             core.do(core.tasks.cancel, running.task.id)
     before = rows(core, "tasks") + rows(core, "triggers")
 
-    with pytest.raises(StateRefused, match="only a FAILED one can be retried"):
+    with pytest.raises(StateRefused, match="only one that is FAILED or held can be retried"):
         core.do(core.tasks.retry, running.task.id)
     assert rows(core, "tasks") + rows(core, "triggers") == before
 

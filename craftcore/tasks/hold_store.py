@@ -1,0 +1,162 @@
+"""The only SQL of `task_holds`: which live tasks the code that runs does not fit, and what is needed to judge that.
+
+A row of a task that has ended means nothing, and goes at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from craftcore.storage.corrupt import Damaged, each, told
+from craftcore.storage.transaction import Many, Reader, Row, Transaction
+
+COLUMNS = """
+SELECT CAST(tasks.id AS BLOB),
+       CAST(tasks.workflow AS BLOB),
+       CAST(tasks.agents_json AS BLOB),
+       CAST(tasks.agent AS BLOB),
+       CAST(tasks.state_json AS BLOB),
+       CAST(triggers.payload_json AS BLOB),
+       (SELECT CAST(group_concat(DISTINCT action) AS BLOB)
+          FROM activity_log
+         WHERE activity_log.task_seq = tasks.seq
+           AND activity_log.turn = tasks.turn)
+"""
+LIVE = f"""
+{COLUMNS}
+  FROM tasks
+  LEFT JOIN triggers ON triggers.id = tasks.id AND triggers.stripped_at IS NULL
+ WHERE tasks.status = 'RUNNING'
+ UNION ALL
+{COLUMNS}
+  FROM waits
+  JOIN tasks ON tasks.seq = waits.task_seq AND tasks.status = 'WAITING'
+  LEFT JOIN triggers ON triggers.id = tasks.id AND triggers.stripped_at IS NULL
+ WHERE waits.status = 'WAITING'
+"""
+ONE = f"""
+{COLUMNS}
+  FROM tasks
+  LEFT JOIN triggers ON triggers.id = tasks.id AND triggers.stripped_at IS NULL
+ WHERE tasks.id = ?1
+   AND tasks.status IN ('RUNNING', 'WAITING')
+"""
+"""As bytes: a damaged text is no reason not to start."""
+
+PUT = Many(
+    """
+    WITH found (task_id, reason, held_at) AS (VALUES {rows})
+    INSERT INTO task_holds (task_id, reason, held_at)
+    SELECT task_id, reason, held_at FROM found WHERE true
+        ON CONFLICT (task_id) DO UPDATE SET reason = excluded.reason
+    """,
+    width=3,
+)
+
+HELD = """
+SELECT task_holds.task_id, task_holds.reason, task_holds.held_at, tasks.workflow
+  FROM task_holds
+  JOIN tasks ON tasks.id = task_holds.task_id AND tasks.status IN ('RUNNING', 'WAITING')
+"""
+OLDEST_HELD = f"{HELD} ORDER BY task_holds.held_at, task_holds.task_id LIMIT :limit"
+COUNT = f"SELECT count(*) FROM ({HELD})"  # noqa: S608 - of static statements
+
+
+class LiveTask(NamedTuple):
+    """What the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares; `agent`: of them the
+    one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None: none."""
+
+    id: bytes
+    workflow: bytes
+    agents: bytes | None
+    agent: bytes | None
+    state: bytes
+    payload: bytes | None
+    actions: bytes | None
+
+
+class Hold(NamedTuple):
+    """A live task that is held. `held_at`: since when."""
+
+    task_id: str
+    reason: str
+    held_at: float
+    workflow: str
+
+
+class PutOff(NamedTuple):
+    """The trigger that was put off while its task is held, and the reason in its row before."""
+
+    trigger_id: str | None
+    trigger_reason: str | None
+
+
+class HoldStore:
+    """Rows of `task_holds`. Holds nothing; every method runs on the transaction it is given."""
+
+    def live(self, tx: Reader) -> Iterator[LiveTask]:
+        """Every live task, as the next turn would find it."""
+        return map(LiveTask._make, tx.tuples(LIVE))
+
+    def live_one(self, tx: Reader, task_id: str) -> LiveTask | None:
+        """One live task; None when there is none."""
+        return next(map(LiveTask._make, tx.tuples(ONE, (task_id,))), None)
+
+    def ids(self, tx: Transaction) -> set[str]:
+        """The live tasks that are held. Rows of others are deleted first."""
+        tx.run(
+            """
+            DELETE FROM task_holds
+             WHERE task_id NOT IN (SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING')
+                                      AND id IN (SELECT task_id FROM task_holds))
+            """
+        )
+        return {task_id for (task_id,) in tx.tuples("SELECT task_id FROM task_holds")}
+
+    def is_held(self, tx: Reader, task_id: str) -> bool:
+        """Whether it has a row: a person may have taken it away meanwhile."""
+        return tx.value("SELECT 1 FROM task_holds WHERE task_id = :task", task=task_id) is not None
+
+    def put_all(self, tx: Transaction, reasons: Mapping[str, str]) -> None:
+        """Hold these; who is held already stays so since when it was."""
+        tx.many(PUT, [(task_id, reason, tx.now) for task_id, reason in reasons.items()])
+
+    def note_put_off(self, tx: Transaction, task_id: str, trigger_id: str, trigger_reason: str | None) -> None:
+        """This trigger of a held task was put off."""
+        tx.run(
+            "UPDATE task_holds SET trigger_id = :trigger, trigger_reason = :reason WHERE task_id = :task",
+            task=task_id,
+            trigger=trigger_id,
+            reason=trigger_reason,
+        )
+
+    def remove(self, tx: Transaction, task_id: str) -> PutOff | None:
+        """Delete the row; what it said of its trigger. None when there was none."""
+        row = tx.one(
+            """
+            DELETE FROM task_holds
+             WHERE task_id = :task
+            RETURNING CAST(trigger_id AS BLOB)     AS trigger_id,
+                      CAST(trigger_reason AS BLOB) AS trigger_reason
+            """,
+            task=task_id,
+        )
+        return None if row is None else PutOff(told(row["trigger_id"]), told(row["trigger_reason"]))
+
+    def of(self, tx: Reader, task_id: str) -> str | None:
+        """Why this task is held; None when it is not. Of a task that has ended it means nothing."""
+        reason: str | None = tx.value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
+        return reason
+
+    def count(self, tx: Reader) -> int:
+        """How many live tasks are held."""
+        return int(tx.value(COUNT))
+
+    def held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
+        """The live tasks that are held, the one held for longest first."""
+        return each(tx, OLDEST_HELD, _hold, key="task_id", limit=limit)
+
+
+def _hold(row: Row) -> Hold:
+    return Hold(**row)

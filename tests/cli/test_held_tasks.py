@@ -1,0 +1,133 @@
+"""What people are told of live tasks that the code does not fit, before a deploy and after it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.engine.lab import lab
+from tests.engine.test_held_tasks import deployed, old_app, without_brief
+from tests.resting import nothing_logged
+
+APP = """
+from craftcore import App, TaskContext
+
+app = App()
+
+
+@app.workflow("brief")
+async def brief(ctx: TaskContext, city: str{more}) -> str:
+    return city
+
+
+@app.action("paper.print", irreversible=True)
+async def print_paper(call, *, text: str) -> str:
+    return "printed"
+
+
+@app.workflow("chat")
+async def chat(ctx: TaskContext) -> None: ...
+"""
+
+
+@pytest.fixture
+def brief(tmp_path: Path) -> str:
+    """The id of a live task `brief`, of a daemon that has stopped; beside it a `chat`."""
+    with nothing_logged():
+        return anyio.run(deployed, tmp_path)[0]
+
+
+@pytest.fixture
+def held(brief: str, tmp_path: Path) -> str:
+    """It is held: a daemon whose code lacks `brief` came to it, and has stopped."""
+
+    async def hold() -> None:
+        app = old_app()
+        without_brief(app)
+        async with lab(app, tmp_path) as it:
+            await app.signal(brief, "go")
+            await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+
+    with nothing_logged():
+        anyio.run(hold)
+    return brief
+
+
+def test_check_names_the_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brief):
+    (tmp_path / "fits_them.py").write_text(APP.format(more=""))
+    (tmp_path / "fits_no_more.py").write_text(APP.format(more=", country: str"))
+
+    fits = cli("check", "fits_them")
+    refused = cli("check", "fits_no_more")
+
+    assert (fits.code, "ok    tasks: fits_them fits 2 live tasks" in fits.out) == (0, True), fits.out
+    assert refused.code == 1
+    assert "FAIL  tasks: 1 live task that fits_no_more does not fit" in refused.out
+    assert f"task {brief}: the payload does not fit brief: Object missing required field `country`" in refused.out
+    assert "not looked at" in cli("check").out
+    told = cli("--json", "--read-only", "check", "fits_no_more").json
+    assert [one["ok"] for one in told["checks"] if one["check"] == "tasks"] == [False]
+
+
+def test_check_without_a_database_finds_no_task(cli, tmp_path):
+    (tmp_path / "fits_nobody.py").write_text(APP.format(more=""))
+    answer = cli("check", "fits_nobody")
+    assert (answer.code, "tasks: none yet" in answer.out) == (0, True)
+    assert not (tmp_path / "agent.db").exists()
+
+
+def test_a_held_task_is_named_wherever_people_look(cli, held):
+    wrong = "workflow brief is not declared"
+    status = cli("--json", "status").json
+    assert status["tasks"]["held"] == 1
+    assert status["counts"]["held"] == 1
+    assert status["counts"]["later"] == status["counts"]["due"] == 0
+    assert "held tasks" in [reason["code"] for reason in status["reasons"]]
+    assert "held      1 task that the code does not fit" in cli("status").out
+    assert "warn  held tasks" in re.sub(" +", " ", cli("doctor").out).replace("warn ", "warn  ")
+
+    [listed] = cli("--json", "task", "list", "--held").json
+    assert (listed["id"], listed["held"]) == (held, wrong)
+    assert f"held: {wrong}" in cli("task", "list").out
+    assert len(cli("--json", "task", "list").json) == 2
+
+    shown = cli("task", "show", held).out
+    assert f"is held, the code does not fit it: {wrong}" in shown
+    assert f"craftcore task retry {held}" in shown
+    trigger = cli("--json", "task", "show", held).json["trigger_id"]
+    why = cli("--json", "trigger", "why", trigger).json
+    assert [reason["code"] for reason in why["reasons"]] == ["held task", "no daemon"]
+    assert "9999" not in cli("trigger", "why", trigger).out
+    assert "9999" not in cli("top", "--once").out
+    assert f"held: {wrong}" in cli("trigger", "list").out
+
+
+def test_a_held_task_is_retried_by_hand(cli, held):
+    answer = cli("task", "retry", held)
+    assert (answer.code, f"{held} goes on at turn 1" in answer.out) == (0, True)
+    assert cli("--json", "task", "list", "--held").json == []
+    assert cli("--json", "status").json["counts"]["due"] == 1
+    assert cli("task", "retry", held).code == 1
+
+
+def test_a_held_task_that_waits_waits_on_when_it_is_retried(cli, brief, tmp_path):
+    async def hold() -> None:
+        app = old_app()
+        without_brief(app)
+        async with lab(app, tmp_path):
+            pass
+
+    with nothing_logged():
+        anyio.run(hold)
+    assert "is held" in cli("task", "show", brief).out
+    assert "is not held any more, and waits as before" in cli("task", "retry", brief).out
+
+
+def test_a_held_task_is_cancelled_by_hand(cli, held):
+    assert f"{held} is CANCELLED" in cli("task", "cancel", held).out
+    assert cli("--json", "status").json["tasks"]["held"] == 0
+    assert cli("--json", "task", "list", "--held").json == []
+    assert "is held" not in cli("task", "show", held).out

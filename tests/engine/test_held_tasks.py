@@ -1,0 +1,359 @@
+"""A deploy in mid-task: live tasks that the new code does not fit are held, and lose nothing by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from craftcore import App, Continue, Done, Producer, TaskContext, TriggerSpec
+from craftcore.engine.fitting import misfit
+from craftcore.errors import StateRefused
+from craftcore.tasks.hold_store import LiveTask
+from tests.engine.lab import lab, settings
+
+pytestmark = pytest.mark.anyio
+
+Declare = Callable[[App], None]
+
+
+class Count(msgspec.Struct):
+    seen: int
+
+
+class Total(msgspec.Struct):
+    seen: int
+    total: float
+
+
+class Odd:
+    @classmethod
+    def model_validate(cls, value: object) -> Any:
+        raise KeyboardInterrupt("whatever it likes")
+
+
+def old_app() -> App:
+    """`brief` waits for the event `go`, then ends with its city; `chat` counts its turns."""
+    app = App()
+
+    @app.action("paper.print", irreversible=True)
+    async def print_paper(call: Any, *, text: str) -> str:
+        return "printed"
+
+    @app.workflow("brief")
+    async def brief(ctx: TaskContext[Any], city: str) -> str:
+        await ctx.act(print_paper, text=city)
+        await ctx.wait_for("go")
+        return city
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext[Count]) -> Continue[Count] | Done[int]:
+        seen = 1 if ctx.state is None else ctx.state.seen + 1
+        return Continue(Count(seen=seen), on="message") if seen < 3 else Done(seen)
+
+    return app
+
+
+async def deployed(folder: Path) -> tuple[str, str]:
+    """A `brief` and a `chat` that wait; the daemon they ran in has stopped."""
+    async with lab(old_app(), folder) as it:
+        brief = (await it.app.emit("brief", {"city": "Rome"})).id
+        chat = (await it.app.emit("chat", session_id="ada")).id
+        await it.waiting(brief)
+        await it.waiting(chat)
+        return brief, chat
+
+
+def without_brief(app: App) -> None:
+    del app.workflows["brief"]
+
+
+def brief_anew(app: App, fn: Callable[..., Any]) -> None:
+    del app.workflows["brief"]
+    app.declare("brief", fn)
+
+
+def needs_more(app: App) -> None:
+    async def brief(ctx: TaskContext[Any], city: str, country: str) -> str:
+        return country
+
+    brief_anew(app, brief)
+
+
+def renamed_argument(app: App) -> None:
+    async def brief(ctx: TaskContext[Any], town: str = "") -> str:
+        return town
+
+    brief_anew(app, brief)
+
+
+def other_type(app: App) -> None:
+    async def brief(ctx: TaskContext[Any], city: int) -> int:
+        return city
+
+    brief_anew(app, brief)
+
+
+def no_task_any_more(app: App) -> None:
+    def brief(city: str) -> str:
+        return city
+
+    brief_anew(app, brief)
+
+
+def without_action(app: App) -> None:
+    del app.actions["paper.print"]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (without_brief, "workflow brief is not declared"),
+        (needs_more, "the payload does not fit brief: Object missing required field `country`"),
+        (renamed_argument, "the payload does not fit brief: Object contains unknown field `city`"),
+        (other_type, "the payload does not fit brief: Expected `int`, got `str` - at `$.city`"),
+        (no_task_any_more, "brief takes no ctx with this payload, and the task has begun with one"),
+        (without_action, "its turn has called action paper.print, which is not declared"),
+    ],
+)
+async def test_a_live_task_the_code_does_not_fit_is_held_and_goes_on_with_code_that_fits(
+    tmp_path: Path, change: Declare, wrong: str
+) -> None:
+    brief, chat = await deployed(tmp_path)
+    app = old_app()
+    change(app)
+    async with lab(app, tmp_path) as it:
+        await app.signal(brief, "go")  # what is sent to it is kept, and wakes it
+        await app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="ada")
+        await it.waiting(chat, turn=3)
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await it.idle_window()
+        [held] = it.rows("SELECT * FROM task_holds")
+        assert (held["task_id"], held["reason"]) == (brief, wrong)
+        task, trigger = it.task(brief), it.trigger(held["trigger_id"])
+        assert (task["status"], trigger["status"]) == ("RUNNING", "PENDING")
+        assert (trigger["attempts"], trigger["starts"]) == (0, 0), "being held costs no attempt"
+        assert trigger["reason"] == f"held: {wrong}"
+        assert len(it.engine._queue) == 0, "it takes no place in the window"
+        fresh = (await app.emit("chat")).id
+        await it.waiting(fresh)
+    async with lab(old_app(), tmp_path) as it:
+        assert (await it.ended(brief))["result_json"] == '"Rome"'
+        assert it.rows("SELECT * FROM task_holds") == []
+        assert it.trigger(held["trigger_id"])["reason"] == "succeeded"
+        assert it.rows("SELECT calls FROM activity_log") == [{"calls": 1}]
+
+
+async def test_a_task_held_over_several_starts_is_held_since_the_first(tmp_path: Path) -> None:
+    brief, _ = await deployed(tmp_path)
+    moments = []
+    for _ in range(3):
+        app = old_app()
+        without_brief(app)
+        async with lab(app, tmp_path) as it:
+            await it.idle_window()
+            [held] = it.rows("SELECT * FROM task_holds")
+            moments.append(held["held_at"])
+            assert held["task_id"] == brief
+    assert len(set(moments)) == 1
+    async with lab(old_app(), tmp_path) as it:
+        assert it.task(brief)["status"] == "WAITING", "it waits as before, since nothing came meanwhile"
+        await it.app.signal(brief, "go")
+        assert (await it.ended(brief))["status"] == "DONE"
+
+
+async def test_a_state_that_its_annotation_does_not_take_any_more_holds_the_task(tmp_path: Path) -> None:
+    _, chat = await deployed(tmp_path)
+    app = old_app()
+    del app.workflows["chat"]
+
+    @app.workflow("chat")
+    async def chat_on(ctx: TaskContext[Total]) -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        await app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="ada")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        [held] = it.rows("SELECT * FROM task_holds")
+        assert held["task_id"] == chat
+        assert held["reason"] == "the state does not fit chat: state: Object missing required field `total`"
+    async with lab(old_app(), tmp_path) as it:
+        await it.waiting(chat, turn=3)
+
+
+async def test_a_retry_by_hand_lets_a_held_task_try_and_fail(tmp_path: Path) -> None:
+    brief, chat = await deployed(tmp_path)
+    app = old_app()
+    without_brief(app)
+    async with lab(app, tmp_path) as it:
+        await app.signal(brief, "go")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await app.retry_task(brief)
+        assert (await it.ended(brief))["error_code"] == "CAPABILITY_NOT_FOUND"
+        assert it.rows("SELECT * FROM task_holds") == []
+        with pytest.raises(StateRefused, match="only one that is FAILED or held"):
+            await app.retry_task(chat)
+
+
+async def test_a_held_task_can_be_cancelled(tmp_path: Path) -> None:
+    brief, _ = await deployed(tmp_path)
+    app = old_app()
+    without_brief(app)
+    async with lab(app, tmp_path) as it:
+        await app.signal(brief, "go")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await app.cancel_task(brief)
+        assert (await it.ended(brief))["status"] == "CANCELLED"
+    async with lab(app, tmp_path) as it:
+        assert it.rows("SELECT * FROM task_holds") == [], "the next start forgets it"
+
+
+async def test_a_crash_in_mid_turn_and_a_deploy_hold_the_task_with_all_its_attempts(tmp_path: Path) -> None:
+    """It ran when its daemon was stopped, and its trigger comes back: with the crash it was in."""
+    app = old_app()
+
+    @app.workflow("slow")
+    async def slow(ctx: TaskContext[Any]) -> None:
+        await ctx.step("once", lambda: None)
+        raise TimeoutError
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit_many([TriggerSpec(workflow="slow", max_attempts=100)])
+        await it.until(lambda: it.trigger(emitted[0].id)["attempts"] >= 2)
+    async with lab(old_app(), tmp_path) as it:
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        spent = it.trigger(emitted[0].id)["attempts"]
+        await it.idle_window()
+        assert it.trigger(emitted[0].id)["attempts"] == spent
+        [before] = it.rows("SELECT trigger_reason FROM task_holds")
+    app = old_app()
+
+    @app.workflow("slow")
+    async def slow_on(ctx: TaskContext[Any]) -> str:
+        return str(ctx.resume)
+
+    async with lab(app, tmp_path) as it:
+        row = await it.ended(emitted[0].id)
+        assert row["status"] == "DONE"
+        assert before["trigger_reason"] in ("AGENT_TIMEOUT", "released at shutdown", "shutdown")
+        assert it.trigger(emitted[0].id)["attempts"] == spent + 1
+
+
+async def test_a_fresh_trigger_for_an_unknown_workflow_is_no_task_and_fails(tmp_path: Path) -> None:
+    """Nothing of it has begun: it fails with CAPABILITY_NOT_FOUND, and can be requeued."""
+    async with lab(old_app(), tmp_path):
+        pass
+    with Producer(tmp_path / "agent.db") as producer:
+        fresh = producer.emit("chat").id
+    app = old_app()
+    del app.workflows["chat"]
+    async with lab(app, tmp_path) as it:
+        assert (await it.settled(fresh))["error_code"] == "CAPABILITY_NOT_FOUND"
+        assert it.rows("SELECT * FROM task_holds") == []
+
+
+async def test_a_workflow_that_is_declared_late_releases_what_was_held_for_it(tmp_path: Path) -> None:
+    brief, _ = await deployed(tmp_path)
+    app = old_app()
+    fn = app.workflows["brief"].fn
+    without_brief(app)
+    async with lab(app, tmp_path) as it:
+        app.declare("brief", fn)
+        await app.signal(brief, "go")
+        assert (await it.ended(brief))["status"] == "DONE"
+
+
+def parent_and_child(*, with_child: bool) -> App:
+    app = App()
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext[Any]) -> Any:
+        child = await ctx.start_child("child")
+        return await child.result()
+
+    async def child(ctx: TaskContext[Any]) -> str:
+        await ctx.wait_for("go")
+        return "grown"
+
+    if with_child:
+        app.declare("child", child)
+    return app
+
+
+async def test_a_child_is_held_and_its_parent_waits_for_it(tmp_path: Path) -> None:
+    async with lab(parent_and_child(with_child=True), tmp_path) as it:
+        parent = (await it.app.emit("parent")).id
+        await it.waiting(parent)
+        [child] = [row["id"] for row in it.rows("SELECT id FROM tasks WHERE workflow = 'child'")]
+        await it.waiting(child)
+    async with lab(parent_and_child(with_child=False), tmp_path) as it:
+        await it.app.signal(child, "go")
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        assert it.task(parent)["status"] == "WAITING"
+    async with lab(parent_and_child(with_child=True), tmp_path) as it:
+        assert (await it.ended(parent))["result_json"] == '"grown"'
+
+
+async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> None:
+    """Three windows full of held tasks are due before a healthy trigger."""
+    app = old_app()
+
+    @app.workflow("sleeper")
+    async def sleeper(ctx: TaskContext[Any]) -> None:
+        await ctx.wait_for("go")
+
+    async with lab(app, tmp_path) as it:
+        await app.emit_many([TriggerSpec(workflow="sleeper")] * 30)
+        await it.until(lambda: it.rows("SELECT count(*) AS n FROM waits WHERE status = 'WAITING'")[0]["n"] == 30)
+        sleepers = [row["id"] for row in it.rows("SELECT id FROM tasks")]
+    with Producer(tmp_path / "agent.db") as producer:
+        for task_id in sleepers:
+            producer.signal(task_id, "go")
+        healthy = producer.emit("chat", priority=99).id
+    async with lab(old_app(), tmp_path, settings(claim_batch=10)) as it:
+        await it.waiting(healthy)
+        put_off = "SELECT count(*) AS n FROM task_holds WHERE trigger_id IS NOT NULL"
+        await it.until(lambda: it.rows(put_off)[0]["n"] == 30)
+        looks = it.engine.feeder.looks
+        await it.idle_window()
+        assert it.engine.feeder.looks - looks <= 4, "nothing of them keeps the feeder looking"
+        assert it.engine.is_idle
+
+
+def test_a_damaged_task_keeps_no_daemon_from_starting() -> None:
+    """What cannot be judged is left to the turn, which sets it aside."""
+    task = LiveTask(b"one", b"brief", None, None, b"null", b'{"city":"Rome"}', None)
+    app = old_app()
+    assert misfit(task, app.workflows, app.actions) is None
+    for spoilt in (
+        task._replace(workflow=b"\xff"),
+        task._replace(payload=b"\xff{}"),
+        task._replace(payload=b"{"),
+        task._replace(payload=b"[" * 100_000),
+        task._replace(state=b"{"),
+        task._replace(agents=b"{"),
+        task._replace(agents=b"1"),
+        task._replace(agents=b"[]"),
+        task._replace(agents=b"[1]"),
+        task._replace(agents=b'["brief"]', agent=b"nobody"),
+        task._replace(actions=b"\xff"),
+    ):
+        misfit(spoilt, app.workflows, app.actions)  # raises nothing
+
+
+def test_a_payload_that_its_own_type_refuses_does_not_fit() -> None:
+    app = App()
+
+    @app.workflow("odd")
+    async def odd(ctx: TaskContext[Any], it: Odd) -> None: ...
+
+    task = LiveTask(b"one", b"odd", None, None, b"null", b'{"it":1}', None)
+    assert misfit(task, app.workflows, app.actions) == "the payload does not fit odd: whatever it likes"
+
+
+def test_a_fallback_that_is_gone_holds_the_task_that_was_to_be_tried_with_it() -> None:
+    app = old_app()
+    task = LiveTask(b"one", b"brief", b'["brief","plan.b"]', None, b"null", b'{"city":"Rome"}', None)
+    assert misfit(task, app.workflows, app.actions) == "workflow plan.b is not declared"
