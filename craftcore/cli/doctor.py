@@ -36,6 +36,7 @@ from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.core import Core
+from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention
 
@@ -146,7 +147,8 @@ class Doctor:
             return []
         with self._core.database.reading() as reader:
             booted_at = reader.value("SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1")
-        return list(daemon_findings(self._running, booted_at))
+            live = live_state(reader)
+        return list(daemon_findings(self._running, booted_at, live))
 
     def _work(self) -> list[Finding]:
         runs = self._running is not None and self._running.held

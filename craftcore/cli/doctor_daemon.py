@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
+from craftcore.cli.health import checkpoint_text, slow_text
 from craftcore.cli.moments import clock_time
 from craftcore.cli.write_lock import Holder, kept_by
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockNote
+from craftcore.engine.live_state import LiveState
 from craftcore.storage.ring import bell_path
 
 ANSWER_SECONDS = 5.0
@@ -51,8 +53,8 @@ def running_on(path: Path) -> Running:
     return Running(note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper)
 
 
-def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Finding]:
-    """`booted_at`: when the last epoch began; None: there was none."""
+def daemon_findings(running: Running, booted_at: float | None, live: LiveState) -> Iterator[Finding]:
+    """`booted_at`: when the last epoch began; None: there was none. `live`: what its engine left."""
     if running.keeper is not None:
         text = f"{running.keeper} keeps it, perhaps in an open transaction: nothing is written before it lets go"
         yield fail("write lock", text)
@@ -61,6 +63,10 @@ def daemon_findings(running: Running, booted_at: float | None) -> Iterator[Findi
         if running.has_bell:
             yield ok("doorbell", "is left of a daemon that died; the next one takes its place")
         return
+    if live.checkpoint_failed is not None:
+        yield fail("checkpoints", checkpoint_text(live.checkpoint_failed))
+    if live.flush_seconds is not None:
+        yield warn("flushes", slow_text(live.flush_seconds))
     note = running.note
     who = "somebody" if note is None else f"pid {note.pid} on {note.host}, since {clock_time(note.started_at)}"
     if running.is_heard:

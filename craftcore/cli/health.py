@@ -19,6 +19,7 @@ from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
 from craftcore.plurals import counted
 from craftcore.retention.record_store import KEPT_LOOKED_AT
+from craftcore.storage.checkpoints import FAILS_SECONDS
 from craftcore.storage.pages import WAL_LONG
 
 WAL_LARGE_BYTES = 64 << 20
@@ -56,6 +57,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
         *_down(found),
         *_stuck(found),
         *_locked(found),
+        *_failing(found),
         *_held(found),
         *_slow(found),
         *_open(found),
@@ -100,6 +102,25 @@ def _locked(found: dict[str, Any]) -> Iterator[Trouble]:
         who = Holder(**keeper)
         text = f"{who} keeps the write lock, perhaps in an open transaction: nothing is written before it lets go"
         yield Trouble(code="locked", text=text)
+
+
+def _failing(found: dict[str, Any]) -> Iterator[Trouble]:
+    """What the running engine has noticed of its disk."""
+    engine = found["engine"]
+    if (why := engine["checkpoint_failed"]) is not None:
+        yield Trouble(code="checkpoint", text=f"checkpoints fail: {checkpoint_text(why)}")
+    if (seconds := engine["flush_seconds"]) is not None:
+        yield Trouble(code="slow disk", text=f"the disk is slow: {slow_text(seconds)}")
+
+
+def checkpoint_text(why: str) -> str:
+    """Why checkpoints fail, and what follows from it."""
+    return f"{why}. Commits are in the WAL and go on; the daemon ends after {FAILS_SECONDS:g} s of it. Check the disk"
+
+
+def slow_text(seconds: float) -> str:
+    """How slow a disk is, and what follows from it."""
+    return f"a flush takes about {seconds:g} s, and every commit waits for one. Check the disk"
 
 
 def _held(found: dict[str, Any]) -> Iterator[Trouble]:

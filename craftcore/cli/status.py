@@ -22,6 +22,7 @@ from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
 from craftcore.engine import boot
+from craftcore.engine.live_state import LiveState, live_state
 from craftcore.engine.standing import is_paused
 from craftcore.retention.service import Retention
 from craftcore.storage.facts import fact
@@ -103,6 +104,7 @@ def read_status(session: Session) -> dict[str, Any]:
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
         held = fact(reader, "held")
         paused = is_paused(reader)
+        live = live_state(reader)
         scheduled = read_schedules(reader, now)
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
@@ -134,6 +136,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "died_before": died_before,
             "held": held,
             "paused": running and paused,
+            "engine": _told(live if running else LiveState(epoch=live.epoch)),
             "locked_by": None if looked.keeper is None else looked.keeper._asdict(),
             **scheduled,
             **tasks,
@@ -157,6 +160,10 @@ def read_status(session: Session) -> dict[str, Any]:
     found["verdict"] = verdict(health, troubles, found)
     found["reasons"] = [asdict(trouble) for trouble in troubles]
     return found
+
+
+def _told(live: LiveState) -> dict[str, Any]:
+    return {name: value for name, value in asdict(live).items() if name != "epoch"}
 
 
 def _behind(reader: Reader, now: float, allowed: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ WAL_WORTH_SAYING = 64 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait;
-    `wal_in_use`: the bytes of the WAL that count, however long its file is."""
+    `wal_in_use`: the bytes of the WAL that count, however long its file is; `flush_seconds`: None on a quick disk."""
 
     running: int
     due: int | None
@@ -22,6 +22,8 @@ class Condition:
     schedules_held: bool = False
     paused: bool = False
     storage_full: bool = False
+    checkpoint_failed: bool = False
+    flush_seconds: float | None = None
     lock_wait: float | None = None
     wal_in_use: int = 0
 
@@ -40,6 +42,10 @@ def _trouble(now: Condition) -> list[str]:
     trouble = []
     if now.storage_full:
         trouble.append("disk full, claiming nothing")
+    if now.checkpoint_failed:
+        trouble.append("checkpoints fail: the database file cannot be written")
+    if now.flush_seconds is not None:
+        trouble.append(f"slow disk: a flush takes about {now.flush_seconds:g} s")
     if now.lock_wait is not None and now.lock_wait > LOCK_WAIT_WORTH_SAYING:
         trouble.append("waiting for another process that holds the write lock")
     if now.wal_in_use > WAL_WORTH_SAYING:

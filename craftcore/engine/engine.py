@@ -18,6 +18,7 @@ from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
+from craftcore.engine.live_state import keep_live_state, state_of
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
@@ -30,6 +31,7 @@ from craftcore.errors import StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.schedules.ticks import TickService
+from craftcore.storage.flush_times import SLOW_SECONDS
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
@@ -49,6 +51,10 @@ STEP_THREADS = 64
 
 DRAIN_SECONDS = 5.0
 """How long cancelled workflows may take to unwind after the grace; then they are left behind for the next boot."""
+
+
+FLUSHES_AT_THE_END = 3
+"""How many flushes a stop waits for after the grace."""
 
 
 class Engine:
@@ -182,6 +188,7 @@ class Engine:
                 self.consumer.consume,
                 self.consumer.settle,
                 self.progress.watch,
+                self._keep_live_state,
             )
             for task in loops:
                 tasks.start_soon(self._guard, task)
@@ -196,6 +203,9 @@ class Engine:
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
             raise self.failure
+
+    async def _keep_live_state(self) -> None:
+        await keep_live_state(self.writer, lambda: state_of(self.writer, self.epoch))
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -267,7 +277,7 @@ class Engine:
         await self._settled_one.wait()
 
     async def _drain(self) -> None:
-        with anyio.move_on_after(self._grace):
+        with anyio.move_on_after(grace_left(self._grace, self.writer.flushes.longest)):
             while not self.consumer.is_idle and not self._hurry.is_set():
                 await self._next_settle_or_hurry()
         self.consumer.leave()
@@ -335,6 +345,14 @@ class Engine:
 
 def _schedule_of(run: Run) -> str | None:
     return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
+
+
+def grace_left(grace: float, flush_seconds: float) -> float:
+    """How long running work may go on at a stop: on a slow disk less, so that the stop ends in time all the same.
+
+    After the grace come the flush on its way, that of what is given back, and that of the end of the epoch.
+    """
+    return max(0.0, grace - FLUSHES_AT_THE_END * flush_seconds) if flush_seconds > SLOW_SECONDS else grace
 
 
 def _touch(tx: Transaction) -> None:

@@ -4,6 +4,7 @@ database_id       made with the first epoch
 held              why the engine claims nothing until a person releases it
 restored_at       when it was found the last time that this file is older than what ran on it: what was there by then
                   may have been done already
+live_state        what the running engine knows of itself and no row shows, as JSON: failing checkpoints, a slow disk
 engine            what the last start decided and no row shows, as JSON: whether it is paused, the limits of workflows
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time

@@ -23,6 +23,7 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
+from craftcore.engine.live_state import LiveState
 from craftcore.retention.record_store import Blocker
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
@@ -431,7 +432,7 @@ NOTE = LockNote(pid=5, host="here", started_at=NOON)
     ],
 )
 def test_how_the_daemon_does(running, booted_at, told):
-    assert {one.check: one.level.value for one in daemon_findings(running, booted_at)} == told
+    assert {one.check: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == told
 
 
 def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, database, monkeypatch):

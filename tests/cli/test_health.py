@@ -42,6 +42,7 @@ WELL: dict[str, Any] = {
     "held": None,
     "paused": False,
     "locked_by": None,
+    "engine": {"checkpoint_failed": None, "flush_seconds": None},
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
@@ -92,6 +93,18 @@ def test_what_is_well_is_healthy():
             "degraded",
             "locked",
             "degraded: pid 7 (sqlite3) keeps the write lock, perhaps in an open transaction: nothing is written before",
+        ),
+        (
+            {"engine": {**WELL["engine"], "checkpoint_failed": "agent.db: disk I/O error"}},
+            "degraded",
+            "checkpoint",
+            "degraded: checkpoints fail: agent.db: disk I/O error. Commits are in the WAL and go on; the daemon",
+        ),
+        (
+            {"engine": {**WELL["engine"], "flush_seconds": 5.0}},
+            "degraded",
+            "slow disk",
+            "degraded: the disk is slow: a flush takes about 5 s, and every commit waits for one",
         ),
         ({"paused": True}, "degraded", "paused", "degraded: paused: the daemon was started with --paused"),
         (

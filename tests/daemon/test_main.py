@@ -342,6 +342,14 @@ def test_status_is_told_again_when_it_changes(folder):
             "waiting for another process that holds the write lock; running 0, due 1",
         ),
         (Condition(running=0, due=1, settled={}, lock_wait=0.2), "running 0, due 1"),
+        (
+            Condition(running=0, due=1, settled={}, checkpoint_failed=True),
+            "checkpoints fail: the database file cannot be written; running 0, due 1",
+        ),
+        (
+            Condition(running=0, due=1, settled={}, flush_seconds=5.0),
+            "slow disk: a flush takes about 5 s; running 0, due 1",
+        ),
     ],
 )
 def test_the_status_line_begins_with_the_trouble(condition, text):

@@ -1,0 +1,88 @@
+"""What only the running engine knows of itself, left as the fact `live_state` for other processes to read.
+
+It is written when it changes, so a healthy engine writes nothing. What keeps the engine from writing at all, a full
+disk for example, cannot be told in this way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import anyio
+
+from craftcore.errors import StorageFull
+from craftcore.storage.facts import fact, remember
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.writer import Writer
+
+NAME = "live_state"
+
+LOOK_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """The state of the engine of one epoch.
+
+    `checkpoint_failed`: why the database file cannot be written, None when it can. `flush_seconds`: how long a flush
+    takes, None when the disk is quick enough.
+    """
+
+    epoch: int
+    checkpoint_failed: str | None = None
+    flush_seconds: float | None = None
+
+
+def live_state(reader: Reader) -> LiveState:
+    """Read what the engine of the last epoch left. Without trouble when it left nothing, or nothing sound."""
+    last: int = reader.value("SELECT max(epoch) FROM epochs") or 0
+    try:
+        found = json.loads(fact(reader, NAME) or "{}")
+        told = _checked(found) if isinstance(found, dict) else None
+    except (ValueError, RecursionError):
+        told = None
+    return told if told is not None and told.epoch == last else LiveState(epoch=last)
+
+
+def _checked(found: dict[str, Any]) -> LiveState | None:
+    epoch: Any = found.get("epoch")
+    failed: Any = found.get("checkpoint_failed")
+    seconds: Any = found.get("flush_seconds")
+    sound = (
+        type(epoch) is int
+        and type(failed) in (str, type(None))
+        and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
+    )
+    return LiveState(epoch=epoch, checkpoint_failed=failed, flush_seconds=seconds) if sound else None
+
+
+async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None:
+    """Look every LOOK_SECONDS and write what has changed; until cancelled."""
+    said = LiveState(epoch=look().epoch)
+    while True:
+        await anyio.sleep(LOOK_SECONDS)
+        now = look()
+        if now == said:
+            continue
+        try:
+            await writer.commit(_write, now)
+            said = now
+        except StorageFull:
+            continue
+
+
+def state_of(writer: Writer, epoch: int) -> LiveState:
+    """Look at the writer. The flush time is rounded to one digit, so that it does not change at each look."""
+    slow = writer.flushes.longest if writer.flushes.is_slow else None
+    return LiveState(
+        epoch=epoch,
+        checkpoint_failed=writer.checkpoint_failed,
+        flush_seconds=None if slow is None else float(f"{slow:.1g}"),
+    )
+
+
+def _write(tx: Transaction, state: LiveState) -> None:
+    remember(tx, NAME, json.dumps(asdict(state), sort_keys=True))

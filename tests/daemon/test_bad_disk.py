@@ -1,0 +1,144 @@
+"""A daemon on a disk that fails or is slow: what `status` and `doctor` say meanwhile, and how it ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore import Producer
+from tests.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, traced, until
+
+APP = """
+import anyio, os, signal
+from craftcore import App, TaskContext
+from craftcore.engine import live_state
+from craftcore.storage import checkpoints, flush_times, writer
+from craftcore.testing.faulty_disk import FaultyDisk
+
+checkpoints.RETRY_SECONDS = 0.05
+writer.IDLE_SECONDS = 0.05
+live_state.LOOK_SECONDS = 0.05
+disk = FaultyDisk()
+disk.__enter__()
+app = App()
+
+@app.workflow("checkpoints_fail")
+async def checkpoints_fail(ends_after: float) -> None:
+    checkpoints.FAILS_SECONDS = ends_after
+    disk.refuse_checkpoints()
+
+@app.workflow("heal")
+async def heal() -> None:
+    disk.free()
+
+@app.workflow("slow")
+async def slow(seconds: float) -> None:
+    disk.slow_syncs(seconds)
+
+@app.workflow("frozen")
+async def frozen(ctx: TaskContext) -> None:
+    await ctx.transaction("freeze", lambda tx: os.kill(os.getpid(), signal.SIGSTOP))
+
+@app.workflow("endless")
+async def endless() -> None:
+    with open("trace", "a") as file:
+        file.write("begun\\n")
+    await anyio.sleep_forever()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def emit(folder: Path, workflow: str, **payload: float) -> None:
+    with Producer(folder / "agent.db") as producer:
+        producer.emit(workflow, payload)
+
+
+def reasons(folder: Path) -> list[str]:
+    return [reason["code"] for reason in craftcore(folder, "--json", "status").json["reasons"]]
+
+
+def test_failing_checkpoints_degrade_status_fail_doctor_and_are_forgotten_once_they_succeed(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emit(folder, "checkpoints_fail", ends_after=10 * PATIENCE)
+        until(lambda: "checkpoint" in reasons(folder), "status to say so")
+        doctor = craftcore(folder, "doctor")
+        first = daemon.hear("STATUS=checkpoints fail")
+        emit(folder, "heal")
+        until(lambda: "checkpoint" not in reasons(folder), "status to forget it")
+
+    assert doctor.code == 1
+    assert "FAIL  checkpoints" in doctor.out
+    assert "cannot be written" in first
+    assert daemon.log.count('"checkpoint.failed"') + daemon.log.count("checkpoint.failed ") == 1
+    assert "checkpoint.recovered" in daemon.log
+
+
+def test_checkpoints_that_keep_failing_end_the_daemon_with_74_and_what_was_accepted_runs_at_the_next_start(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emit(folder, "checkpoints_fail", ends_after=0.3)
+
+        assert daemon.ends() == 74
+
+    assert "Checkpoints have failed for" in daemon.log
+    emit(folder, "heal")
+    assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
+    assert {row["status"] for row in craftcore(folder, "--json", "trigger", "list").json} == {"DONE"}
+
+
+def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
+    daemon.ready()
+    emit(folder, "slow", seconds=seconds)
+    until(lambda: "slow disk" in reasons(folder), "status to say so")
+    emit(folder, "endless")
+    until(lambda: traced(folder) == ["begun"], "the work to begin")
+
+
+def test_on_a_slow_disk_status_is_degraded_and_sigterm_ends_within_the_grace_and_its_margin(folder):
+    """The unit allows the grace and 15 seconds: what the disk needs at the end is taken from the grace."""
+    flush, grace, margin = 2.0, 10.0, 15.0
+    (folder / "craftcore.toml").write_text(f"[daemon]\nshutdown_grace = {grace}\n")
+    with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
+        slow_daemon(daemon, folder, flush)
+        told = craftcore(folder, "--json", "status").json
+        began = time.monotonic()
+        daemon.signal(signal.SIGTERM)
+        code = daemon.ends()
+        took = time.monotonic() - began
+
+    assert told["engine"]["flush_seconds"] >= flush
+    assert told["health"] == "degraded"
+    assert code == 0
+    assert took < grace + margin, daemon.log
+    connection = apsw.Connection(str(folder / "agent.db"))
+    assert connection.execute("SELECT ended_at IS NOT NULL FROM epochs").get, "it ended in order"
+    [row] = craftcore(folder, "--json", "trigger", "list", "--workflow", "endless").json
+    assert (row["status"], row["attempts"]) == ("PENDING", 0)
+
+
+@pytest.mark.parametrize("way_out", [signal.SIGCONT, signal.SIGKILL])
+def test_a_daemon_that_is_frozen_in_a_commit_stops_producers_until_it_goes_on_or_is_killed(folder, way_out):
+    (folder / "impatient.toml").write_text("[storage]\nbusy_timeout = 0.2\n")
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emit(folder, "frozen")
+        status = Path(f"/proc/{daemon.pid}/status")
+        until(lambda: "State:\tT" in status.read_text(), "the daemon to freeze")
+        refused = craftcore(folder, "--config", "impatient.toml", "emit", "heal")
+        told = reasons(folder)
+        daemon.signal(way_out)
+        accepted = craftcore(folder, "emit", "heal")
+
+    assert refused.code == 75
+    assert "stuck" in told
+    assert accepted.code == 0
