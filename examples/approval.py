@@ -75,7 +75,8 @@ async def tell(task_id: str, event: str, payload: str | None) -> None:
 async def main(what: str, price: int, answer: str | None) -> None:
     async with app.running("approvals.db"):
         payload = {"what": what, "price": price}
-        emitted = await app.emit("purchase", payload, session_id=what, dedup_key=f"purchase:{what}")
+        key = f"purchase:{what}"  # started again, it is the same purchase
+        emitted = await app.emit("purchase", payload, session_id=what, dedup_key=key, dedup_scope="ever")
         told = set()
         while (task := await app.task(emitted.id)) is None or task.status.is_live:
             for asked in await app.questions():

@@ -84,7 +84,8 @@ def add_line(path: Path, line: str) -> None:
 async def main(what: str, price: int) -> None:
     async with app.running("orders.db"):
         payload = {"what": what, "price": price}
-        emitted = await app.emit("order", payload, dedup_key=f"order:{what}")  # started again, it is the same order
+        # Started again, it is the same order.
+        emitted = await app.emit("order", payload, dedup_key=f"order:{what}", dedup_scope="ever")
         told = set()
         while (task := await app.task(emitted.id)) is None or task.status.is_live:
             for asked in await app.questions():

@@ -114,7 +114,7 @@ TOOLS = [tool("search", "Search the web.", "query"), tool("buy", "Buy a report b
 async def main(question: str) -> None:
     key = f"research:{hashlib.sha256(question.encode()).hexdigest()}"  # started again, it is the same task
     async with app.running("research.db"):
-        emitted = await app.emit("research", {"question": question}, dedup_key=key)
+        emitted = await app.emit("research", {"question": question}, dedup_key=key, dedup_scope="ever")
         while (task := await app.task(emitted.id)) is None or task.status.is_live:
             for asked in await app.questions():
                 print(f"{asked.question} (yes or no)", flush=True)

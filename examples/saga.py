@@ -84,7 +84,8 @@ def the_other_side(does: str) -> None:
 
 async def main(city: str) -> None:
     async with app.running("trips.db"):
-        emitted = await app.emit("trip", {"city": city}, dedup_key=f"trip:{city}")  # started again, it is the same trip
+        # Started again, it is the same trip.
+        emitted = await app.emit("trip", {"city": city}, dedup_key=f"trip:{city}", dedup_scope="ever")
         while (task := await app.task(emitted.id)) is None or task.status.is_live:
             await anyio.sleep(0.1)
     print(f"{task.status}: {task.error_message or task.result_json}")

@@ -18,7 +18,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.waiting import wait_for_end
 from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
-from craftcore.triggers.model import Emitted, TriggerSpec
+from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 
 
 @click.command(
@@ -31,7 +31,7 @@ from craftcore.triggers.model import Emitted, TriggerSpec
     },
     examples=(
         """craftcore emit greet --payload '{"name": "Ada"}' --wait 1m""",
-        "craftcore emit brief.daily --in 2h --dedup-key brief-monday",
+        "craftcore emit brief.daily --in 2h --dedup-key brief-monday --dedup-scope ever",
         "craftcore emit chat --source message --session ada --payload @message.json",
     ),
     see=("craftcore trigger why", "craftcore schedule add", "docs/how-it-works.md#the-life-of-a-trigger"),
@@ -48,7 +48,12 @@ from craftcore.triggers.model import Emitted, TriggerSpec
     help="Where it comes from, like MESSAGE: decides priority and rules.",
 )
 @click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run one at a time, in order.")
-@click.option("--dedup-key", metavar="KEY", help="Accept it once, however often it is emitted.")
+@click.option("--dedup-key", metavar="KEY", help="Accept it once, as long as the key is held.")
+@click.option(
+    "--dedup-scope",
+    metavar="ever|active",
+    help="How long the key is held: for ever, or until the work has ended; else as its source says.",
+)
 @click.option(
     "--on-duplicate",
     default="keep",
@@ -81,6 +86,9 @@ def emit(
     instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
     live task ends when it is delivered: {"delivered_to": the task's id}.
 
+    When another trigger holds the dedup key, nothing is written: "created" is false, "id" is that trigger, "held" is
+    "dedup_key" and "dedup_scope" says for how long. A sentence on standard error says the same.
+
     WORKFLOW may be left out where the source, or the session, says who takes it.
     """
     patience = math.inf if wait is None else parse_duration(wait)
@@ -100,6 +108,8 @@ def emit(
         [emitted] = producer.emit_many([asked])
     if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
         session.out.aside(f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB")
+    if emitted.held is not None and asked.on_duplicate == "keep":
+        session.out.aside(_held(emitted, asked.dedup_key))
     told = with_iso(_told(emitted))
     if wait is None:
         if session.json:
@@ -113,6 +123,18 @@ def emit(
         raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
 
 
+def _held(emitted: Emitted, dedup_key: str | None) -> str:
+    """Which trigger stands instead of a new one, and when the same work can be emitted again."""
+    stands = f"trigger {emitted.id} ({emitted.status}) holds the"
+    if emitted.held == "id":
+        return f"no new trigger: {stands} id"
+    if emitted.dedup_scope is DedupScope.EVER:
+        until = "after it is settled, too (scope ever). To run it again, give another key"
+    else:
+        until = "until its work has ended (scope active). Emit it again then, or give another key"
+    return f"no new trigger: {stands} dedup key {dedup_key} {until}"
+
+
 def _told(emitted: Emitted) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": emitted.id,
@@ -120,4 +142,8 @@ def _told(emitted: Emitted) -> dict[str, Any]:
         "status": emitted.status.value,
         "due_at": emitted.due_at,
     }
+    if emitted.dedup_scope is not None:
+        told["dedup_scope"] = emitted.dedup_scope.value
+    if emitted.held is not None:
+        told["held"] = emitted.held
     return {**told, "payload_differs": True} if emitted.payload_differs else told

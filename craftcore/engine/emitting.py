@@ -13,7 +13,7 @@ from craftcore.errors import StepConflict
 from craftcore.executions.model import EventType
 from craftcore.tasks.memo_store import NewEvent
 from craftcore.tasks.model import NewTask
-from craftcore.triggers.model import EmitOptions, Emitted, TriggerSpec, TriggerStatus
+from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
 from craftcore.typed import from_json
 
 
@@ -40,6 +40,8 @@ def emitted_before(turn: Turn, identity: str, digest: str) -> Emitted:
         status=TriggerStatus(told["status"]),
         due_at=told["due_at"],
         payload_differs=told["payload_differs"],
+        dedup_scope=DedupScope(told["dedup_scope"]) if told.get("dedup_scope") else None,
+        held=told.get("held"),
     )
 
 
@@ -56,7 +58,9 @@ async def commit_emit(
         told = {
             "args": digest,
             "created": emitted.created,
+            "dedup_scope": emitted.dedup_scope,
             "due_at": emitted.due_at,
+            "held": emitted.held,
             "id": emitted.id,
             "payload_differs": emitted.payload_differs,
             "status": emitted.status,

@@ -119,4 +119,5 @@ def _new(start: Start, now: float) -> NewTask:
         claim.id,
         claim.max_attempts,
         None if start.deadline is None else now + start.deadline,
+        claim.active_key,
     )

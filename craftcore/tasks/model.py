@@ -128,6 +128,8 @@ class Task:
     created_at: float
     updated_at: float
     ended_at: float | None
+    dedup_key: str | None
+    """Of the trigger that created it, when no other may begin with this key while the task lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,7 @@ class NewTask(NamedTuple):
     trigger_id: str
     max_attempts: int | None
     deadline_at: float | None
+    dedup_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

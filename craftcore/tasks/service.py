@@ -177,7 +177,8 @@ class TaskService:
         and signals that nobody had read are in the mailbox again. Let one that is held go on with the code that runs,
         which it may not fit: it may fail then.
 
-        Raises NotFound, or StateRefused: it is neither, or retention took what it was started with.
+        Raises NotFound, or StateRefused: it is neither, retention took what it was started with, or other live work
+        holds its dedup key.
         """
         task = self.get(tx, task_id)
         if task.status.is_live and self._holds.release(tx, task_id):
@@ -243,6 +244,7 @@ class TaskService:
         return set_aside_corrupt_tasks(tx, self._triggers, self._ending)
 
     def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
+        self._triggers.refuse_held_key(tx, task.dedup_key, task.id)
         self._tasks.revive(tx, task.seq, trigger_id)
         self._mails.give_back(tx, task.seq)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)

@@ -16,11 +16,11 @@ from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
 CREATE = Many(
     """
     INSERT INTO tasks (
-        id, workflow, session_id, schedule_id, parent_id, trigger_id, max_attempts, deadline_at, seq, status,
-        created_at, updated_at
+        id, workflow, session_id, schedule_id, parent_id, trigger_id, max_attempts, deadline_at, dedup_key, seq,
+        status, created_at, updated_at
     ) VALUES {rows}
     """,
-    width=12,
+    width=13,
 )
 
 ADVANCE = Many(
@@ -377,4 +377,5 @@ def _new_task(row: NewTask, seq: int, now: float) -> Task:
         created_at=now,
         updated_at=now,
         ended_at=None,
+        dedup_key=row.dedup_key,
     )

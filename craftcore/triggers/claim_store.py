@@ -47,7 +47,8 @@ UPDATE triggers
  WHERE seq IN (SELECT value FROM json_each(?1))
    AND status = 'PENDING'
 RETURNING seq, id, lease_token, source, workflow, lane, session_id, task_id, priority, fire_at, due_at, expires_at,
-          description, payload_json, attempts, starts, crash_count, max_attempts, schedule_id, nominal_at
+          description, payload_json, attempts, starts, crash_count, max_attempts, schedule_id, nominal_at,
+          CASE WHEN dedup_scope = 'active' THEN dedup_key END
 """
 
 START = Many(

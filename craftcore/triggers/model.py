@@ -40,7 +40,8 @@ class TriggerStatus(StrEnum):
 
 
 class DedupScope(StrEnum):
-    """How long a dedup key blocks a second trigger: for ever, or while the first is not settled."""
+    """How long a dedup key blocks a second trigger: for ever, or until the work of the first has ended: the trigger is
+    settled, and so is the task that it created."""
 
     EVER = "ever"
     ACTIVE = "active"
@@ -141,6 +142,8 @@ class Emitted:
     created          a row was made; False: `id` is the trigger that holds the id or key
     status           of that trigger now
     payload_differs  the trigger that stands has another payload than the one just given
+    dedup_scope      how long that trigger's dedup key blocks another; None: it has no key
+    held             what that trigger holds, when `created` is False: the id or the key; None: nothing was held
     """
 
     id: str
@@ -148,6 +151,8 @@ class Emitted:
     status: TriggerStatus
     due_at: float
     payload_differs: bool = False
+    dedup_scope: DedupScope | None = None
+    held: Literal["id", "dedup_key"] | None = None
 
 
 class Claim(NamedTuple):
@@ -173,6 +178,8 @@ class Claim(NamedTuple):
     max_attempts: int | None
     schedule_id: str | None
     nominal_at: float | None
+    active_key: str | None
+    """Its dedup key, when that is free again once the work has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

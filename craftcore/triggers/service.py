@@ -14,7 +14,16 @@ from craftcore.triggers.acceptance import accept
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.hand_store import HandStore
-from craftcore.triggers.model import HELD_UNTIL, Claim, Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.model import (
+    HELD_UNTIL,
+    Claim,
+    DedupScope,
+    Emitted,
+    NewTrigger,
+    Trigger,
+    TriggerSpec,
+    TriggerStatus,
+)
 from craftcore.triggers.store import TriggerStore
 
 
@@ -57,7 +66,7 @@ class TriggerService:
                 plain.clear()
                 if row.supersedes:
                     self.follower.ended(tx, self._store.supersede(tx, row))
-            answers.append(Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=row.fire_at))
+            answers.append(_created(row, row.fire_at))
         if plain:
             self._store.insert_all(tx, plain)
         return answers
@@ -73,8 +82,7 @@ class TriggerService:
         if standing := self._standing(tx, row):
             return one_answer([self._duplicate(tx, row, standing)])
         self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
-        due_at = max(row.fire_at, not_before or row.fire_at)
-        return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=due_at)
+        return _created(row, max(row.fire_at, not_before or row.fire_at))
 
     def emit_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, lease_seconds: float
@@ -149,6 +157,8 @@ class TriggerService:
             payload_differs=not replaced
             and standing["stripped_at"] is None  # else nobody knows any more
             and standing["payload_json"] != row.payload_json,
+            dedup_scope=DedupScope(standing["dedup_scope"]) if standing["dedup_scope"] else None,
+            held="id" if standing["id"] == row.id else "dedup_key",
         )
 
     # The operator's hands
@@ -195,14 +205,17 @@ class TriggerService:
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued")
         if trigger.stripped_at is not None:
             raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it anew, with another key")
-        if trigger.dedup_key is not None:
-            standing = self._store.find_key(tx, trigger.dedup_key)
-            if standing is not None and standing["id"] != trigger_id:
-                raise StateRefused(f"the dedup key {trigger.dedup_key} is held by trigger {standing['id']} now")
+        self.refuse_held_key(tx, trigger.dedup_key, trigger_id)
         requeued = self._hands.requeue(tx, trigger_id)
         assert requeued, trigger
         self.follower.requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
+
+    def refuse_held_key(self, tx: Transaction, dedup_key: str | None, trigger_id: str) -> None:
+        """Raise StateRefused when another trigger than this one, or its live task, holds the key."""
+        standing = None if dedup_key is None else self._store.find_key(tx, dedup_key)
+        if standing is not None and standing["id"] != trigger_id:
+            raise StateRefused(f"the dedup key {dedup_key} is held by trigger {standing['id']} now")
 
     def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> Trigger:
         """Let a PENDING trigger be due now, at the end of no backoff and not too late for its `expires_at`; its
@@ -219,3 +232,8 @@ class TriggerService:
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a DEAD one can be discarded")
         return self.get(tx, trigger_id)
+
+
+def _created(row: NewTrigger, due_at: float) -> Emitted:
+    scope = DedupScope(row.dedup_scope) if row.dedup_scope else None
+    return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=due_at, dedup_scope=scope)

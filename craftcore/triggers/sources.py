@@ -5,7 +5,7 @@
 | MESSAGE        | 3        | none unless given (the channel's message id)      | ever   |
 | CONTINUATION   | 5        | turn:{task_id}:{turn}, wake:{wait_id}            | ever   |
 | RESUME         | 6        | resume:{task_id}                                 | active |
-| IMMEDIATE      | 10       | none unless given                                | ever   |
+| IMMEDIATE      | 10       | none unless given                                | active |
 | SCHEDULED      | 20       | scheduled-once:{schedule_id}[:{generation}]      | ever   |
 |                | 30       | scheduled:{schedule_id}:{nominal UTC second}     | ever   |
 |                | 30       | scheduled-startup:{schedule_id}:{epoch seconds}  | ever   |
@@ -13,9 +13,12 @@
 | LIVING_UI      | 30       | living_ui:{project_id}:{job_kind}                | active |
 | PROACTIVE      | 50       | proactive:{frequency}:{slot}                     | ever   |
 | MEMORY         | 55       | memory:{slot}                                    | active |
-| SKILL_WORKFLOW | 60       | none unless given                                | ever   |
+| SKILL_WORKFLOW | 60       | none unless given                                | active |
 | ONBOARDING     | 1        | onboarding                                       | active |
 | SYSTEM         | 1        | system:{kind}:{epoch}                            | ever   |
+
+The scope is `ever` where the key names one event: a provider's message, a slot of a schedule, a turn. It is `active`
+where the key names a piece of work: the same reminder may be set again once the first one has fired.
 
 A key has a constant prefix and a growing tail and is stored as given, never hashed: neighbours in time are neighbours
 in the index.
@@ -43,12 +46,12 @@ DEFAULTS: dict[str, Defaults] = {
     TriggerSource.MESSAGE: Defaults(3, DedupScope.EVER),
     TriggerSource.CONTINUATION: Defaults(5, DedupScope.EVER),
     TriggerSource.RESUME: Defaults(6, DedupScope.ACTIVE),
-    TriggerSource.IMMEDIATE: Defaults(10, DedupScope.EVER),
+    TriggerSource.IMMEDIATE: Defaults(10, DedupScope.ACTIVE),
     TriggerSource.SCHEDULED: Defaults(30, DedupScope.EVER),
     TriggerSource.LIVING_UI: Defaults(30, DedupScope.ACTIVE),
     TriggerSource.PROACTIVE: Defaults(50, DedupScope.EVER),
     TriggerSource.MEMORY: Defaults(55, DedupScope.ACTIVE),
-    TriggerSource.SKILL_WORKFLOW: Defaults(60, DedupScope.EVER),
+    TriggerSource.SKILL_WORKFLOW: Defaults(60, DedupScope.ACTIVE),
     TriggerSource.ONBOARDING: Defaults(1, DedupScope.ACTIVE),
     TriggerSource.SYSTEM: Defaults(1, DedupScope.EVER),
 }

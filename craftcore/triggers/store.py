@@ -75,19 +75,33 @@ class TriggerStore:
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """What `emit` must know of the trigger with this id; None when there is none."""
         return tx.one(
-            "SELECT id, status, started_at, due_at, payload_json, stripped_at FROM triggers WHERE id = :id",
+            "SELECT id, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
             id=trigger_id,
         )
 
     def find_key(self, tx: Reader, dedup_key: str) -> Row | None:
-        """What `emit` must know of the trigger that holds this dedup key; None when it is free."""
+        """What `emit` must know of the trigger that holds this dedup key, itself or by the live task that it created;
+        None when it is free."""
         return tx.one(
             """
-            SELECT id, status, started_at, due_at, payload_json, stripped_at
+            SELECT id, status, due_at, payload_json, stripped_at, dedup_scope
               FROM triggers
              WHERE dedup_key = :key
                AND dedup_key IS NOT NULL
                AND (dedup_scope = 'ever' OR status IN ('PENDING', 'CLAIMED'))
+             UNION ALL
+            SELECT tasks.id,
+                   coalesce(triggers.status, 'DONE'),
+                   coalesce(triggers.due_at, tasks.created_at),
+                   coalesce(triggers.payload_json, '{}'),
+                   CASE WHEN triggers.id IS NULL THEN tasks.created_at ELSE triggers.stripped_at END,
+                   'active'
+              FROM tasks
+              LEFT JOIN triggers ON triggers.id = tasks.id
+             WHERE tasks.dedup_key = :key
+               AND tasks.dedup_key IS NOT NULL
+               AND tasks.status IN ('RUNNING', 'WAITING')
+             LIMIT 1
             """,
             key=dedup_key,
         )
@@ -300,4 +314,5 @@ def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:
         max_attempts=row.max_attempts,
         schedule_id=None,
         nominal_at=None,
+        active_key=None,
     )

@@ -76,6 +76,31 @@ def test_a_key_is_accepted_once_and_another_payload_is_reported(cli):
     assert first["id"] in refused.err
 
 
+def test_the_scope_of_a_key_can_be_given_and_what_holds_it_is_said(cli):
+    first = cli("--json", "emit", "greet", "--dedup-key", "k", "--dedup-scope", "ever").json
+    again = cli("--json", "emit", "greet", "--dedup-key", "k")
+    in_words = cli("emit", "greet", "--dedup-key", "k")
+    active = cli("--json", "emit", "greet", "--dedup-key", "a").json
+    active_again = cli("emit", "greet", "--dedup-key", "a")
+
+    assert (first["dedup_scope"], "held" in first) == ("ever", False)
+    assert (again.json["dedup_scope"], again.json["held"], again.err) == ("ever", "dedup_key", "")
+    stands = f"no new trigger: trigger {first['id']} (PENDING) holds the dedup key k"
+    assert f"{stands} after it is settled, too (scope ever). To run it again, give another key" in in_words.err
+    assert (in_words.code, in_words.json["id"]) == (0, first["id"])
+    assert active["dedup_scope"] == "active"
+    assert "until its work has ended (scope active). Emit it again then" in active_again.err
+
+
+def test_a_scope_that_is_none_is_refused_and_so_is_one_without_a_key(cli):
+    unknown = cli("emit", "greet", "--dedup-key", "k", "--dedup-scope", "today")
+    alone = cli("emit", "greet", "--dedup-scope", "ever")
+
+    assert (unknown.code, alone.code) == (64, 64)
+    assert "dedup_scope 'today' must be one of ever, active" in unknown.err
+    assert "dedup_scope 'ever' needs a dedup_key" in alone.err
+
+
 def test_every_option_reaches_the_row(cli):
     cli("emit", "greet", "--session", "s1", "--source", "message")
     told = cli(

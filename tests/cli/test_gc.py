@@ -16,7 +16,12 @@ from tests.triggers.life import emit, run_one
 
 def three_old_ones(core, clock) -> None:
     for name in ("Ada", "Grace", "Hedy"):
-        emit(core, payload={"name": name}, dedup_key=name if name == "Grace" else None)
+        emit(
+            core,
+            payload={"name": name},
+            dedup_key=name if name == "Grace" else None,
+            dedup_scope="ever" if name == "Grace" else None,
+        )
         run_one(core)
     clock.advance(DAY)
 

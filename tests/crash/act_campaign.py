@@ -164,7 +164,7 @@ def _a_task(name: str, chance: random.Random) -> TriggerSpec:
     else:
         action, faults = _an_act(chance)
         payload = {"text": text, "action": action, "faults": faults}
-    return TriggerSpec(workflow=workflow, payload=payload, dedup_key=f"task:{name}")
+    return TriggerSpec(workflow=workflow, payload=payload, dedup_key=f"task:{name}", dedup_scope="ever")
 
 
 def _an_act(chance: random.Random) -> tuple[str, list[str]]:

@@ -132,7 +132,7 @@ class Cell(NamedTuple):
 
     def spec(self) -> TriggerSpec:
         payload = {"action": self.pair.action, "text": self.name, "faults": [*map(str, self.faults)]}
-        return TriggerSpec(workflow="single", payload=payload, dedup_key=self.name)
+        return TriggerSpec(workflow="single", payload=payload, dedup_key=self.name, dedup_scope="ever")
 
 
 @dataclass(slots=True)

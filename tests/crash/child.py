@@ -172,7 +172,7 @@ async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: 
         payload |= {"join": f"session-{number % 2}"}
         emitted = await app.emit(None, payload, source="SKILL_WORKFLOW", priority=3)
     elif chance < 0.95:
-        emitted = await app.emit("work", {}, dedup_key=f"once:{number % KEYS}")
+        emitted = await app.emit("work", {}, dedup_key=f"once:{number % KEYS}", dedup_scope="ever")
     else:
         own_id = SystemClock().new_id()
         [emitted] = await app.emit_many([TriggerSpec(workflow="plain", payload={"id": own_id}, id=own_id)])

@@ -73,7 +73,9 @@ class Story:
 
 
 def a_task(workflow: str, name: str) -> TriggerSpec:
-    return TriggerSpec(workflow=workflow, payload={"name": name}, dedup_key=f"task:{name}", session_id=name)
+    return TriggerSpec(
+        workflow=workflow, payload={"name": name}, dedup_key=f"task:{name}", dedup_scope="ever", session_id=name
+    )
 
 
 def a_routed_task(name: str) -> TriggerSpec:
@@ -220,6 +222,7 @@ async def _emit(app: App, spec: TriggerSpec) -> Any:
         source=spec.source,
         session_id=spec.session_id,
         dedup_key=spec.dedup_key,
+        dedup_scope=spec.dedup_scope,
         description=spec.description,
     )
 

@@ -50,7 +50,9 @@ from tests.crash.forks import be_a_warm_parent
 be_a_warm_parent()
 folder, result = Path(sys.argv[1]), Result()
 specs = [
-    TriggerSpec(workflow=workflow, payload={"text": text, **payload}, dedup_key=text.partition(" ")[0])
+    TriggerSpec(
+        workflow=workflow, payload={"text": text, **payload}, dedup_key=text.partition(" ")[0], dedup_scope="ever"
+    )
     for text, (workflow, payload) in json.loads(sys.argv[2]).items()
 ]
 with a_provider(folder) as provider:

@@ -52,7 +52,9 @@ def an_app() -> App:
 async def live(folder: Path, clock: VirtualClock) -> None:
     app = an_app()
     async with lab(app, folder, clock=clock) as it:
-        await it.settled((await app.emit("plain", {"text": CANARY}, description=CANARY, dedup_key="a")).id)
+        await it.settled(
+            (await app.emit("plain", {"text": CANARY}, description=CANARY, dedup_key="a", dedup_scope="ever")).id
+        )
         await it.settled((await app.emit("plain", {"text": LARGE})).id)
         await it.settled((await app.emit("breaks", {"text": CANARY})).id)
         whole = await app.emit("whole", {"text": CANARY})

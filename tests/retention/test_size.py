@@ -15,7 +15,7 @@ SHORT = RetentionSettings(triggers=DAY, dead=3 * DAY, keys=9 * DAY, bodies=2 * D
 
 def a_day(core: VirtualCore, number: int) -> None:
     for n in range(10):
-        begun = begin(core, payload={"text": "x" * 2_000}, dedup_key=f"day-{number}-{n}")
+        begun = begin(core, payload={"text": "x" * 2_000}, dedup_key=f"day-{number}-{n}", dedup_scope="ever")
         end(core, begun, Succeeded(result_json=f'"{"y" * 2_000}"'))
 
 

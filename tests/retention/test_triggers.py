@@ -82,7 +82,7 @@ def test_the_newest_row_loses_its_body_and_keeps_its_number(core, clock):
 
 
 def test_a_key_that_holds_for_ever_keeps_its_row_without_its_body_until_its_horizon(core, clock):
-    kept = emit(core, dedup_key="invoice-7", payload={"secret": "x"}).id
+    kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"secret": "x"}).id
     run_one(core)
     newest(core)
 
@@ -92,12 +92,12 @@ def test_a_key_that_holds_for_ever_keeps_its_row_without_its_body_until_its_hori
 
     clock.advance(89 * DAY - 1)
     assert sweep(core).rows == 0
-    again = emit(core, dedup_key="invoice-7", payload={"other": 1})
+    again = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"other": 1})
     assert (again.id, again.created, again.payload_differs) == (kept, False, False)  # nobody knows any more
 
     clock.advance(1)
     assert dict(sweep(core).removed) == {"triggers": 1}
-    anew = emit(core, dedup_key="invoice-7")
+    anew = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER)
     assert anew.created
     assert anew.id != kept
 
@@ -115,13 +115,13 @@ def test_a_key_that_holds_while_it_is_live_keeps_no_row(core, clock):
 def test_a_key_is_never_shorter_than_what_a_schedule_looks_back_and_a_week(core, clock):
     spec = ScheduleSpec(id="yearly", when="0 7 1 1 *", workflow="greet", catch_up_window=200 * DAY)
     core.do(core.schedules.put, spec, Origin.OPERATOR)
-    kept = emit(core, dedup_key="invoice-7").id
+    kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER).id
     run_one(core)
     newest(core)
 
     clock.advance(207 * DAY - 1)
     sweep(core)
-    assert not emit(core, dedup_key="invoice-7").created
+    assert not emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER).created
     clock.advance(1)
     sweep(core)
 
@@ -141,7 +141,7 @@ def test_a_one_time_schedule_that_fired_never_fires_again(core, clock):
 
 
 def test_a_stripped_dead_letter_is_not_run_with_an_empty_payload(core, clock):
-    dead = emit(core, dedup_key="invoice-7", payload={"amount": 7}).id
+    dead = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"amount": 7}).id
     run_one(core, BROKEN, ONCE)
     newest(core)
     clock.advance(30 * DAY - 1)

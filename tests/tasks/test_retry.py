@@ -306,3 +306,38 @@ def test_a_parent_that_comes_to_wait_while_its_child_is_tried_again_is_told_of_t
 
     entry = enter_next(core).entry
     assert entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"result":7,"status":"DONE"}'
+
+
+def test_a_task_is_not_retried_while_another_one_lives_with_its_dedup_key(core):
+    running = begin(core, dedup_key="invoice-7")
+    go_on(core, running, None)
+    fail(core, enter_next(core), BROKEN, policy=ONCE)
+    other = begin(core, dedup_key="invoice-7")
+    suspend(core, other, for_event("paid"))
+    before = rows(core, "tasks")
+
+    with pytest.raises(StateRefused, match=f"the dedup key invoice-7 is held by trigger {other.task.id} now"):
+        core.do(core.tasks.retry, running.task.id)
+    assert rows(core, "tasks") == before
+
+    core.do(core.tasks.cancel, other.task.id)
+    assert core.do(core.tasks.retry, running.task.id).status is TaskStatus.RUNNING
+
+
+def test_a_dead_trigger_is_not_requeued_while_a_waiting_task_has_its_dedup_key(core):
+    dead = emit(core, dedup_key="invoice-7")
+    ack(core, start_one(core), BROKEN, ONCE)
+    suspend(core, begin(core, dedup_key="invoice-7"), for_event("paid"))
+
+    with pytest.raises(StateRefused, match="the dedup key invoice-7 is held by trigger"):
+        core.do(core.triggers.requeue, dead.id)
+
+
+def test_a_task_whose_trigger_is_gone_holds_its_dedup_key(core):
+    waiting = begin(core, dedup_key="invoice-7")
+    suspend(core, waiting, for_event("paid"))
+    core.do(lambda tx: tx.run("DELETE FROM triggers WHERE id = :id", id=waiting.task.id))
+
+    again = emit(core, dedup_key="invoice-7", payload={"n": 2})
+
+    assert (again.id, again.created, again.payload_differs) == (waiting.task.id, False, False)

@@ -7,7 +7,7 @@ import pytest
 from craftcore.core import Core
 from craftcore.errors import DuplicateTrigger, InvalidInput, LeaseLost
 from craftcore.triggers.answers import one_answer
-from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.model import DedupScope, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from tests.triggers.life import BROKEN, HOPELESS, ack, claim_one, emit, look, run_one, start, start_one
 from tests.virtual import NEW_YEAR, a_trigger
@@ -107,6 +107,20 @@ def test_the_scope_of_the_row_that_stands_decides_not_the_one_asked_for(core):
     assert emit(core, dedup_key="k", dedup_scope="active").id == first.id
 
 
+def test_the_answer_tells_what_holds_and_for_how_long(core):
+    first = emit(core, dedup_key="once", dedup_scope="ever")
+    again = emit(core, dedup_key="once")
+    by_source = emit(core, dedup_key="again")
+    plain = emit(core)
+    own = emit(core, id="mine")
+
+    assert (first.held, first.dedup_scope) == (None, DedupScope.EVER)
+    assert (again.id, again.held, again.dedup_scope) == (first.id, "dedup_key", DedupScope.EVER)
+    assert (by_source.held, by_source.dedup_scope) == (None, DedupScope.ACTIVE)
+    assert (plain.held, plain.dedup_scope) == (None, None)
+    assert (own.held, emit(core, id="mine").held) == (None, "id")
+
+
 def test_the_same_id_emitted_twice_is_one_row(core):
     """The outcome of the first emit was unknown to its caller, who emits the same spec again."""
     first = emit(core, id="mine", payload={"n": 1})
@@ -199,7 +213,7 @@ def test_what_was_started_is_not_replaced_and_that_is_said(core):
 
 
 def test_what_is_settled_is_not_replaced(core):
-    first = emit(core, dedup_key="k", payload={"n": 1})
+    first = emit(core, dedup_key="k", dedup_scope="ever", payload={"n": 1})
     run_one(core)
 
     refused = emit(core, dedup_key="k", on_duplicate="replace", payload={"n": 2})

@@ -1,0 +1,70 @@
+"""Dedup keys as a program meets them: set again after the work has ended, the same work runs again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from craftcore import App, DedupScope, TaskContext
+from tests.engine.lab import lab
+from tests.story.readme import program
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_program_of_the_readme_greets_both_at_each_run(tmp_path, capsys):
+    """`hello.py`, run twice on one database."""
+    names: dict[str, Any] = {"__name__": "hello"}
+    exec(program('App("hello")'), names)
+    app: App = names["app"]
+
+    for run in (1, 2):
+        async with lab(app, tmp_path) as it:
+            grace = await app.emit("greet", {"name": "Grace"}, delay=0.05, dedup_key="greet:grace")
+            await it.settled(grace.id)
+
+        assert grace.created, run
+        assert capsys.readouterr().out.count("Hello Grace") == 1
+
+
+async def test_a_task_that_waits_holds_the_key_it_was_emitted_with_until_it_has_ended(tmp_path):
+    app = App()
+
+    @app.workflow("purchase")
+    async def purchase(ctx: TaskContext) -> str:
+        return str(await ctx.wait_for("paid"))
+
+    async with lab(app, tmp_path) as it:
+        first = await app.emit("purchase", dedup_key="purchase:7")
+        await it.waiting(first.id)
+        while_it_waits = await app.emit("purchase", dedup_key="purchase:7")
+        await app.signal(first.id, "paid", "now")
+        await it.ended(first.id)
+        afterwards = await app.emit("purchase", dedup_key="purchase:7")
+
+        assert (while_it_waits.id, while_it_waits.created, while_it_waits.held) == (first.id, False, "dedup_key")
+        assert afterwards.created
+        await it.waiting(afterwards.id)
+
+
+async def test_a_turn_that_emits_with_a_held_key_hears_the_same_at_each_entry(tmp_path):
+    app = App()
+    heard = []
+
+    @app.workflow("sleeper")
+    async def sleeper() -> None: ...
+
+    @app.workflow("emits")
+    async def emits(ctx: TaskContext) -> None:
+        heard.append(await ctx.emit("sleeper", dedup_key="taken"))
+        if len(heard) == 1:
+            raise RuntimeError("once more")
+
+    async with lab(app, tmp_path) as it:
+        holder = await app.emit("sleeper", dedup_key="taken", dedup_scope="ever", delay=3600)
+        emitted = await app.emit("emits")
+        await it.settled(emitted.id)
+
+    assert heard[0] == heard[1]
+    assert (heard[1].id, heard[1].held, heard[1].dedup_scope) == (holder.id, "dedup_key", DedupScope.EVER)
