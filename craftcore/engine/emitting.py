@@ -52,6 +52,7 @@ async def commit_emit(
     row = turn.doors.accept(spec)
     if child is not None and row.workflow is not None:
         child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said
+        row = row._replace(id_given=False)  # it was made here, for this emit
     turn.spend()
 
     def event(emitted: Emitted) -> NewEvent:

@@ -1,4 +1,4 @@
-"""Settled triggers: removed, or, where the dedup key has to hold, stripped."""
+"""Settled triggers: removed, or, where the dedup key or an id of the producer's own has to hold, stripped."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SELECT *
                coalesce(task_id, id) AS task_id,
                stripped_at,
                seq = (SELECT max(seq) FROM triggers)
+            OR (id_given AND settled_at > :keys)
             OR (    dedup_key IS NOT NULL
                 AND dedup_scope = 'ever'
                 AND (settled_at > :keys OR (source = 'SCHEDULED' AND dedup_key GLOB 'scheduled-once:*'))) AS is_kept

@@ -66,7 +66,7 @@ class TriggerSpec:
     on_duplicate  keep: the first stands; replace: an unstarted one takes the new payload, time and priority; error
     supersedes    "session" settles the session's older unstarted triggers of the same source
     max_attempts  overrides the workflow's
-    id            a UUIDv7 of one's own, to emit again safely; None: made here
+    id            a UUIDv7 of one's own, to emit again safely; held like a dedup key of scope `ever`. None: made here
     """
 
     workflow: str | None = None
@@ -224,6 +224,8 @@ class Trigger:
     settled_at: float | None
     stripped_at: float | None
     """When retention took its payload, description and message away; None: it did not."""
+    id_given: int
+    """1: its producer gave the id, which is held like a dedup key of scope `ever`."""
 
     @property
     def is_started(self) -> bool:

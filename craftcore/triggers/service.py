@@ -131,8 +131,10 @@ class TriggerService:
         return self._hands.undeliver(tx, trigger_id, message)
 
     def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
-        """The trigger that already holds the id, else the key."""
-        standing = self._store.find_id(tx, row.id) if row.id_given else None
+        """The trigger that already holds the id, else the key. An id is held as long as anything of it is on record."""
+        standing = None
+        if row.id_given:
+            standing = self._store.find_id(tx, row.id) or self._store.find_trace(tx, row.id)
         if standing is None and row.dedup_key is not None:
             standing = self._store.find_key(tx, row.dedup_key)
         return standing

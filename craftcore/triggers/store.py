@@ -20,13 +20,13 @@ INSERT = Many(
     """
     INSERT INTO triggers (
         id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority,
-        description, payload_json, max_attempts, created_at, updated_at,
+        description, payload_json, max_attempts, created_at, updated_at, id_given,
         seq, status, claimed_epoch, lease_token, lease_until
     ) VALUES {rows}
     """,
-    width=22,
+    width=23,
 )
-_ACCEPTED = NewTrigger._fields.index("updated_at") + 1
+_ACCEPTED = NewTrigger._fields.index("id_given") + 1
 _PENDING = (None, "PENDING", None, None, None)
 
 
@@ -76,6 +76,32 @@ class TriggerStore:
         """What `emit` must know of the trigger with this id; None when there is none."""
         return tx.one(
             "SELECT id, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
+            id=trigger_id,
+        )
+
+    def find_trace(self, tx: Reader, trigger_id: str) -> Row | None:
+        """The same of a trigger whose row retention removed, as far as its task or its last record tells; None when
+        neither is there."""
+        return tx.one(
+            """
+            SELECT :id AS id,
+                   status,
+                   created_at AS due_at,
+                   '{}' AS payload_json,
+                   created_at AS stripped_at,
+                   NULL AS dedup_scope
+              FROM (SELECT CASE status WHEN 'FAILED' THEN 'FAILED' ELSE 'DONE' END AS status, created_at, 0 AS rank
+                      FROM tasks
+                     WHERE id = :id
+                     UNION ALL
+                    SELECT CASE status WHEN 'error' THEN 'FAILED' ELSE 'DONE' END, created_at, 1
+                      FROM executions
+                     WHERE id >= 'exec-' || :id || '.'
+                       AND id < 'exec-' || :id || '/'
+                       AND trigger_id = :id)
+             ORDER BY rank, created_at DESC
+             LIMIT 1
+            """,
             id=trigger_id,
         )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.errors import StateRefused
+from craftcore.errors import DuplicateTrigger, StateRefused
 from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.tasks.model import Returned
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.model import DedupScope, TriggerSource
+from craftcore.triggers.model import DedupScope, TriggerSource, TriggerStatus
+from craftcore.triggers.settlement import Succeeded
 from tests.retention.sweeping import DAY, only, sweep
 from tests.tasks.life import a_sleep, begin, end_turn, go_on, on_event, suspend
 from tests.triggers.life import BROKEN, HOPELESS, emit, look, run_one
@@ -219,3 +221,73 @@ def test_a_failed_task_that_is_retried_within_that_time_has_what_it_was_started_
 
     assert look(core, running.task.id).status == "PENDING"
     assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
+
+
+# Ids
+
+
+def test_an_id_of_ones_own_is_remembered_without_its_body_until_the_horizon_of_keys(core, clock):
+    emit(core, id="order-7", payload={"secret": "x"})
+    run_one(core)
+    newest(core)
+
+    clock.advance(DAY)
+    assert dict(sweep(core).stripped) == {"triggers": 1}
+    assert look(core, "order-7").payload_json == "{}"
+
+    clock.advance(89 * DAY - 1)
+    assert sweep(core).rows == 0
+    again = emit(core, id="order-7", payload={"other": 1})
+    assert (again.id, again.created, again.status, again.held) == ("order-7", False, TriggerStatus.DONE, "id")
+
+    clock.advance(1)
+    sweep(core)
+    assert emit(core, id="order-7").created
+
+
+def test_one_that_was_cancelled_before_it_started_is_remembered_by_an_id_of_its_own(core, clock):
+    emit(core, id="order-7", delay=60)
+    core.do(core.triggers.cancel, "order-7")
+    newest(core)
+    clock.advance(2 * DAY)
+    sweep(core)
+
+    assert not emit(core, id="order-7").created
+
+
+@pytest.mark.parametrize("outcome", [None, HOPELESS], ids=["done", "failed"])
+def test_the_id_of_an_unknown_outcome_emitted_again_after_retention_is_not_run_again(core, clock, outcome):
+    """It was minted here, so no row remembers it: its record does."""
+    running = begin(core)
+    minted = running.task.id
+    end_turn(core, running, outcome or Succeeded(), None if outcome else Returned(result_json="null"))
+    newest(core)
+    clock.advance(40 * DAY)
+    sweep(core)
+    assert not there(core, minted)
+
+    again = emit(core, id=minted)
+
+    assert (again.id, again.created, again.held) == (minted, False, "id")
+    assert again.status is (TriggerStatus.FAILED if outcome else TriggerStatus.DONE)
+    with pytest.raises(DuplicateTrigger, match=f"the id is held by trigger {minted}"):
+        emit(core, id=minted, on_duplicate="error")
+    assert not emit(core, id=minted, on_duplicate="replace").created
+    assert not there(core, minted)
+
+
+def test_an_id_is_not_taken_for_a_longer_one_that_begins_with_it(core):
+    emit(core, id="order.7")
+    run_one(core)
+
+    assert emit(core, id="order").created
+
+
+def test_an_id_whose_task_alone_is_left_is_not_run_again(core):
+    running = begin(core)
+    suspend(core, running, a_sleep(DAY))
+    core.do(lambda tx: tx.run("DELETE FROM triggers WHERE id = :id", id=running.task.id))
+
+    again = emit(core, id=running.task.id)
+
+    assert (again.created, again.held) == (False, "id")
