@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 import click
 
-from craftcore.cli.exit_codes import NO_SUCH, TRY_LATER
+from craftcore.cli.exit_codes import NO_SUCH, SETTINGS, TRY_LATER
 from craftcore.cli.progress import Progress
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
@@ -34,6 +34,9 @@ SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS tri
 """
 
 
+NEEDS = "the settings have a mistake: by the default ages it might take what should stay"
+
+
 @click.command(
     "gc",
     cls=ByHand,
@@ -41,7 +44,7 @@ SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS tri
         "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; stands in "
         "`craftcore audit`. With --dry-run it only reads."
     ),
-    exits={NO_SUCH: None, TRY_LATER: "with --vacuum: a daemon runs"},
+    exits={NO_SUCH: None, TRY_LATER: "with --vacuum: a daemon runs", SETTINGS: NEEDS},
     examples=("craftcore db gc --dry-run", "craftcore db gc"),
     see=("craftcore db stats", "docs/operating.md#retention"),
 )
@@ -54,7 +57,7 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
     Now, and give free pages back to the file system; a daemon does the same every hour. Nothing goes that is live, in
     doubt or asked about. --vacuum is for a file that cannot give pages back, and needs room for two of it.
     """
-    core = session.core()
+    core = session.core(needs_settings=True)
     retention = Retention(core.config.retention)
     progress = Progress("looking for what is old" if dry_run else "taking what is old", quiet=session.json)
     if dry_run:

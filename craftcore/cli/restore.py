@@ -117,7 +117,7 @@ def _hold(
     seen: tuple[str, int] | None,
 ) -> PutBack:
     """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
-    core = Core(draft.path, session.load_config())
+    core = Core(draft.path, session.settings())
     process = Process(
         boot_id=core.clock.new_id(),
         machine_boot_id=NO_MACHINE,

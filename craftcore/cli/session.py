@@ -13,7 +13,8 @@ import click
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
-from craftcore.errors import NotFound, PermissionRefused
+from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
+from craftcore.plurals import counted
 
 if TYPE_CHECKING:
     from craftcore.cli.by_hand import Did
@@ -32,6 +33,7 @@ class Session:
         self.config_file: str | None = None
         self.json = False
         self.read_only = False
+        self._settings: Config | None = None
 
     @property
     def out(self) -> Output:
@@ -62,11 +64,26 @@ class Session:
         """Raises ConfigInvalid."""
         return Config.load(self.config_path)
 
-    def core(self) -> Core:
-        """The database and its services; nothing is opened yet."""
+    def settings(self) -> Config:
+        """The settings; the defaults, and a warning on stderr, where the file cannot be used. For commands that must
+        work beside a mistake in it: emitting, reading, deciding, backup and restore."""
+        if self._settings is None:
+            try:
+                self._settings = self.load_config()
+            except ConfigInvalid as error:
+                self._settings = Config()
+                first, *others = error.message.splitlines()
+                more = f" (and {counted(len(others), 'more mistake')})" if others else ""
+                self.out.complaint(f"{first}{more}. Going on with the default settings. All mistakes: craftcore check")
+        return self._settings
+
+    def core(self, *, needs_settings: bool = False) -> Core:
+        """The database and its services; nothing is opened yet. `needs_settings`: another setting than the one meant
+        would do harm, so ConfigInvalid is raised where the file cannot be used."""
         from craftcore.core import Core
 
-        return Core(self.path, self.load_config(), read_only=self.is_read_only)
+        config = self.load_config() if needs_settings else self.settings()
+        return Core(self.path, config, read_only=self.is_read_only)
 
     @property
     def is_read_only(self) -> bool:

@@ -21,7 +21,7 @@ READERS = {
     "envelope": (64, ["replay", "ENDED", "--verify-envelope", "FILE"]),
     "record": (64, ["replay", "FILE"]),
     "records": (64, ["diff", "ENDED", "FILE"]),
-    "settings": (78, ["--config", "FILE", "status"]),
+    "settings": (78, ["--config", "FILE", "db", "gc", "--dry-run"]),
     "settings to check": (78, ["check", "--config", "FILE"]),
     "backup without a manifest": (65, ["db", "restore", "FILE"]),
 }

@@ -1,0 +1,63 @@
+"""A mistake in the settings file stops what it would make do the wrong thing, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, line
+
+MISTAKES = {
+    "a typo": "[daemon]\nconcurency = 1\n[log]\nlevel = 'loud'\n",
+    "no TOML": "[daemon",
+    "no text": b"\xff\xfe",
+    "missing": None,
+}
+FAIL = {"run": 78, "check": 78, "db gc": 78, "doctor": 1}
+"""The daemon, who judges the settings, and what deletes by them. `doctor` finds the mistake among other things."""
+
+NOT_HERE = {"demo", "reload", *NEED_MORE}
+"""They take no settings from this shell, or need more than this world."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("name", ["status", "emit", "db backup", "doctor", "check", "db gc"])
+def test_whatever_is_wrong_with_the_file_it_goes_on(cli, here, tmp_path, name, mistake):
+    given(cli, here, tmp_path, name, MISTAKES[mistake])
+
+
+@pytest.mark.parametrize("name", [name for name in (*READS, *BY_HAND, *WORKS) if name not in NOT_HERE])
+def test_only_what_needs_the_settings_fails_at_a_mistake_in_them(cli, here, tmp_path, name):
+    given(cli, here, tmp_path, name, MISTAKES["a typo"])
+
+
+def given(cli, here, tmp_path, name, mistake):
+    """One command with such a settings file, and without."""
+    here.core.close()
+    bad = tmp_path / "bad.toml"
+    if mistake is not None:
+        bad.write_bytes(mistake if isinstance(mistake, bytes) else mistake.encode())
+    words = line(name, {**READS, **BY_HAND, **WORKS}[name], here.world)
+
+    answer = cli("--json", "--config", str(bad), *words)
+
+    assert answer.code == FAIL.get(name, 0), answer
+    assert isinstance(json.loads(answer.out), dict | list), "the warning is not among the answer"
+    warned = [text for text in answer.err.splitlines() if "Going on with the default settings" in text]
+    if name in FAIL or name in ("completion", "systemd print", "systemd install", "init"):
+        assert warned == []
+    else:
+        [warning] = warned
+        assert str(bad) in warning, answer.err
+        assert "craftcore check" in warning
+
+
+def test_the_warning_names_the_first_mistake_and_counts_the_others(cli, here, tmp_path):
+    (tmp_path / "bad.toml").write_text("a = 1\nb = 2\nc = 3\n")
+    one = cli("--config", "bad.toml", "status")
+    assert one.code == 0
+    assert "bad.toml: " in one.err
+    assert "(and 2 more mistakes). Going on with the default settings" in one.err
+    (tmp_path / "bad.toml").write_text("a = 1\n")
+    assert "more mistake" not in cli("--config", "bad.toml", "status").err
