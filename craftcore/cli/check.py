@@ -36,7 +36,7 @@ Check = Callable[[], str]
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.pass_obj
 def check(session: Session, /, app: str | None) -> int:
-    """Find what would keep the daemon, or a live task, from going on.
+    """Find what would keep the daemon or a task from running.
 
     Looks at the settings, the app, the schedules they declare, the database, its permissions and its live tasks, and
     lists every problem, not only the first. A live task that the app does not fit would be held. What is only worth a

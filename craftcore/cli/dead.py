@@ -69,7 +69,7 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 @dead.command(
     "discard",
     cls=ByHand,
-    exits={PROBLEM: "one of them is no dead letter; none was discarded", NO_SUCH: None},
+    exits={PROBLEM: "one of them is neither DEAD nor FAILED, or was discarded before; none was", NO_SUCH: None},
     examples=("craftcore dead discard 01a1fdfa", "craftcore dead discard --all --yes"),
     see=("craftcore dead list", "craftcore execution skip", "docs/failures.md"),
 )
@@ -80,6 +80,7 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
     """Take dead letters off the list; they stay readable as FAILED.
 
+    What has FAILED can be discarded by its id, too: `craftcore status` names it no more.
     `craftcore trigger requeue` gives them another life all the same, until retention takes their payload.
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")

@@ -20,6 +20,7 @@ from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
+from craftcore.triggers.store import LATELY, FailedLately, TriggerStore
 
 CLAIMS = """
 SELECT count(*)                                         AS claimed,
@@ -81,7 +82,8 @@ class Work:
     clock_held_until: float | None
     last_seen: float | None
     set_back: tuple[float, float] | None
-    held_tasks: int = 0
+    held_tasks: int
+    failed: FailedLately
     kept_by: Blocker | None = None
 
 
@@ -115,6 +117,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
+        failed=TriggerStore().failed_lately(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         kept_by=retention.blocker(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),
@@ -127,6 +130,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
     yield claims(work)
     yield held_tasks(work)
     yield in_doubt(work)
+    yield failed(work)
     yield dead_letters(work)
     yield records_kept(work)
     yield from schedules(work)
@@ -180,6 +184,15 @@ def in_doubt(work: Work) -> Finding:
         return ok("in doubt", "no irreversible action is")
     text = f"{work.in_doubt:,} irreversible, undecided; the one for longest"
     return warn("in doubt", text, "craftcore", "activity", "show", work.oldest_in_doubt)
+
+
+def failed(work: Work) -> Finding:
+    """Nothing has failed lately."""
+    if not work.failed.count:
+        return ok("failed", f"nothing within {span(LATELY)}")
+    last = "" if work.failed.newest_code is None else f", the last with {work.failed.newest_code}"
+    text = f"{counted(work.failed.count, 'trigger')} within {span(LATELY)}{last}"
+    return warn("failed", text, "craftcore", "trigger", "list", "--status", "FAILED")
 
 
 def dead_letters(work: Work) -> Finding:

@@ -21,15 +21,13 @@ from craftcore.plurals import counted
 from craftcore.retention.record_store import KEPT_LOOKED_AT
 from craftcore.storage.checkpoints import FAILS_SECONDS
 from craftcore.storage.pages import WAL_LONG
+from craftcore.triggers.store import LATELY
 
 WAL_LARGE_BYTES = 64 << 20
 """What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
 
 KEPT_WORTH_SAYING = 1_000
 """So many old records that one keeps from going are worth a word: a task may wait for a year, and that is in order."""
-
-LATELY = 86_400.0
-"""Seconds for which a new dead letter is news."""
 
 DIED_WORTH_SAYING = 3600.0
 """Seconds after a start for which it is worth a word that the daemon before it had died."""
@@ -74,15 +72,14 @@ def verdict(health: Health, troubles: list[Trouble], found: dict[str, Any]) -> s
     if troubles:
         return f"{health}: {troubles[0].text}"
     counts = found["counts"]
-    dead = f", {counts['dead']:,} dead letters" if counts["dead"] else ""
+    dead = f", {counted(counts['dead'], 'dead letter')}" if counts["dead"] else ""
     return f"{health}: {counts['running']:,} at work, {counts['due'] + counts['claimed']:,} due{dead}"
 
 
 def _down(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["daemon"]["running"]:
         return
-    counts = found["counts"]
-    waiting = counts["due"] + counts["claimed"] + counts["running"]
+    waiting = found["counts"]["due"]
     died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
     text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: {hint('run', 'MODULE:APP')}"
     yield Trouble(code="no daemon", text=text)
@@ -153,12 +150,16 @@ def _open(found: dict[str, Any]) -> Iterator[Trouble]:
         text = f"{tasks} held: the code of the last start does not fit. Start the code that does, or decide: {see}"
         yield Trouble(code="held tasks", text=text)
     if count := found["in_doubt"]["count"]:
-        several = "actions" if count > 1 else "action"
-        text = f"in doubt: {count:,} irreversible {several}, undecided. See: {hint('inbox', 'list')}"
+        text = f"in doubt: {counted(count, 'irreversible action')}, undecided. See: {hint('inbox', 'list')}"
         yield Trouble(code="in doubt", text=text)
+    if count := found["failed_lately"]["count"]:
+        code = found["failed_lately"]["newest_code"]
+        last = "" if code is None else f", the last with {code}"
+        see = hint("trigger", "list", "--status", "FAILED")
+        text = f"{counted(count, 'trigger')} failed within {span(LATELY)}{last}. See: {see}"
+        yield Trouble(code="failed", text=text)
     if count := found["dead_lately"]:
-        several = "letters" if count > 1 else "letter"
-        text = f"{count:,} new dead {several} within {span(LATELY)}. See: {hint('dead', 'list')}"
+        text = f"{counted(count, 'new dead letter')} within {span(LATELY)}. See: {hint('dead', 'list')}"
         yield Trouble(code="dead letters", text=text)
 
 

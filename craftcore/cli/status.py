@@ -12,8 +12,9 @@ import click
 from craftcore.cli.activity_status import read_in_doubt, say_in_doubt
 from craftcore.cli.doctor_daemon import running_on
 from craftcore.cli.doctor_work import LEASES_MISSED
-from craftcore.cli.health import LATELY, Health, health_of, verdict
+from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.hint import hint
+from craftcore.cli.live_counts import told_counts
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.room import room_beside
@@ -29,9 +30,10 @@ from craftcore.storage.facts import fact
 from craftcore.storage.pages import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
 from craftcore.storage.wal_locks import reading_pids
-from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.store import LATELY, TriggerStore
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
+OLDEST_CLAIMED = "SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED'"
 LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 DIED_BEFORE = """
 SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1
@@ -80,16 +82,20 @@ def status(session: Session) -> None:
         ended = "" if daemon["running"] else f", {'ended in order' if found['ended_in_order'] else 'died'}"
         out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
-    kinds = ["due", "later", "claimed", "running"][: 4 if daemon["running"] else 3]  # without one it is cut off
-    out.line("triggers  " + ", ".join(f"{name} {counts[name]}" for name in kinds))
-    if counts["running"] and not daemon["running"]:
+    kinds = ["due", "later", "claimed", "running"][: 4 if daemon["running"] else 2]  # without one nothing is
+    out.line("triggers  " + ", ".join(f"{name} {counts[name]:,}" for name in kinds))
+    if counts["cut_off"]:
         see = hint("inspect", "--list", "--status", "incomplete")
-        out.line(f"cut off   {counts['running']} when the daemon ended (see: {see})", style="warn")
+        what = f"{counts['cut_off']:,} of those due ran when the daemon ended"
+        out.line(f"cut off   {what} (see: {see})", style="warn")
     if found["oldest_due_at"] is not None:
         out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
     say_tasks(out, found)
     say_in_doubt(out, found)
     say_schedules(out, found)
+    if found["failed_lately"]["count"]:
+        see = hint("trigger", "list", "--status", "FAILED")
+        out.line(f"failed    {found['failed_lately']['count']:,} within {span(LATELY)} (see: {see})", style="warn")
     if counts["dead"]:
         out.line(f"dead      {counts['dead']} (see: {hint('dead', 'list')})", style="warn")
 
@@ -100,7 +106,7 @@ def read_status(session: Session) -> dict[str, Any]:
     now = core.clock.now()
     with core.reading() as reader:
         counts = TriggerStore().live_counts(reader, now)
-        oldest = reader.value(OLDEST_DUE, now=now)
+        oldest, oldest_claimed = reader.value(OLDEST_DUE, now=now), reader.value(OLDEST_CLAIMED)
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
         held = fact(reader, "held")
         paused = is_paused(reader)
@@ -109,12 +115,15 @@ def read_status(session: Session) -> dict[str, Any]:
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
         behind = _behind(reader, now, core.config.triggers.overdue_after)
+        failed_lately = TriggerStore().failed_lately(reader, now - LATELY)
         dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
         blocker = Retention(core.config.retention).blocker(reader, now)
         died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
         lease_until = reader.value(OLDEST_LEASE)
     looked = running_on(core.database.path)
     note, running = looked.note, looked.held
+    if not running and oldest_claimed is not None:
+        oldest = oldest_claimed if oldest is None else min(oldest, oldest_claimed)
     unextended = lease_until is not None and now - lease_until > LEASES_MISSED * core.config.triggers.lease_seconds
     daemon: dict[str, Any] = {
         "running": running,
@@ -141,7 +150,8 @@ def read_status(session: Session) -> dict[str, Any]:
             **scheduled,
             **tasks,
             **in_doubt,
-            "counts": counts,
+            "counts": told_counts(counts, daemon_runs=running),
+            "failed_lately": asdict(failed_lately),
             "dead_lately": dead_lately,
             "behind": behind,
             "oldest_due_at": oldest,

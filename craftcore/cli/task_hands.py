@@ -100,11 +100,11 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def retry(session: Session, /, task_id: str) -> None:
-    """Let a FAILED task try its last turn again, or a held one go on.
+    """Let a FAILED task try again, or a held one go on.
 
-    With all its attempts. What the turn completed before is kept, and not done again. The signals that it was sent and
-    had not read are kept, too. A live task is held while the code does not fit it: retried, it goes on with the code
-    that runs, and may fail. The next start judges it anew.
+    A FAILED one tries its last turn again, with all its attempts. What the turn completed before is kept, and not done
+    again. The signals that it was sent and had not read are kept, too. A live task is held while the code does not fit
+    it: retried, it goes on with the code that runs, and may fail. The next start judges it anew.
     """
     core = session.core()
     with session.changing(core) as (tx, did):

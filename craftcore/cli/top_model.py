@@ -62,10 +62,15 @@ def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
         moved = f"settled {now_rates.settled_per_second:,.1f}/s  failed {now_rates.failed_per_second:,.1f}/s"
     facts = (
         *(escaped(f"also {reason['text']}") for reason in found["reasons"][1:]),
-        "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead")) + f"  {lag}",
+        "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead"))
+        + (f"  failed {failed:,}" if (failed := found["failed_lately"]["count"]) else "")
+        + f"  {lag}",
         f"{moved}  file {size(found['bytes'])}, WAL {size(found['wal_bytes'])}  {clock_time(now)}",
     )
-    sections = (_running(found), _next(found), _inbox(found), _dead(found), _in_doubt(found))
+    sections = (
+        *(_running(found), _cut_off(found), _next(found), _inbox(found)),
+        *(_failed(found), _dead(found), _in_doubt(found)),
+    )
     return View(
         ok=found["ok"],
         verdict=escaped(found["verdict"]),
@@ -112,6 +117,16 @@ def _running(found: Mapping[str, Any]) -> Section:
     return _section("running", rows, found["counts"]["running"], gives=0)
 
 
+def _cut_off(found: Mapping[str, Any]) -> Section:
+    """What ran when the daemon ended: due when one starts."""
+
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        return _name(row), row["id"], f"began {from_now(row['started_at'], found['now'])}", f"attempt {row['attempt']}"
+
+    rows = _rows(found["cut_off"], cells, columns=4)
+    return _section("cut off, due when a daemon starts", rows, found["counts"]["cut_off"], gives=0, style="warn")
+
+
 def _next(found: Mapping[str, Any]) -> Section:
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
         return from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)
@@ -129,12 +144,21 @@ def _inbox(found: Mapping[str, Any]) -> Section:
     return _section("asked", rows, found["questions"], gives=3, style="warn")
 
 
-def _dead(found: Mapping[str, Any]) -> Section:
-    def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        return f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], found['now'])}"
+def _failed(found: Mapping[str, Any]) -> Section:
+    rows = _by_error(found["failed"], found["now"])
+    return _section("failed within a day", rows, found["failed_lately"]["count"], gives=1, style="bad")
 
-    rows = _rows(found["dead_letters"], cells, columns=3)
+
+def _dead(found: Mapping[str, Any]) -> Section:
+    rows = _by_error(found["dead_letters"], found["now"])
     return _section("dead", rows, found["counts"]["dead"], gives=1, style="bad")
+
+
+def _by_error(found: Sequence[Mapping[str, Any]], now: float) -> list[Sequence[str]]:
+    def cells(row: Mapping[str, Any]) -> Sequence[str]:
+        return f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], now)}"
+
+    return _rows(found, cells, columns=3)
 
 
 def _in_doubt(found: Mapping[str, Any]) -> Section:

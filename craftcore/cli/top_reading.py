@@ -18,6 +18,7 @@ from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_store import PRIORITIES
 from craftcore.triggers.model import HELD_UNTIL
+from craftcore.triggers.store import LATELY
 
 SHOWN = 50
 """Rows of a section that are read: more than a screen holds."""
@@ -61,6 +62,16 @@ SELECT coalesce(error_code, reason) AS error, count(*) AS count, max(settled_at)
  LIMIT :limit
 """
 ENDED = "SELECT head_seq FROM record_chain"
+FAILED = """
+SELECT error_code AS error, count(*) AS count, max(settled_at) AS newest_at
+  FROM triggers INDEXED BY triggers_failed
+ WHERE status = 'FAILED'
+   AND settled_at > :since
+   AND reason = error_code
+ GROUP BY 1
+ ORDER BY 2 DESC, 1
+ LIMIT :limit
+"""
 FAILED_MAX = 10_000
 FAILED_SINCE = """
 SELECT count(*)
@@ -92,20 +103,25 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
             "running": each(reader, RUNNING, with_iso, limit=SHOWN),
             "due_next": due_next(reader),
             "inbox": _inbox(reader),
+            "failed": each(reader, FAILED, with_iso, key="error", since=status["now"] - LATELY, limit=SHOWN),
             "dead_letters": each(reader, DEAD, with_iso, key="error", dead_max=DEAD_MAX, limit=SHOWN),
         }
         told = {
             name: [told_damaged(one) if isinstance(one, Damaged) else one for one in rows]
             for name, rows in found.items()
         }
+        runs = status["daemon"]["running"]
+        told |= {"running": told["running"] if runs else [], "cut_off": [] if runs else told["running"]}
         ended = reader.value(ENDED) or 0
         since = ended if before is None else before.ended
         return Reading(
             document={
                 **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
-                **{name: told[name] for name in ("running", "due_next", "inbox")},
+                "failed_lately": status["failed_lately"],
+                **{name: told[name] for name in ("running", "cut_off", "due_next", "inbox")},
                 "questions": status["tasks"]["questions"],
+                "failed": told["failed"],
                 "dead_letters": told["dead_letters"],
             },
             damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],

@@ -13,6 +13,7 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
+from craftcore.cli.live_counts import is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import ByHand, Noun
@@ -92,13 +93,16 @@ def show(session: Session, /, trigger_id: str) -> None:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
         records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
-    told = told_trigger(row)
+    _, daemon_runs = read_note(session.path)
+    told = {**told_trigger(row), "cut_off": is_cut_off(row, daemon_runs=daemon_runs)}
     if session.json:
         session.out.document({**told, "task": told_task_of(task), "executions": records})
         return
     out = session.out
     if task is not None:
         out.line(f"{task_is(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
+    if (left := why_still_claimed(row, daemon_runs=daemon_runs)) is not None:
+        out.line(left, style="warn")
     out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""

@@ -9,9 +9,12 @@ from typing import Any
 
 from craftcore.cli.damaged import print_list, told_damaged
 from craftcore.cli.kinship import task_id_of, task_of
+from craftcore.cli.live_counts import is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.session import Session
+from craftcore.daemon.lock import read_note
+from craftcore.plurals import counted
 from craftcore.storage.corrupt import Damaged, attempted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
@@ -49,13 +52,15 @@ def cancelled(row: Trigger, tasks: dict[str, Task]) -> str:
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """As a table, or as an array, each with its task; the exit code."""
     tasks = {row.id: _task_to_tell(reader, row) for row in found if not isinstance(row, Damaged)}
+    _, daemon_runs = read_note(session.path)
 
     def told(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
-        return {**told_trigger(row), "task": told_damaged(task) if isinstance(task, Damaged) else told_task_of(task)}
+        told = {**told_trigger(row), "cut_off": is_cut_off(row, daemon_runs=daemon_runs)}
+        return {**told, "task": told_damaged(task) if isinstance(task, Damaged) else told_task_of(task)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
-        due, why = clock_time(row.due_at), _reason(row, tasks[row.id])
+        due, why = clock_time(row.due_at), _reason(row, tasks[row.id], daemon_runs=daemon_runs)
         return row.id, clock_time(row.created_at), row.workflow, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
@@ -69,7 +74,7 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
         return
     if len(done) > ONE_LINE_EACH:
         for text, count in Counter(words(row) for row in done).items():
-            session.out.line(f"{count:,} triggers: each {text}")
+            session.out.line(f"{counted(count, 'trigger')}: each {text}")
         return
     for row in done:
         session.out.line(f"{row.id} {words(row)}")
@@ -96,7 +101,8 @@ def _task_to_tell(reader: Reader, row: Trigger) -> Task | Damaged | None:
     return attempted(task_id, lambda: TaskStore().get(reader, task_id))
 
 
-def _reason(row: Trigger, task: Task | Damaged | None) -> str | None:
+def _reason(row: Trigger, task: Task | Damaged | None, *, daemon_runs: bool) -> str | None:
     which = f"task {task.id} is damaged" if isinstance(task, Damaged) else None if task is None else task_is(row, task)
-    parts = [row.error_message or row.reason, which]
+    left = why_still_claimed(row, daemon_runs=daemon_runs)
+    parts = [left or row.error_message or row.reason, which]
     return "; ".join(part for part in parts if part) or None

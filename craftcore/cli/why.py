@@ -77,12 +77,16 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool)
     query = shown(ROW, id=trigger.id)
     asked = trigger.cancel_requested_at
     if not daemon_runs:
-        text = f"claimed by the daemon of epoch {trigger.claimed_epoch}, which is gone; the next start reclaims it"
+        at = f"the daemon of epoch {trigger.claimed_epoch}"
+        text = f"claimed by {at}, which is gone; due when a daemon starts: {hint('run', 'MODULE:APP')}"
+        if trigger.started_at is not None:
+            attempt = f"attempt {trigger.attempts}, started {from_now(trigger.started_at, now)}"
+            text = f"cut off: {attempt}, ended with {at}; due when a daemon starts: {hint('run', 'MODULE:APP')}"
         if asked is not None:
             text = (
                 f"its cancellation was asked for {from_now(asked, now)}; the daemon is gone, the next start settles it"
             )
-        return [Reason(code="no daemon", text=text, query=query)]
+        return [Reason(code="cut off" if trigger.is_started and asked is None else "no daemon", text=text, query=query)]
     if trigger.started_at is None:
         busy = reader.one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"

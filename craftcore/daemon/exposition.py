@@ -116,6 +116,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
     for state, count in gauges.triggers.items():
         triggers.add_metric((state,), count)
     yield triggers
+    yield _gauge("failed_lately", "Triggers that FAILED within a day and were not discarded.", gauges.failed_lately)
     yield _gauge("ready_age_seconds", "How long the oldest due trigger waits; 0 when none does.", gauges.ready_age)
     yield _gauge("activities_unknown", "Irreversible activities in doubt that nobody decided.", gauges.in_doubt)
     yield _gauge("questions_open", "Questions that wait for a person.", gauges.questions)

@@ -9,7 +9,7 @@ from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.store import LATELY, TriggerStore
 
 OLDEST_READY = """
 SELECT min(due_at)
@@ -26,6 +26,7 @@ class Gauges:
     or not, 0 when there is none; `epoch` of the last start."""
 
     triggers: dict[str, int]
+    failed_lately: int
     ready_age: float
     in_doubt: int
     questions: int
@@ -42,6 +43,7 @@ def read_gauges(reader: Reader, now: float) -> Gauges:
     clock_held = fact(reader, "clock_held")
     return Gauges(
         triggers=TriggerStore().live_counts(reader, now),
+        failed_lately=TriggerStore().failed_lately(reader, now - LATELY).count,
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
         in_doubt=ActivityListing().in_doubt(reader)[0],
         questions=TaskStore().counts(reader)["questions"],

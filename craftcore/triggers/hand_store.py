@@ -83,10 +83,11 @@ class HandStore:
         return changed == 1
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
-        """Take a dead letter off the list: DEAD -> FAILED, visibly. False when it is not DEAD."""
+        """Take a dead letter off the list, DEAD -> FAILED, visibly. What has FAILED is no news any more. False when
+        it is neither, or was discarded before."""
         changed = tx.run(
             "UPDATE triggers SET status = 'FAILED', reason = :reason, updated_at = :now "
-            "WHERE id = :id AND status = 'DEAD'",
+            "WHERE id = :id AND (status = 'DEAD' OR (status = 'FAILED' AND reason = error_code))",
             id=trigger_id,
             reason=reason,
             now=tx.now,

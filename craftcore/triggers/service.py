@@ -229,10 +229,13 @@ class TriggerService:
         return self.get(tx, trigger_id)
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
-        """Take a dead letter off the list; it stays readable as FAILED. Raises NotFound or StateRefused."""
+        """Take a dead letter off the list; it stays readable as FAILED. What is FAILED is no news any more. Raises
+        NotFound or StateRefused."""
         if not self._hands.discard(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
-            raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a DEAD one can be discarded")
+            raise StateRefused(
+                f"trigger {trigger_id} is {trigger.status}; only one that is DEAD or FAILED can be discarded, once"
+            )
         return self.get(tx, trigger_id)
 
 

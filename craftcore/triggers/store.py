@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.corrupt import Damaged, each, told
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -28,6 +29,18 @@ INSERT = Many(
 )
 _ACCEPTED = NewTrigger._fields.index("id_given") + 1
 _PENDING = (None, "PENDING", None, None, None)
+
+
+LATELY = 86_400.0
+"""Seconds for which a failure is news."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLately:
+    """How many, and the error of the last one; None when there is none."""
+
+    count: int
+    newest_code: str | None
 
 
 class TriggerStore:
@@ -279,6 +292,22 @@ class TriggerStore:
         )
         assert row is not None
         return row
+
+    def failed_lately(self, tx: Reader, since: float) -> FailedLately:
+        """What became FAILED since then. What a person discarded does not count: their reason is not its error."""
+        row = tx.one(
+            """
+            SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || error_code) AS BLOB) AS newest
+              FROM triggers INDEXED BY triggers_failed
+             WHERE status = 'FAILED'
+               AND settled_at > :since
+               AND reason = error_code
+            """,
+            since=since,
+        )
+        assert row is not None
+        newest = told(row["newest"])
+        return FailedLately(row["count"], None if newest is None else newest[20:])
 
     def insert_again(self, tx: Transaction, trigger_id: str, new_id: str, payload_json: str) -> bool:
         """Insert as PENDING what another trigger was when it was accepted, but for its dedup key. False when that is

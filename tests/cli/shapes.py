@@ -41,19 +41,19 @@ DOCUMENTS = {
     "check": "ok checks warnings",
     "status": """
         verdict ok health reasons now daemon epoch epoch_started_at ended_in_order died_before held schedules safe_mode
-        clock tasks restart in_doubt counts dead_lately behind oldest_due_at oldest_due_seconds database bytes wal_bytes
-        wal_in_use_bytes disk
+        clock tasks restart in_doubt counts failed_lately dead_lately behind oldest_due_at oldest_due_seconds database
+        bytes wal_bytes wal_in_use_bytes disk
     """,
     "top": """
-        verdict ok reasons now database counts oldest_due_seconds bytes wal_bytes in_doubt running due_next inbox
-        questions dead_letters rates
+        verdict ok reasons now database counts oldest_due_seconds bytes wal_bytes in_doubt running cut_off due_next
+        inbox questions failed_lately failed dead_letters rates
     """,
     "doctor": "ok database failed warned checks",
     "release": "released reason",
     "reload": "ok at applied at_next_start refused",
     "demo": "accepted done lost settled_twice left_claimed dead run_again kills seconds kept",
     "emit": "id created status due_at",
-    "trigger show": f"{TRIGGER} task executions",
+    "trigger show": f"{TRIGGER} cut_off task executions",
     "trigger why": "id status task reasons",
     "schedule add": f"{SCHEDULE} change",
     "schedule show": f"{SCHEDULE} ahead next live_trigger live_task history",
@@ -94,10 +94,10 @@ DOCUMENTS = {
 }
 
 LISTS = {
-    "trigger list": f"{TRIGGER} task",
+    "trigger list": f"{TRIGGER} cut_off task",
     "trigger cancel": TRIGGER,
     "trigger requeue": TRIGGER,
-    "dead list": f"{TRIGGER} task",
+    "dead list": f"{TRIGGER} cut_off task",
     "dead requeue": TRIGGER,
     "dead discard": TRIGGER,
     "schedule list": f"{SCHEDULE} last_trigger_id last_trigger_status",

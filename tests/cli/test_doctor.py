@@ -16,7 +16,7 @@ import pytest
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, held, held_tasks, in_doubt, records_kept, zones
+from craftcore.cli.doctor_work import Work, claims, clock, failed, held, held_tasks, in_doubt, records_kept, zones
 from craftcore.cli.finding import Level
 from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
@@ -29,6 +29,7 @@ from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
 from craftcore.storage.migrate import migrate, shipped
+from craftcore.triggers.store import FailedLately
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
 from tests.processes import APP, a_daemon, a_reader, craftcore
@@ -43,6 +44,7 @@ EVERYTHING = {
         "held",
         "claims",
         "held tasks",
+        "failed",
         "in doubt",
         "retention",
         "dead letters",
@@ -549,6 +551,8 @@ WORK = Work(
     clock_held_until=None,
     last_seen=None,
     set_back=None,
+    held_tasks=0,
+    failed=FailedLately(0, None),
 )
 
 
@@ -561,6 +565,8 @@ WORK = Work(
         (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
         (held_tasks, {}, "ok"),
         (held_tasks, {"held_tasks": 1}, "warn"),
+        (failed, {}, "ok"),
+        (failed, {"failed": FailedLately(2, "VALIDATION_ERROR")}, "warn"),
         (in_doubt, {}, "ok"),
         (records_kept, {}, "ok"),
         (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 999)}, "ok"),

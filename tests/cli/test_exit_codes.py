@@ -108,7 +108,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("db restore", 75): "cli/test_backup.py: test_while_a_daemon_holds_the_database_it_is_refused",
     ("db check", 1): "cli/test_verify.py: test_a_dropped_guard_is_named",
     ("db check", 65): "cli/test_verify.py: test_a_damaged_file_is_told_with_what_to_do",
-    ("db gc", 78): "cli/test_settings_mistake.py: test_only_what_needs_the_settings_fails_at_a_mistake_in_them",
+    ("db gc", 78): "cli/test_gc.py: test_the_settings_of_the_file_count",
     ("db gc", 75): "cli/test_gc.py: test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written",
     **{
         (f"{noun}{verb}", 65): "cli/test_damaged.py: test_one_damaged_row_hides_no_other_and_is_named"

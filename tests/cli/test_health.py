@@ -46,9 +46,10 @@ WELL: dict[str, Any] = {
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
-    "counts": {"due": 1, "later": 0, "claimed": 2, "running": 3, "dead": 4},
+    "counts": {"due": 1, "later": 0, "claimed": 2, "running": 3, "cut_off": 0, "dead": 4},
     "tasks": {"held": 0},
     "in_doubt": {"count": 0},
+    "failed_lately": {"count": 0, "newest_code": None},
     "dead_lately": 0,
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
@@ -72,13 +73,13 @@ def test_what_is_well_is_healthy():
             {"daemon": {"running": False, "stuck": False}},
             "down",
             "no daemon",
-            "down: no daemon runs on agent.db; the last one died; 6 due. Start one: craftcore run MODULE:APP",
+            "down: no daemon runs on agent.db; the last one died; 1 due. Start one: craftcore run MODULE:APP",
         ),
         (
             {"daemon": {"running": False, "stuck": False}, "ended_in_order": True},
             "down",
             "no daemon",
-            "down: no daemon runs on agent.db; 6 due. Start one: craftcore run MODULE:APP",
+            "down: no daemon runs on agent.db; 1 due. Start one: craftcore run MODULE:APP",
         ),
         (
             {"daemon": {"running": True, "stuck": True, "pid": 5}},
@@ -123,6 +124,13 @@ def test_what_is_well_is_healthy():
         ),
         ({"tasks": {"held": 1}}, "degraded", "held tasks", "degraded: 1 live task held: the code of the last start"),
         ({"in_doubt": {"count": 2}}, "degraded", "in doubt", "degraded: in doubt: 2 irreversible actions, undecided"),
+        (
+            {"failed_lately": {"count": 3, "newest_code": "CAPABILITY_NOT_FOUND"}},
+            "degraded",
+            "failed",
+            "degraded: 3 triggers failed within 24 h, the last with CAPABILITY_NOT_FOUND. "
+            "See: craftcore trigger list --status FAILED",
+        ),
         ({"dead_lately": 1}, "degraded", "dead letters", "degraded: 1 new dead letter within 24 h"),
         (
             {"disk": {"free_bytes": (512 << 20) - 1, "free_inodes": None}},

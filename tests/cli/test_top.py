@@ -24,7 +24,17 @@ from craftcore.cli.session import Session
 from craftcore.cli.top import Looks
 from craftcore.cli.top_frame import Line, cut, frame
 from craftcore.cli.top_model import Rates, Section, View, fitted, rates, size, view
-from craftcore.cli.top_reading import DEAD, FAILED_SINCE, NEXT_SCHEDULES, NEXT_TRIGGERS, RUNNING, due_next, read_top
+from craftcore.cli.top_reading import (
+    DEAD,
+    FAILED,
+    FAILED_SINCE,
+    NEXT_SCHEDULES,
+    NEXT_TRIGGERS,
+    RUNNING,
+    due_next,
+    read_top,
+)
+from craftcore.daemon.lock import DaemonLock
 from tests.cli.world import NOON
 from tests.processes import PATIENCE, craftcore, environment
 from tests.resting import an_app, at_rest
@@ -74,7 +84,8 @@ def test_the_document_has_all_of_it(cli, here):
             "bytes",
             "wal_bytes",
         ),
-        *("in_doubt", "running", "due_next", "inbox", "questions", "dead_letters", "rates"),
+        *("in_doubt", "failed_lately", "running", "cut_off", "due_next", "inbox", "questions", "failed"),
+        *("dead_letters", "rates"),
     ]
     assert document["rates"] is None
     assert [row["error"] for row in document["dead_letters"]] == ["AGENT_UNAVAILABLE"]
@@ -102,11 +113,12 @@ def test_what_runs_is_told_with_its_attempt_and_since_when(cli, database, clock)
     start(core, claim_one(core))
     clock.advance(30)
 
-    found = cli("--json", "top").json["running"]
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=0.0):
+        found = cli("--json", "top").json["running"]
+        out = cli("top", "--once").out
 
     assert (found[0]["id"], found[0]["workflow"], found[0]["attempt"]) == (emitted.id, "greet", 1)
     assert [clock.now() - row["started_at"] for row in found] == [120, 30]
-    out = cli("top", "--once").out
     assert "running 2\ngreet" in out
     assert "(MESSAGE)  " in out
 
@@ -145,6 +157,7 @@ def test_no_look_walks_through_history(core):
     asked = {
         RUNNING: (9,),
         DEAD: (9, 9),
+        FAILED: (9, 9),
         FAILED_SINCE: (9, 0),
         NEXT_TRIGGERS: (5, 9, 9),
         NEXT_SCHEDULES: (9,),
@@ -153,7 +166,7 @@ def test_no_look_walks_through_history(core):
         plans = [row[3] for sql, values in asked.items() for row in reader.tuples("EXPLAIN QUERY PLAN " + sql, values)]
 
     touching = [step for step in plans if any(table in step for table in ("triggers", "executions", "schedules"))]
-    assert len(touching) == 6
+    assert len(touching) == 7
     assert [step for step in touching if " INDEX " not in step] == []
 
 
@@ -201,7 +214,10 @@ FOUND: dict[str, Any] = {
     "reasons": [],
     "ok": True,
     "now": NOON,
-    "counts": {"due": 3, "later": 1200, "claimed": 0, "running": 2, "dead": 12},
+    "counts": {"due": 3, "later": 1200, "claimed": 0, "running": 2, "dead": 12, "cut_off": 0},
+    "failed_lately": {"count": 0, "newest_code": None},
+    "failed": [],
+    "cut_off": [],
     "oldest_due_seconds": 12.0,
     "bytes": 4_123_456,
     "wal_bytes": 32_768,

@@ -176,7 +176,7 @@ def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
     assert "declared no workflow greet" in why(cli, second)["unknown workflow"]
     claim = claim_one(core)
     assert why(cli, second)["lane busy"] == f"its lane s is busy: trigger {first} is claimed"
-    assert "epoch 1, which is gone; the next start reclaims it" in why(cli, first)["no daemon"]
+    assert "epoch 1, which is gone; due when a daemon starts" in why(cli, first)["no daemon"]
     assert claim.id == first
 
 

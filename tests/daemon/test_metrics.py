@@ -398,6 +398,6 @@ def test_every_metric_there_is_stands_in_the_documents(core, clock):
     documented = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
 
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    assert len(names) == 21
+    assert len(names) == 22
     assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
     assert [name for name in re.findall(r"\| `?(craftcore_\w+)", documented) if name not in names] == []

@@ -8,6 +8,7 @@ from craftcore.errors import LeaseLost, NotFound, StateRefused
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Rerouted, Snoozed, Succeeded
+from craftcore.triggers.store import FailedLately, TriggerStore
 from tests.triggers.life import (
     BROKEN,
     HOPELESS,
@@ -305,12 +306,26 @@ def test_dead_letters_are_listed_last_buried_first_until_they_are_discarded(core
     assert [row["id"] for row in listed] == [buried[2], buried[0]]
 
 
-@pytest.mark.parametrize("outcome", [Succeeded(), HOPELESS], ids=["done", "failed"])
-def test_only_a_dead_letter_can_be_discarded(core, outcome):
+def test_what_has_failed_can_be_discarded_and_is_no_news_any_more(core):
     emitted = emit(core)
-    run_one(core, outcome)
+    run_one(core, HOPELESS)
+    with core.reading() as reader:
+        assert TriggerStore().failed_lately(reader, 0.0) == FailedLately(1, HOPELESS.code)
 
-    with pytest.raises(StateRefused, match="only a DEAD one can be discarded"):
+    discarded = core.do(core.triggers.discard, emitted.id)
+
+    assert (discarded.status, discarded.reason, discarded.error_code) == ("FAILED", "discarded", HOPELESS.code)
+    with core.reading() as reader:
+        assert TriggerStore().failed_lately(reader, 0.0) == FailedLately(0, None)
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(), None], ids=["done", "pending"])
+def test_only_what_has_failed_for_good_can_be_discarded(core, outcome):
+    emitted = emit(core)
+    if outcome is not None:
+        run_one(core, outcome)
+
+    with pytest.raises(StateRefused, match="only one that is DEAD or FAILED can be discarded"):
         core.do(core.triggers.discard, emitted.id)
 
 

@@ -1,0 +1,99 @@
+"""One truth of what a killed daemon left: cut off, and due when a daemon starts. One of what failed: news for a day."""
+
+from __future__ import annotations
+
+import os
+
+from craftcore.daemon.lock import DaemonLock
+from craftcore.triggers.settlement import Failed
+from tests.triggers.life import HOPELESS, claim_one, emit, run_one, start_one
+
+
+def test_what_was_running_when_the_daemon_died_is_due_everywhere(cli, core):
+    running = emit(core).id
+    start_one(core)
+    claimed = emit(core).id
+    claim_one(core)
+
+    status = cli("--json", "status").json
+    assert status["counts"] == {"due": 2, "later": 0, "held": 0, "claimed": 0, "running": 0, "cut_off": 1, "dead": 0}
+    assert "; 2 due. Start one" in status["verdict"]
+    assert status["oldest_due_at"] is not None
+
+    top = cli("--json", "top").json
+    assert (top["counts"], top["running"]) == (status["counts"], [])
+    assert [row["id"] for row in top["cut_off"]] == [running]
+    frame = cli("top", "--once").out
+    assert "cut off, due when a daemon starts 1\n" in frame
+    assert "running 0" in frame
+
+    listed = {row["id"]: row["cut_off"] for row in cli("--json", "trigger", "list").json}
+    assert listed == {running: True, claimed: False}
+    text = cli("trigger", "list").out
+    assert "cut off when its daemon ended; due when one starts" in text
+    assert "claimed by a daemon that ended; due when one starts" in text
+    assert cli("--json", "trigger", "show", running).json["cut_off"] is True
+    assert cli("trigger", "show", running).out.startswith("cut off when its daemon ended; due when one starts\n")
+
+    [why] = cli("--json", "trigger", "why", running).json["reasons"]
+    assert why["code"] == "cut off"
+    assert why["text"].startswith("cut off: attempt 1, started ")
+    assert "due when a daemon starts: craftcore run MODULE:APP" in why["text"]
+    [why] = cli("--json", "trigger", "why", claimed).json["reasons"]
+    assert (why["code"], "due when a daemon starts" in why["text"]) == ("no daemon", True)
+
+
+def test_beside_its_daemon_the_same_rows_run(cli, core):
+    running = emit(core).id
+    start_one(core)
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=0.0):
+        counts = cli("--json", "status").json["counts"]
+        assert (counts["due"], counts["running"], counts["cut_off"]) == (0, 1, 0)
+        top = cli("--json", "top").json
+        assert ([row["id"] for row in top["running"]], top["cut_off"]) == ([running], [])
+        assert cli("--json", "trigger", "show", running).json["cut_off"] is False
+        assert "cut off" not in cli("trigger", "list").out
+
+
+def test_what_failed_within_a_day_is_in_the_verdict_and_in_top_and_names_its_list(cli, core, clock):
+    """A deploy breaks three, and the status was healthy."""
+    for _ in range(3):
+        emit(core)
+        run_one(core, HOPELESS)
+    clock.advance(seconds=1)
+    other = emit(core).id
+    run_one(core, Failed(code="CAPABILITY_NOT_FOUND", message="gone", retryable=False))
+
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=0.0):
+        status = cli("--json", "status").json
+    assert (status["health"], status["ok"]) == ("degraded", False)
+    assert "failed" in [reason["code"] for reason in status["reasons"]]
+    assert status["failed_lately"] == {"count": 4, "newest_code": "CAPABILITY_NOT_FOUND"}
+    out = cli("status").out
+    assert "4 triggers failed within 24 h, the last with CAPABILITY_NOT_FOUND" in out
+    assert "failed    4 within 24 h (see: craftcore trigger list --status FAILED)" in out
+    frame = cli("top", "--once").out
+    assert "failed within a day 4\n" in frame
+    assert "warn" in next(line for line in cli("doctor").out.splitlines() if " failed " in line)
+
+    for row in cli("--json", "trigger", "list", "--status", "FAILED").json[1:]:
+        assert cli("dead", "discard", row["id"]).code == 0
+    assert cli("--json", "status").json["failed_lately"] == {"count": 1, "newest_code": "CAPABILITY_NOT_FOUND"}
+    assert cli("trigger", "requeue", other).code == 0
+    assert cli("--json", "status").json["failed_lately"] == {"count": 0, "newest_code": None}
+
+
+def test_a_failure_is_news_for_a_day(cli, core, clock):
+    emit(core)
+    run_one(core, HOPELESS)
+    assert cli("--json", "status").json["failed_lately"]["count"] == 1
+    clock.advance(hours=24, seconds=1)
+    assert cli("--json", "status").json["failed_lately"]["count"] == 0
+    assert "failed" not in cli("top", "--once").out.replace("failed -", "")
+
+
+def test_the_last_failures_are_found_by_an_index(core):
+    with core.reading() as reader:
+        sql = "SELECT 1 FROM triggers INDEXED BY triggers_failed WHERE status = 'FAILED' AND settled_at > 1"
+        plan = " ".join(row[3] for row in reader.tuples(f"EXPLAIN QUERY PLAN {sql}"))
+    assert "SEARCH triggers USING COVERING INDEX triggers_failed (settled_at>?)" in plan
