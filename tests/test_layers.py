@@ -23,6 +23,7 @@ FLOORS = [
         "plurals",
         "canonical",
         "cutpoints",
+        "forks",
         "regular_file",
         "spelling",
         "typed",

@@ -15,6 +15,7 @@ import anyio
 
 from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
+from craftcore.forks import in_forked_children
 from craftcore.storage.ring import TRIGGERS, bell_path
 
 DRAIN_MAX = 1024
@@ -30,6 +31,7 @@ class Doorbell:
     def __init__(self, bell: socket.socket, path: str) -> None:
         self._socket = bell
         self._path = path
+        self._forget_forks = in_forked_children(bell.close)
         self.ignored = 0  # rings from other users since it was opened
 
     @classmethod
@@ -55,6 +57,7 @@ class Doorbell:
 
     def close(self) -> None:
         """Take the bell down. Whoever rings from now on is told that nobody listens."""
+        self._forget_forks()
         self._socket.close()
         with suppress(OSError):
             os.unlink(self._path)

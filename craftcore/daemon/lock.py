@@ -15,6 +15,7 @@ from typing import Self
 
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
+from craftcore.forks import in_forked_children
 from craftcore.storage.failures import NO_ROOM
 
 PROBES_OUTLIVED = 100
@@ -30,6 +31,7 @@ class DaemonLock:
         self._note = note
         self.path = path
         self.previous = previous
+        self._forget_forks = in_forked_children(self._close_copy)
 
     @classmethod
     def acquire(cls, db_path: str | os.PathLike[str], *, pid: int, host: str, now: float) -> DaemonLock:
@@ -79,12 +81,19 @@ class DaemonLock:
         self._descriptor = descriptor
         return True
 
+    def _close_copy(self) -> None:
+        """In a forked child: a copy of the descriptor would hold the lock for as long as the child lives."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
     def release(self) -> None:
         """Let the next daemon in. The file and its note stay."""
         if self._descriptor is not None:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for copies of the descriptor in forked children
             os.close(self._descriptor)
             self._descriptor = None
+        self._forget_forks()
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ import structlog
 
 from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
+from craftcore.forks import in_forked_children
 from craftcore.spelling import Endpoint
 from craftcore.storage.ring import address
 
@@ -43,6 +44,7 @@ class Listener:
         self.where = where
         self._path = path
         self._inode = os.lstat(path).st_ino if path else 0
+        self._forget_forks = in_forked_children(bound.close)
 
     @classmethod
     def open(cls, endpoint: Endpoint, beside: str | os.PathLike[str]) -> Listener:
@@ -72,6 +74,7 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more. A file that somebody else has put there meanwhile stays."""
+        self._forget_forks()
         self.socket.close()
         with suppress(OSError):
             if self._path and os.lstat(self._path).st_ino == self._inode:

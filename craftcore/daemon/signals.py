@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from signal import SIGHUP, SIGINT, SIGTERM
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, default_int_handler, set_wakeup_fd, signal
 
 import anyio
 import structlog
 from anyio.abc import TaskStatus
+
+from craftcore.forks import in_forked_children
 
 log = structlog.get_logger()
 
@@ -27,16 +29,28 @@ async def watch_signals(
     `await tasks.start(watch_signals, …)` returns once no signal can be missed any more.
     """
     stopping = False
-    with anyio.open_signal_receiver(SIGTERM, SIGINT, SIGHUP) as received:
-        task_status.started()
-        async for signal in received:
-            if signal is SIGHUP:
-                _reload(on_reload)
-            elif stopping:
-                on_stop_again(signal.name)
-            else:
-                stopping = True
-                on_stop(signal.name)
+    forget_forks = in_forked_children(_catch_no_more)
+    try:
+        with anyio.open_signal_receiver(SIGTERM, SIGINT, SIGHUP) as received:
+            task_status.started()
+            async for number in received:
+                if number is SIGHUP:
+                    _reload(on_reload)
+                elif stopping:
+                    on_stop_again(number.name)
+                else:
+                    stopping = True
+                    on_stop(number.name)
+    finally:
+        forget_forks()
+
+
+def _catch_no_more() -> None:
+    """In a forked child: what it caught would go to its parent's event loop, by the socket that they share."""
+    set_wakeup_fd(-1)
+    signal(SIGTERM, SIG_DFL)
+    signal(SIGHUP, SIG_DFL)
+    signal(SIGINT, default_int_handler)
 
 
 def _reload(on_reload: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from craftcore import forks
 from craftcore.engine.groups import is_only
 from craftcore.engine.run import Run
 from craftcore.words import is_a
@@ -35,9 +36,13 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any,
     within = copy_context().run
     step, value = workflow.send, None
     told: BaseException | None = None
+    began_in = forks.generation
     while True:
         try:
-            yielded = within(step, value)
+            try:
+                yielded = within(step, value)
+            finally:
+                forks.require_not_forked(began_in)
         except StopIteration as end:
             result: T = end.value
             return result

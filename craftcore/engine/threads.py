@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from craftcore import forks
 from craftcore.engine.run import Run
 from craftcore.errors import ErrorCode, Fail
 from craftcore.storage.waiters import current_loop
@@ -32,8 +33,12 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
             if withdrawn:
                 return None
             begun = True
+        began_in = forks.generation
         try:
-            result = call()
+            try:
+                result = call()
+            finally:
+                forks.require_not_forked(began_in)
             if is_a(result, CoroutineType):
                 result.close()
                 raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")

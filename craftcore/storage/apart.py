@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import apsw
 
+from craftcore import forks
 from craftcore.errors import InvalidInput
 from craftcore.storage.database import Database, close
 from craftcore.storage.guard import Guard
@@ -90,7 +91,11 @@ class Apart:
         """Run `user` guarded and `record` as ourselves, in the transaction that `tx` is of; the answer of `record`."""
         connection = self.connection()
         with Guard(connection, self._database.clock, self._database.path, self._ours) as guard:
-            result = user(UserTransaction(connection, tx.now, guard), *args)
+            began_in = forks.generation
+            try:
+                result = user(UserTransaction(connection, tx.now, guard), *args)
+            finally:
+                forks.require_not_forked(began_in)
         if is_a(result, CoroutineType):
             cast("CoroutineType[Any, Any, Any]", result).close()
             raise InvalidInput(COROUTINE)

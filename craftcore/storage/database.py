@@ -119,6 +119,7 @@ class Database:
         An exception in the block rolls everything back. Raises StorageFull or StorageBusy (nothing was written),
         or OutcomeUnknown (the flush failed).
         """
+        refuse_inherited(self.path)  # before the lock, which a thread of the parent may have held
         with self._door:
             if self._connection is None:
                 self._connection = self.connect()
@@ -291,7 +292,28 @@ def _refuse_old_sqlite() -> None:
         raise DatabaseInvalid(f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3; install apsw 3.54 or newer")
 
 
+_inherited: set[str] = set()
+"""Databases that the process which forked this one had open."""
+
+
+def _note_inherited() -> None:
+    _inherited.update(connection.filename for connection in apsw.connections())
+
+
+os.register_at_fork(after_in_child=_note_inherited)
+
+
+def refuse_inherited(path: Path) -> None:
+    """Raise StorageError where SQLite believes to hold locks on this file, which only the parent process holds."""
+    if _inherited and os.path.realpath(path) in _inherited:
+        raise StorageError(
+            f"{path}: this process was forked from one that has the database open, and what it wrote could damage it. "
+            "Nothing was done. Start it with multiprocessing's spawn, or use the craftcore command"
+        )
+
+
 def _open(path: Path, flags: int, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
+    refuse_inherited(path)
     _refuse_device(path)
     try:
         return apsw.Connection(str(path), flags=flags, statementcachesize=statement_cache)

@@ -1,0 +1,167 @@
+"""Handlers that fork: the child holds nothing of the daemon, and neither of them deafens the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.processes import PATIENCE, a_daemon, craftcore, traced, until
+
+APP = """
+import os, signal, sys, time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+import anyio
+from craftcore import App, Producer, TaskContext
+
+app = App()
+
+def trace(line):
+    with open("trace", "a") as file:
+        file.write(line + "\\n")
+
+def work(n):
+    trace(f"child {os.getpid()}")
+    time.sleep(3600)
+
+@app.workflow("pool")
+async def pool() -> None:
+    executor = ProcessPoolExecutor(1, mp_context=get_context("fork"))
+    executor.submit(work, 1)
+    await anyio.sleep_forever()
+
+def fork(child):
+    pid = os.fork()
+    if pid == 0:
+        child()
+        return None
+    return pid
+
+@app.workflow("asleep")
+async def asleep() -> None:
+    pid = fork(lambda: (trace(f"child {os.getpid()}"), time.sleep(3600)))
+    while True:
+        await anyio.sleep(1)
+
+@app.workflow("returns")
+async def returns() -> int:
+    pid = fork(lambda: None)
+    if pid is None:
+        await anyio.sleep(0)  # the child goes on: into the event loop of its parent
+        trace("the child came back")
+        return 0
+    ended = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
+    return os.waitstatus_to_exitcode(ended[1])
+
+@app.workflow("exits")
+async def exits() -> int:
+    pid = fork(sys.exit)
+    ended = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
+    return os.waitstatus_to_exitcode(ended[1])
+
+@app.workflow("plain")
+def plain() -> int:
+    pid = fork(lambda: None)
+    return 0 if pid is None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+@app.workflow("transacts")
+async def transacts(ctx: TaskContext) -> int:
+    def forks(tx):
+        pid = fork(lambda: None)
+        return 0 if pid is None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return await ctx.transaction("forks", forks)
+
+@app.workflow("emits")
+async def emits() -> int:
+    def emit():
+        try:
+            with Producer("agent.db") as producer:
+                producer.emit("greet")
+        except Exception as error:
+            trace(str(error))
+            os._exit(3)
+        os._exit(0)
+    ended = await anyio.to_thread.run_sync(os.waitpid, fork(emit), 0)
+    return os.waitstatus_to_exitcode(ended[1])
+
+@app.workflow("greet")
+async def greet() -> str:
+    return "hello"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+def child_of(folder: Path) -> int:
+    """The pid that the forked child has written."""
+    [line] = until(lambda: traced(folder), "the child to run")
+    return int(line.removeprefix("child "))
+
+
+@pytest.mark.parametrize("workflow", ["pool", "asleep"])
+def test_a_child_that_outlives_a_killed_daemon_keeps_no_other_one_out(folder, workflow):
+    """A flock is inherited: the orphan held the lock of the dead daemon until somebody ended it."""
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", workflow)
+        child = child_of(folder)
+        daemon.kill()
+    try:
+        assert Path(f"/proc/{child}").exists()
+        assert craftcore(folder, "--json", "status").json["health"] == "down"
+        with a_daemon(folder, "app:app", "--paused") as second:
+            second.ready()
+            second.signal(signal.SIGTERM)
+            assert second.ends() == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_child_ends_the_child_and_the_daemon_hears_nothing(folder, number):
+    """What a child catches would wake its parent's loop, and stop the daemon."""
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        craftcore(folder, "emit", "asleep")
+        child = child_of(folder)
+        os.kill(child, number)
+        until(lambda: "zombie" in Path(f"/proc/{child}/status").read_text(), "the child to end")
+        greeted = craftcore(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
+
+        assert greeted["status"] == "DONE"
+        assert "daemon.stopping" not in daemon.log
+        assert "config" not in daemon.log
+
+
+@pytest.mark.parametrize("workflow", ["returns", "exits", "plain", "transacts"])
+def test_a_child_that_comes_back_from_its_handler_ends_and_the_daemon_still_hears(folder, workflow):
+    """It would go on as a second engine on the first one's connections, and take down its event loop."""
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        ended = craftcore(folder, "--json", "emit", workflow, "--wait", f"{PATIENCE:g}").json
+        greeted = craftcore(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0
+
+    assert (ended["status"], ended["result"]) == ("DONE", 70)
+    assert greeted["status"] == "DONE"
+    assert "a forked child returned from its handler" in daemon.log
+    assert traced(folder) == []
+
+
+def test_a_child_may_not_write_the_database_that_its_parent_has_open(folder):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        ended = craftcore(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json
+
+    assert (ended["status"], ended["result"]) == ("DONE", 3)
+    [said] = traced(folder)
+    assert "this process was forked from one that has the database open" in said
