@@ -16,6 +16,7 @@ from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.acts import Acts
+from craftcore.tasks.all_work import CancelledWork, cancel_all
 from craftcore.tasks.deciding import Deciding
 from craftcore.tasks.ending import Ending
 from craftcore.tasks.entering import Entering
@@ -72,6 +73,10 @@ class Core:
         self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
+
+    def cancel_all(self, tx: Transaction, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
+        """Cancel all work: every live trigger and task, and, unless they are to stay, every schedule."""
+        return cancel_all(tx, self.triggers, self.tasks, self.schedules, reason, with_schedules=with_schedules)
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, an older one is refused."""

@@ -14,6 +14,7 @@ from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import OutcomeUnknown
 from craftcore.storage.ring import EVERYTHING, ring
+from craftcore.tasks.all_work import CancelledWork
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.declared import refuse_unknown
 from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
@@ -127,6 +128,18 @@ class Producer:
         with self._core.transaction() as tx:
             self._core.tasks.cancel(tx, task_id)
         self._after_answer()
+
+    def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
+        """Cancel all work in one commit: every live trigger and task, and every schedule. Nothing of it comes back at a
+        restart. Running code is cancelled at its next await.
+
+        A schedule of an operator is removed. One that code or a settings file declares is paused. Messages that no task
+        has read are left unread. `with_schedules` False: schedules stay as they are.
+        """
+        with self._core.transaction() as tx:
+            cancelled = self._core.cancel_all(tx, reason, with_schedules=with_schedules)
+        self._after_answer()
+        return cancelled
 
     def _after_answer(self) -> None:
         reach(CutPoint.ANSWER_COMMITTED)

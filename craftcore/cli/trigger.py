@@ -32,6 +32,7 @@ from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
+from craftcore.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
@@ -163,25 +164,44 @@ def why(session: Session, /, trigger_id: str) -> None:
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
-@click.option("--all", "everything", is_flag=True, help="All that is not settled, instead of IDs.")
+@click.option("--all", "everything", is_flag=True, help="All live triggers and tasks, instead of IDs.")
+@click.option("--schedules", is_flag=True, help="With --all: schedules, too. Those of code or file are paused.")
 @click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
 @click.pass_obj
-def cancel(session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, yes: bool) -> None:
+def cancel(
+    session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, schedules: bool, yes: bool
+) -> None:
     """Settle waiting triggers as cancelled; ask running ones to end.
 
     Running code is cancelled at its next await, and its trigger settles then. That of a task cancels the task. All of
     those given, or none.
+
+    --all cancels tasks that wait without a trigger, too, and messages that no task has read are not delivered any more.
+    With --schedules nothing is left that could run: schedules that were added by hand are removed, and those that code
+    or a settings file declares are paused until `craftcore schedule resume`.
     """
     if reason is not None:
         refuse_bad_reason(reason)
-    ids_or_all(ids, everything, yes, "cancel every trigger that is not settled")
+    if schedules and not everything:
+        raise click.UsageError("--schedules needs --all")
+    stopping = ", and stop every schedule" if schedules else ""
+    ids_or_all(ids, everything, yes, f"cancel every trigger that is not settled and every live task{stopping}")
     core = session.core()
     words = f"cancelled: {reason}" if reason else "cancelled"
     with session.changing(core) as (tx, did):
-        chosen = TriggerStore().live_ids(tx) if everything else [whole_id(tx, given) for given in ids]
-        done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
-        for row in done:
-            did(row.id, reason=reason)
+        if everything:
+            work = core.cancel_all(tx, words, with_schedules=schedules)
+            done = [core.triggers.get(tx, trigger_id) for trigger_id in work.triggers]
+            for subject in dict.fromkeys([*work.triggers, *work.tasks, *work.schedules]):
+                did(subject, reason=reason)
+            if work.tasks or work.schedules:
+                counts = f"{counted(len(work.tasks), 'live task')} and {counted(len(work.schedules), 'schedule')}"
+                tx.after_commit(session.out.aside, f"with them end {counts}")
+        else:
+            chosen = [whole_id(tx, given) for given in ids]
+            done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
+            for row in done:
+                did(row.id, reason=reason)
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: cancelled(row, tasks))
 

@@ -170,6 +170,10 @@ class ScheduleService:
             raise NotFound(f"no schedule {schedule_id}")
         return schedule
 
+    def all(self, tx: Reader) -> list[Schedule]:
+        """Every schedule that was not removed and can be read. A damaged one fires nothing."""
+        return [schedule for schedule in self._store.all(tx) if isinstance(schedule, Schedule)]
+
     def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
         """Nothing of it fires until it is resumed; what has fired goes on. Raises NotFound or StateRefused."""
         schedule = self.get(tx, schedule_id)

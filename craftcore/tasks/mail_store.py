@@ -92,6 +92,10 @@ class MailStore:
             "UPDATE mailbox SET status = :status WHERE seq = :seq AND status = 'UNREAD'", seq=mail.seq, status=status
         )
 
+    def leave_all(self, tx: Transaction) -> int:
+        """UNREAD -> LEFT for every task, so that none is emitted anew; the number of mails."""
+        return tx.run("UPDATE mailbox SET status = 'LEFT' WHERE status = 'UNREAD'")
+
     def give_back(self, tx: Transaction, task_seq: int) -> int:
         """LEFT -> UNREAD for a task that lives again; the number of mails.
 

@@ -284,6 +284,10 @@ class TaskStore:
         )
         return [row["id"] for row in rows]
 
+    def live_ids(self, tx: Reader) -> list[str]:
+        """The ids of all tasks that run or wait."""
+        return [row["id"] for row in tx.all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")]
+
     def counts(self, tx: Reader) -> dict[str, int]:
         """How many run and how many wait, and how many questions are open."""
         row = tx.one(

@@ -189,13 +189,6 @@ class TriggerService:
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
         return self.get(tx, trigger_id)
 
-    def cancel_all(self, tx: Transaction, reason: str = "cancelled") -> int:
-        """Cancel everything that is not settled; how many."""
-        ids = self._store.live_ids(tx)
-        for trigger_id in ids:
-            self.cancel(tx, trigger_id, reason)
-        return len(ids)
-
     def requeue(self, tx: Transaction, trigger_id: str) -> Trigger:
         """Give a DEAD or FAILED trigger another life, with all its attempts.
 

@@ -11,6 +11,7 @@ from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
 from tests.processes import APP, craftcore
+from tests.tasks import life
 from tests.triggers.life import BROKEN, HOPELESS, claim_one, emit, look, run_one, start_one
 from tests.virtual import VirtualClock, VirtualCore
 
@@ -253,6 +254,20 @@ def test_many_are_told_in_one_line(cli, core):
         emit(core)
 
     assert cli("trigger", "cancel", "--all", "--yes").out == "60 triggers: each cancelled\n"
+
+
+def test_all_work_is_cancelled_with_its_schedules_only_when_they_are_named(cli, core):
+    core.do(core.schedules.put, ScheduleSpec(id="nightly", when="every 1m", workflow="greet"), Origin.OPERATOR)
+    life.suspend(core, life.begin(core), life.for_event("paid"))
+
+    without_all = cli("trigger", "cancel", "--schedules", "--yes")
+    assert (without_all.code, "--schedules needs --all" in without_all.err) == (64, True)
+    assert cli("trigger", "cancel", "--all", "--yes").code == 0
+    assert core.rows("SELECT status FROM tasks") == [{"status": "CANCELLED"}]
+    assert core.rows("SELECT status FROM schedules") == [{"status": "ACTIVE"}]
+
+    assert cli("trigger", "cancel", "--all", "--schedules", "--yes").code == 0
+    assert core.rows("SELECT status FROM schedules") == [{"status": "REMOVED"}]
 
 
 def test_one_id_that_cannot_be_cancelled_cancels_none(cli, core):

@@ -276,7 +276,7 @@ async def test_after_all_work_is_wiped_a_restart_brings_none_of_it_back(tmp_path
         await it.until(lambda: it.engine.running == 1)
         it.engine.hurry()
     core = VirtualCore(tmp_path / "agent.db", clock)
-    assert core.do(core.triggers.cancel_all, "wiped") == 3
+    assert len(core.do(core.cancel_all, "wiped").triggers) == 3
     core.close()
     clock.advance(hours=2)
     async with lab(app, tmp_path, clock=clock) as it:

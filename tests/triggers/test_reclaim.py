@@ -234,17 +234,17 @@ def test_wiped_work_does_not_resurrect_after_a_restart(core):
     claims = claim_all(core)
     start(core, claims[0])
 
-    cancelled = core.do(core.triggers.cancel_all)
+    cancelled = core.do(core.cancel_all)
     core.do(core.claims.reclaim, 2)
 
-    assert cancelled == 3
+    assert len(cancelled.triggers) == 3
     assert {look(core, one.id).status for one in (running, unstarted, waiting)} == {TriggerStatus.DONE}
 
 
 def test_wiped_work_does_not_resurrect_after_a_shutdown_in_order(core):
     emitted = emit(core)
     start_one(core)
-    core.do(core.triggers.cancel_all)
+    core.do(core.cancel_all)
 
     core.do(core.claims.release_epoch, 1)
 

@@ -1,0 +1,79 @@
+"""Cancel all the work of a database: triggers, tasks and, unless they are to stay, schedules."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from craftcore.errors import StateRefused
+from craftcore.schedules.model import Origin, ScheduleStatus
+from craftcore.schedules.service import ScheduleService
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.store import TriggerStore
+
+_ENDED = (ScheduleStatus.FINISHED, ScheduleStatus.DISABLED)
+
+
+class CancelledWork(NamedTuple):
+    """The ids of what was live and is cancelled, or will be at the next await of its code."""
+
+    triggers: list[str]
+    tasks: list[str]
+    schedules: list[str]
+
+
+def cancel_all(
+    tx: Transaction,
+    triggers: TriggerService,
+    tasks: TaskService,
+    schedules: ScheduleService,
+    reason: str,
+    *,
+    with_schedules: bool,
+) -> CancelledWork:
+    """Cancel every live trigger and every live task, and stop every schedule, in one commit.
+
+    A schedule of an operator is removed. One that code or a file declares is paused, since the next start would declare
+    it again. Messages that no task has read are left in their rows: they are not emitted anew.
+    """
+    stopped = _stop_schedules(tx, schedules, reason) if with_schedules else []
+    MailStore().leave_all(tx)
+    store = TriggerStore()
+    live_tasks = TaskStore().live_ids(tx)
+    cancelled = store.live_ids(tx)
+    _cancel(tx, triggers, cancelled, reason)
+    for task_id in live_tasks:
+        try:
+            tasks.cancel(tx, task_id, reason)
+        except StateRefused:
+            pass  # it ended with its trigger
+    # The end of a child wakes its parent, which was cancelled above or goes on with a trigger that was just made.
+    seen = set(cancelled)
+    while late := [trigger_id for trigger_id in store.live_ids(tx) if trigger_id not in seen]:
+        _cancel(tx, triggers, late, reason)
+        seen.update(late)
+    return CancelledWork(cancelled, live_tasks, stopped)
+
+
+def _cancel(tx: Transaction, triggers: TriggerService, ids: list[str], reason: str) -> None:
+    for trigger_id in ids:
+        try:
+            triggers.cancel(tx, trigger_id, reason)
+        except StateRefused:
+            pass  # it was settled by the end of another
+
+
+def _stop_schedules(tx: Transaction, schedules: ScheduleService, reason: str) -> list[str]:
+    stopped = []
+    for schedule in schedules.all(tx):
+        if schedule.status in _ENDED:
+            continue
+        if schedule.origin is Origin.OPERATOR:
+            schedules.remove(tx, schedule.id)
+        else:
+            schedules.pause(tx, schedule.id, reason)
+        stopped.append(schedule.id)
+    return stopped

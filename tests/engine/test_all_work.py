@@ -1,0 +1,125 @@
+"""All work is cancelled by one word, and none of it comes back after a restart."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from craftcore import App, Producer, TaskContext
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.tasks.all_work import CancelledWork
+from tests.engine.lab import lab
+from tests.tasks.life import a_question, begin, begin_child, for_child, for_event, rows, suspend
+from tests.triggers.life import claim_all, emit
+from tests.virtual import VirtualClock, VirtualCore
+
+
+def an_app(ran: list[str]) -> App:
+    app = App()
+
+    @app.workflow("forever")
+    async def forever(ctx: TaskContext) -> None:
+        ran.append("forever")
+        await anyio.sleep_forever()
+
+    @app.workflow("hears")
+    async def hears(ctx: TaskContext) -> None:
+        ran.append("hears")
+        await ctx.wait_for("paid")
+
+    @app.workflow("asks")
+    async def asks(ctx: TaskContext) -> None:
+        ran.append("asks")
+        await ctx.ask("Send it?", ["yes", "no"])
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> None:
+        ran.append("parent")
+        await (await ctx.start_child("hears")).result()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext, **_message: str) -> None:
+        ran.append("chat")
+        await ctx.wait_for("never")
+
+    @app.workflow("tick")
+    async def tick() -> None:
+        ran.append("tick")
+
+    app.schedule("declared", "every 1m", workflow="tick")
+    app.schedule("starts", "on startup", workflow="tick")
+    return app
+
+
+@pytest.mark.anyio
+async def test_nothing_comes_back_after_all_work_was_cancelled(tmp_path):
+    """Running, asleep, asking, waiting for a child, with unread mail, on a schedule of code and of an operator."""
+    clock = VirtualClock()
+    ran: list[str] = []
+    path = tmp_path / "agent.db"
+    async with lab(an_app(ran), tmp_path, clock=clock) as it:
+        ids = [(await it.app.emit(name)).id for name in ("hears", "asks", "parent")]
+        talk = await it.app.emit("chat", source="MESSAGE", session_id="ada")
+        for task_id in (*ids, talk.id):
+            await it.waiting(task_id)
+        unread = await it.app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="ada")
+        await it.settled(unread.id)
+        await it.app.signal(ids[0], "other")
+        await it.app.emit("tick", delay=60)
+        await it.app.emit("forever")
+        await it.until(lambda: "forever" in ran)
+        it.engine.hurry()
+    core = VirtualCore(path, clock)
+    core.do(core.schedules.put, ScheduleSpec(id="added", when="every 1m", workflow="tick"), Origin.OPERATOR)
+    core.close()
+
+    with Producer(path) as producer:
+        cancelled = producer.cancel_all("wiped")
+
+    assert isinstance(cancelled, CancelledWork)
+    assert len(cancelled.tasks) == 6
+    assert set(cancelled.schedules) == {"declared", "starts", "added"}
+    before = len(ran)
+    clock.advance(hours=2)
+    async with lab(an_app(ran), tmp_path, clock=clock) as it:
+        await it.until(lambda: it.engine.scheduler.saw_all)
+        await it.idle()
+        live = it.rows("SELECT id, source, workflow FROM triggers WHERE settled_at IS NULL")
+        tasks = it.rows("SELECT DISTINCT status FROM tasks")
+        questions = it.rows("SELECT DISTINCT status FROM questions")
+        schedules = it.rows("SELECT id, status FROM schedules ORDER BY id")
+
+    assert (ran[before:], live) == ([], [])
+    assert (tasks, questions) == ([{"status": "CANCELLED"}], [{"status": "WITHDRAWN"}])
+    assert {row["id"]: row["status"] for row in schedules} == {
+        "added": "REMOVED",
+        "declared": "PAUSED",
+        "starts": "PAUSED",
+    }
+
+
+def test_tasks_that_wait_without_a_trigger_are_cancelled_too(core):
+    waits = begin(core)
+    suspend(core, waits, for_event("paid"))
+    asks = begin(core)
+    suspend(core, asks, a_question())
+    parent = begin(core)
+    child = begin_child(core, parent)
+    suspend(core, parent, for_child(child.task.id))
+    suspend(core, child, for_event("paid"))
+
+    cancelled = core.do(core.cancel_all, "wiped")
+
+    assert set(cancelled.tasks) == {one.task.id for one in (waits, asks, parent, child)}
+    assert {row["status"] for row in rows(core, "tasks")} == {"CANCELLED"}
+    assert claim_all(core) == []
+
+
+def test_schedules_stay_when_they_are_to_stay(core):
+    core.do(core.schedules.put, ScheduleSpec(id="added", when="every 1m", workflow="greet"), Origin.OPERATOR)
+    emit(core)
+
+    cancelled = core.do(core.cancel_all, with_schedules=False)
+
+    assert (len(cancelled.triggers), cancelled.schedules) == (1, [])
+    assert core.rows("SELECT status FROM schedules") == [{"status": "ACTIVE"}]
