@@ -96,11 +96,11 @@ def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Res
     return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
-def until(holds: Callable[[], Any], what: str = "it") -> Any:
+def until(holds: Callable[[], Any], what: str = "it", *, within: float = PATIENCE) -> Any:
     """Look again until it holds; what it said."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + within
     while not (answer := holds()):
-        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}"
+        assert time.monotonic() < deadline, f"waited {within:.0f} s for {what}"
         time.sleep(0.01)
     return answer
 
@@ -203,9 +203,9 @@ class DaemonProcess:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ends(self) -> int:
+    def ends(self, *, within: float = PATIENCE) -> int:
         """Its exit code."""
-        return self.process.wait(PATIENCE)
+        return self.process.wait(within)
 
     def kill(self) -> None:
         """SIGKILL, now."""

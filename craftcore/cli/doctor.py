@@ -39,6 +39,7 @@ from craftcore.core import Core
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention
+from craftcore.storage.daemon_files import lost, lost_by_daemon
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 
@@ -88,6 +89,9 @@ class Doctor:
         try:
             place = place_of(path, self._session.config_path)
         except (FileNotFoundError, NotADirectoryError):
+            if (name := lost_by_daemon(path)) is not None:
+                yield fail("open files", f"{lost(name)}, which ends: put back what was there before you start another")
+                return
             yield fail("database", f"there is none at {path}. The daemon makes it", *RUN)
             return
         except OSError as error:

@@ -14,6 +14,7 @@ from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine.live_state import LiveState
+from craftcore.storage.daemon_files import lost, lost_by_daemon
 from craftcore.storage.ring import bell_path
 
 ANSWER_SECONDS = 5.0
@@ -22,13 +23,15 @@ ANSWER_SECONDS = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """`note` and `held`: what the lock file says, and whether somebody holds it; `has_bell`: a doorbell hangs there;
-    `is_heard`: a ring of it was answered; `keeper`: another process that keeps the write lock."""
+    `is_heard`: a ring of it was answered; `keeper`: another process that keeps the write lock; `replaced`: the name of
+    a file that the daemon has open, and that was deleted or replaced."""
 
     note: LockNote | None
     held: bool
     has_bell: bool
     is_heard: bool
     keeper: Holder | None = None
+    replaced: str | None = None
 
     @property
     def pid(self) -> int | None:
@@ -50,7 +53,9 @@ def running_on(path: Path) -> Running:
     has_bell = Path(bell_path(path)).is_socket()
     heard = held and is_heard(path, ANSWER_SECONDS)
     keeper = kept_by(path, note.pid if held and note is not None else None)
-    return Running(note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper)
+    return Running(
+        note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper, replaced=lost_by_daemon(path)
+    )
 
 
 def daemon_findings(running: Running, booted_at: float | None, live: LiveState) -> Iterator[Finding]:
@@ -67,6 +72,10 @@ def daemon_findings(running: Running, booted_at: float | None, live: LiveState) 
         yield fail("checkpoints", checkpoint_text(live.checkpoint_failed))
     if live.flush_seconds is not None:
         yield warn("flushes", slow_text(live.flush_seconds))
+    if running.replaced is not None:
+        yield fail(
+            "open files", f"{lost(running.replaced)}: it ends, or restart it, and find out which program did that"
+        )
     note = running.note
     who = "somebody" if note is None else f"pid {note.pid} on {note.host}, since {clock_time(note.started_at)}"
     if running.is_heard:

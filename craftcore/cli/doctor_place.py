@@ -61,17 +61,9 @@ def place_of(path: Path, config: Path | None) -> Place:
         room=room_beside(path),
         bytes=size,
         wal_bytes=wal_bytes(Path(real)),
-        wal_in_use=_in_use(Path(real)),
+        wal_in_use=wal_in_use(Path(real)),
         wal_readers=tuple(pid for pid in reading_pids(Path(real)) if pid != os.getpid()),
     )
-
-
-def _in_use(path: Path) -> int:
-    """What of the WAL counts; all of it where only its owner may look into it."""
-    try:
-        return wal_in_use(path)
-    except PermissionError:
-        return wal_bytes(path)
 
 
 def place_findings(place: Place) -> Iterator[Finding]:

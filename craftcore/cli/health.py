@@ -20,6 +20,7 @@ from craftcore.cli.write_lock import Holder
 from craftcore.plurals import counted
 from craftcore.retention.record_store import KEPT_LOOKED_AT
 from craftcore.storage.checkpoints import FAILS_SECONDS
+from craftcore.storage.daemon_files import lost
 from craftcore.storage.pages import WAL_LONG
 from craftcore.triggers.store import LATELY
 
@@ -53,6 +54,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
     """How it is, and why; the most telling first, none when it is healthy."""
     troubles = [
         *_down(found),
+        *_replaced(found),
         *_stuck(found),
         *_locked(found),
         *_failing(found),
@@ -83,6 +85,12 @@ def _down(found: dict[str, Any]) -> Iterator[Trouble]:
     died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
     text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: {hint('run', 'MODULE:APP')}"
     yield Trouble(code="no daemon", text=text)
+
+
+def _replaced(found: dict[str, Any]) -> Iterator[Trouble]:
+    if (name := found["replaced"]) is not None:
+        text = f"{lost(name)}: it ends, or restart it, and find out which program did that"
+        yield Trouble(code="replaced", text=text)
 
 
 def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:

@@ -146,6 +146,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "held": held,
             "paused": running and paused,
             "engine": _told(live if running else LiveState(epoch=live.epoch)),
+            "replaced": looked.replaced,
             "locked_by": None if looked.keeper is None else looked.keeper._asdict(),
             **scheduled,
             **tasks,

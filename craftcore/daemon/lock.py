@@ -17,6 +17,7 @@ from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
 from craftcore.forks import in_forked_children
 from craftcore.storage.failures import NO_ROOM
+from craftcore.storage.open_files import OpenFiles
 
 PROBES_OUTLIVED = 100
 PROBE_WAIT_SECONDS = 0.005
@@ -46,7 +47,13 @@ class DaemonLock:
             if not _flock(descriptor, path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
                 raise DaemonRunning(_held_by(_read(descriptor), path), path=path)
             previous = _read(descriptor)
-            note = replace(previous or LockNote(pid=pid, host=host, started_at=now), pid=pid, host=host, started_at=now)
+            note = replace(
+                previous or LockNote(pid=pid, host=host, started_at=now),
+                pid=pid,
+                host=host,
+                started_at=now,
+                inodes=None,
+            )
             _write(descriptor, path, note)
         except BaseException:
             os.close(descriptor)
@@ -58,6 +65,15 @@ class DaemonLock:
         assert self._descriptor is not None, "the lock was released"
         self._note = replace(self._note, database_id=database_id, epoch=epoch)
         _write(self._descriptor, self.path, self._note)
+
+    def note_files(self, files: OpenFiles | None) -> None:
+        """Name the files that the engine has open, for producers to compare. None: before it closes them.
+
+        Not flushed: the numbers mean nothing once the lock has fallen.
+        """
+        assert self._descriptor is not None, "the lock was released"
+        self._note = replace(self._note, inodes=None if files is None else files.inode_numbers)
+        _write(self._descriptor, self.path, self._note, flush=False)
 
     def keep(self) -> bool:
         """Put the lock back where somebody removed its file; False when it was there. To be asked again and again: a
@@ -71,7 +87,7 @@ class DaemonLock:
         descriptor = _open(self.path)
         try:
             other = _read(descriptor)
-            if not _flock(descriptor, self.path, fcntl.LOCK_EX, tries=1) or other is not None:
+            if other is not None or not _flock(descriptor, self.path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
                 raise DaemonRunning(f"{self.path} was removed, and {_held_by(other, self.path)}", path=self.path)
             _write(descriptor, self.path, self._note)
         except BaseException:
@@ -161,13 +177,14 @@ def _flock(descriptor: int, path: str, how: int, *, tries: int) -> bool:
     return False
 
 
-def _write(descriptor: int, path: str, note: LockNote) -> None:
+def _write(descriptor: int, path: str, note: LockNote, *, flush: bool = True) -> None:
     # Overwritten first and cut after: the first line is the old note or the new one, and never nothing.
     line = note_line(note)
     try:
         os.pwrite(descriptor, line, 0)
         os.ftruncate(descriptor, len(line))
-        os.fsync(descriptor)
+        if flush:
+            os.fsync(descriptor)
     except OSError as error:
         failure = StorageFull if error.errno in NO_ROOM else StorageError
         raise failure(f"cannot write the lock file {path}: {error.strerror}", path=path) from error

@@ -14,13 +14,18 @@ NOTE_MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockNote:
-    """Who holds, or last held, the lock. `database_id` and `epoch` are None until the database was opened once."""
+    """Who holds, or last held, the lock. `database_id` and `epoch` are None until the database was opened once.
+
+    `inodes` are the numbers of the files that the holder has open: database, WAL, shared memory. None while it starts
+    or stops, and for a command that holds the lock.
+    """
 
     pid: int
     host: str
     started_at: float
     database_id: str | None = None
     epoch: int | None = None
+    inodes: tuple[int, ...] | None = None
 
     @property
     def since(self) -> str:
@@ -47,6 +52,7 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
     started_at: Any = found.get("started_at")
     database_id: Any = found.get("database_id")
     epoch: Any = found.get("epoch")
+    inodes: Any = found.get("inodes")
     sound = (
         type(pid) is int
         and 0 < pid < 2**31
@@ -57,7 +63,15 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
         and 0 <= started_at < YEAR_10000
         and type(database_id) in (str, type(None))
         and type(epoch) in (int, type(None))
+        and (inodes is None or (type(inodes) is list and all(type(number) is int for number in inodes)))
     )
     if not sound:
         return None
-    return LockNote(pid=pid, host=host, started_at=float(started_at), database_id=database_id, epoch=epoch)
+    return LockNote(
+        pid=pid,
+        host=host,
+        started_at=float(started_at),
+        database_id=database_id,
+        epoch=epoch,
+        inodes=None if inodes is None else tuple(inodes),
+    )

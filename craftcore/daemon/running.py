@@ -35,16 +35,17 @@ from craftcore.engine.notice import notify
 from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.engine.standing import leave_standing
-from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid
+from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.storage import migrate
 from craftcore.storage.draft import sweep
-from craftcore.storage.writer import Writer
+from craftcore.storage.writer import UNDER_ENGINE, Writer
 
-LOOKS_AT_LOCK_SECONDS = 1.0
-"""How long a lock file that somebody removed can be missing."""
+LOOKS_AT_FILES_SECONDS = 1.0
+"""How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
+
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +91,8 @@ async def running(
         writer = await life.enter_async_context(
             Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
         )
+        lock.note_files(writer.files)
+        life.callback(_clear_files, lock)
         engine = Engine(
             app,
             core.triggers,
@@ -214,7 +217,12 @@ async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining, lock:
             async def keep() -> None:
                 said = ""
                 while True:
-                    await anyio.sleep(LOOKS_AT_LOCK_SECONDS)
+                    await anyio.sleep(LOOKS_AT_FILES_SECONDS)
+                    try:
+                        engine.writer.files.refuse_replaced(UNDER_ENGINE)
+                    except StorageError as error:
+                        engine.fail(error)
+                        return
                     try:
                         if lock.keep():
                             log.warning("lock.put_back", lock=lock.path, why="its file was removed")
@@ -235,6 +243,14 @@ async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining, lock:
                 engine.stop()
     except BaseExceptionGroup as group:
         raise only(group) from None
+
+
+def _clear_files(lock: DaemonLock) -> None:
+    """Before the files are closed: the WAL goes with its last connection, and that is in order."""
+    try:
+        lock.note_files(None)
+    except StorageError as error:
+        log.warning("lock.not_cleared", lock=lock.path, why=str(error))
 
 
 async def _end(core: Core, engine: Engine) -> None:

@@ -24,7 +24,9 @@ from craftcore.errors import (
     StorageBusy,
     StorageError,
 )
+from craftcore.storage.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.failures import is_undone, translate, translate_os
+from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.replicated import limit_wal
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.turns import Pace, bounded_patience, nap
@@ -69,6 +71,7 @@ class Database:
         self._read_only = read_only
         self._door = threading.RLock()
         self._connection: apsw.Connection | None = None
+        self._files: OpenFiles | None = None
         self._pace = Pace()
 
     def connect(
@@ -85,6 +88,7 @@ class Database:
         at CHECKPOINT_PAGES, and tells nobody when one fails.
         """
         _refuse_old_sqlite()
+        refuse_lost_by_daemon(self.path)
         self.create()
         connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, statement_cache)
         try:
@@ -112,6 +116,17 @@ class Database:
             raise
         return connection
 
+    def connect_and_watch(
+        self, *, on_busy: Callable[[int], bool] | None = None, on_wal: Callable[[int], object] | None = None
+    ) -> tuple[apsw.Connection, OpenFiles]:
+        """The same, and which files it has open. Raises a StorageError when one was deleted or replaced meanwhile."""
+        connection = self.connect(on_busy=on_busy, on_wal=on_wal)
+        try:
+            return connection, OpenFiles.of(self.path)
+        except BaseException:
+            close(connection, as_it_is=True)
+            raise
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """The synchronous door: one IMMEDIATE transaction, on disk when the block is left.
@@ -121,10 +136,11 @@ class Database:
         """
         refuse_inherited(self.path)  # before the lock, which a thread of the parent may have held
         with self._door:
-            if self._connection is None:
-                self._connection = self.connect()
+            if self._connection is None or self._files is None:
+                self._connection, self._files = self.connect_and_watch()
             self._pace.before()
             try:
+                self._files.refuse_replaced(NOTHING_WRITTEN)
                 tx = begin(self._connection, self.clock, self.path)
                 try:
                     yield tx
@@ -136,9 +152,13 @@ class Database:
                     roll_back(self._connection)
                     raise
                 commit(self._connection, self.path)
+                require_same(self._files)
             except OutcomeUnknown:
-                close(self._connection, as_it_is=True)
-                self._connection = None
+                self._drop(as_it_is=True)
+                raise
+            except StorageError:
+                if self._files.replaced() is not None:
+                    self._drop(as_it_is=True)
                 raise
             finally:
                 self._pace.after()
@@ -162,6 +182,7 @@ class Database:
             if stat.S_ISDIR(self.path.stat().st_mode):
                 raise DatabaseInvalid(f"{self.path}: a directory, not a database. Name a file in it")
         except (FileNotFoundError, NotADirectoryError):
+            refuse_lost_by_daemon(self.path)
             raise NotFound(
                 f"{self.path}: no such database. Is it the one you mean (--db, CRAFTCORE_DB)? craftcore run or emit "
                 "makes a new one, craftcore db restore brings back a lost one"
@@ -171,16 +192,24 @@ class Database:
         try:
             connection = self._connect_to_read(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
-            raise translate(error, self.path) from error
+            raise self._unread(error) from error
         try:
             if within is not None:
                 connection.set_progress_handler(lambda: time.monotonic() - began > within, STEPS_BETWEEN_LOOKS)
             connection.execute("BEGIN")
             yield Reader(connection)
         except apsw.Error as error:
-            raise translate(error, self.path) from error
+            raise self._unread(error) from error
         finally:
             connection.close()
+
+    def _unread(self, error: apsw.Error) -> StorageError:
+        """Why it cannot be read: a WAL that was taken away looks like a damaged file."""
+        try:
+            refuse_lost_by_daemon(self.path)
+        except StorageError as lost:
+            return lost
+        return translate(error, self.path)
 
     def copy_into(self, empty: Path) -> None:
         """Write one snapshot of it into an empty file: compact, with no WAL of its own, not yet flushed.
@@ -212,9 +241,12 @@ class Database:
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
         with self._door:
-            if self._connection is not None:
-                close(self._connection)
-                self._connection = None
+            self._drop(as_it_is=self._files is not None and self._files.replaced() is not None)
+
+    def _drop(self, *, as_it_is: bool) -> None:
+        if self._connection is not None:
+            close(self._connection, as_it_is=as_it_is)
+        self._connection = self._files = None
 
     def create(self) -> None:
         """Make the empty file and its directory when they are missing. Raises CannotCreate or PermissionRefused."""
@@ -226,12 +258,16 @@ class Database:
             missing = [folder for folder in self.path.parents if not folder.exists()]
             for folder in reversed(missing):  # one by one: mkdir(parents=True) leaves all but the last to the umask
                 folder.mkdir(mode=0o700, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            # Made without a descriptor: to close one would drop the locks that another thread's connection has by then.
+            os.mknod(os.path.realpath(self.path), 0o600 | stat.S_IFREG)
+        except FileExistsError:
+            pass
         except OSError as error:
             raise translate_os(error, self.path) from error
 
 
 CAN_BE_EMITTED_AGAIN = "Emitting the same spec again ends as one row"
+NOTHING_WRITTEN = "while it was in use. Nothing was written. The next call opens the file of that name"
 
 
 def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
@@ -259,6 +295,14 @@ def commit(connection: apsw.Connection, path: Path) -> None:
             + ("The database is corrupt: restore a backup" if corrupt else CAN_BE_EMITTED_AGAIN),
             exit_code=meant.exit_code if corrupt else OutcomeUnknown.exit_code,
         ) from error
+
+
+def require_same(files: OpenFiles) -> None:
+    """Raise OutcomeUnknown when what was committed may be in a file that has lost its name."""
+    try:
+        files.refuse_replaced("during the commit: the write may be lost")
+    except StorageError as error:
+        raise OutcomeUnknown(f"{error.message}. {CAN_BE_EMITTED_AGAIN}", exit_code=error.exit_code) from error
 
 
 def roll_back(connection: apsw.Connection) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +21,7 @@ STEP = "PRAGMA incremental_vacuum(64)"
 """So many pages at a time: a page that moves is written, and nobody should wait for many."""
 
 WAL_HEADER, FRAME_HEADER = 32, 24
-"""Bytes at the beginning of a WAL, and before each page in it. Both hold two salts, which are new whenever it is begun
-anew; so the frames that count are the first ones."""
+"""Bytes at the beginning of a WAL, and before each page in it."""
 
 
 def wal_bytes(path: Path) -> int:
@@ -36,30 +33,24 @@ def wal_bytes(path: Path) -> int:
 
 
 def wal_in_use(path: Path) -> int:
-    """How many of those bytes count. Who begins the WAL anew writes over what was there and may leave the file as long
-    as it was: Litestream does.
+    """Return how many of those bytes count. SQLite may begin the WAL anew and leave the file as long as it was, as
+    beside Litestream. All of them count when SQLite cannot read it.
 
-    Only a reader keeps it from being begun anew, so only a reader makes this grow. A look at a WAL that is begun anew
-    just then may say 0.
+    Only a reader keeps the WAL from being begun anew, so only a reader makes this grow.
     """
-    try:
-        descriptor = os.open(path.with_name(f"{path.name}-wal"), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    if (size := wal_bytes(path)) == 0:
         return 0
     try:
-        header = os.pread(descriptor, WAL_HEADER, 0)
-        if len(header) < WAL_HEADER:
-            return 0
-        frame = FRAME_HEADER + int.from_bytes(header[8:12])
-        salts = header[16:24]
-        frames = (os.fstat(descriptor).st_size - WAL_HEADER) // frame
-
-        def is_old(number: int) -> bool:
-            return os.pread(descriptor, 8, WAL_HEADER + number * frame + 8) != salts
-
-        return WAL_HEADER + bisect_left(range(frames), True, key=is_old) * frame
-    finally:
-        os.close(descriptor)
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.pragma("data_version")  # reads the index of the WAL, and not the schema
+            frames, _ = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            return 0 if frames <= 0 else WAL_HEADER + frames * (FRAME_HEADER + connection.pragma("page_size"))
+        finally:
+            connection.close()
+    except apsw.Error:
+        return size
 
 
 def gives_back(reader: Reader) -> bool:

@@ -30,9 +30,10 @@ from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import StorageError, StorageFull
 from craftcore.storage.apart import Apart, require_plain
 from craftcore.storage.checkpoints import Checkpoints
-from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, roll_back
+from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
 from craftcore.storage.failures import translate
 from craftcore.storage.flush_times import FlushTimes
+from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.pages import wal_bytes
 from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
@@ -54,6 +55,8 @@ TRUNCATE_SECONDS = 10.0
 """And after this long a WAL that is longer than WAL_KEPT is cut off; while a reader keeps it, tried as often."""
 
 WAL_KEPT = 1 << 20
+
+UNDER_ENGINE = "under the running engine, which ends. Nothing was written. Find out which program did that"
 
 TRIED_LATELY = 5.0
 """Seconds since the last try for the write lock, of which there is one a millisecond: a thread that hangs tries no
@@ -86,6 +89,7 @@ class Writer:
         self._quiet_since = 0.0
         self._loop: Loop
         self._connection: apsw.Connection
+        self.files: OpenFiles
         self._checkpoints: Checkpoints
         self._wal_pages = 0
         self._apart = Apart(database, self._wait_for_lock, self._see_wal)
@@ -112,7 +116,9 @@ class Writer:
 
     async def __aenter__(self) -> Writer:
         self._loop = current_loop()
-        self._connection = self._database.connect(on_busy=self._wait_for_lock, on_wal=self._see_wal)
+        self._connection, self.files = self._database.connect_and_watch(
+            on_busy=self._wait_for_lock, on_wal=self._see_wal
+        )
         self._checkpoints = Checkpoints(self._connection, self._database.path)
         self._thread = threading.Thread(target=self._write, name="craftcore-writer", daemon=True)
         self._thread.start()
@@ -125,6 +131,7 @@ class Writer:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
         as_it_is = self.failed is not None or self.flushes.is_slow  # a stop must not wait for what the next start does
+        as_it_is = as_it_is or self.files.replaced() is not None
         self._apart.close(as_it_is=as_it_is)
         close(self._connection, as_it_is=as_it_is)
 
@@ -248,6 +255,7 @@ class Writer:
     def _commit_on(self, connection: apsw.Connection, batch: list[Piece]) -> list[After]:
         rides = grouped(batch)
         while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
+            self.files.refuse_replaced(UNDER_ENGINE)
             begin(connection, self._database.clock, self._database.path)
             self.waiting_since = None
             changes = connection.total_changes()
@@ -262,6 +270,7 @@ class Writer:
                     commit(connection, self._database.path)
                 finally:
                     seconds = self.flushes.end()
+                require_same(self.files)
                 after.append(partial(self._on_flushed, len(batch), seconds))
                 reach(CutPoint.WRITER_FLUSHED)
                 self.commits += 1
@@ -312,6 +321,7 @@ class Writer:
             return
         try:
             self._wal_pages = 0
+            self.files.refuse_replaced(UNDER_ENGINE)  # pages of a WAL without a name may overwrite what others wrote
             self._wal_holds_work = not self._checkpoints.run(mode)
         except StorageError as error:
             batch: list[Piece] = []

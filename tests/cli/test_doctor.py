@@ -428,6 +428,11 @@ NOTE = LockNote(pid=5, host="here", started_at=NOON)
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON, {"doorbell": "FAIL"}),
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON - 1, {"daemon": "warn"}),
         (Running(note=NOTE, held=True, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
+        (
+            Running(note=NOTE, held=True, has_bell=True, is_heard=True, replaced="/a/agent.db-wal"),
+            NOON,
+            {"open files": "FAIL", "daemon": "ok", "doorbell": "ok"},
+        ),
         (Running(note=None, held=True, has_bell=True, is_heard=True), None, {"daemon": "ok", "doorbell": "ok"}),
         (Running(note=NOTE, held=False, has_bell=True, is_heard=False), NOON, {"daemon": "warn", "doorbell": "ok"}),
         (Running(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),

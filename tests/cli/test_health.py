@@ -41,6 +41,7 @@ WELL: dict[str, Any] = {
     "died_before": False,
     "held": None,
     "paused": False,
+    "replaced": None,
     "locked_by": None,
     "engine": {"checkpoint_failed": None, "flush_seconds": None},
     "safe_mode": None,
@@ -89,6 +90,13 @@ def test_what_is_well_is_healthy():
             "what it was at: craftcore inspect --list --status incomplete",
         ),
         ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
+        (
+            {"replaced": "/a/agent.db-wal"},
+            "degraded",
+            "replaced",
+            "degraded: /a/agent.db-wal was deleted or replaced under the running daemon: it ends, or restart it, and "
+            "find out which program did that",
+        ),
         (
             {"locked_by": {"pid": 7, "program": "sqlite3"}},
             "degraded",

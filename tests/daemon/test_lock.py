@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
 from craftcore.daemon.lock import DaemonLock, lock_path, read_note
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import CannotCreate, DaemonRunning
+from craftcore.storage.daemon_files import lost_by_daemon
+from craftcore.storage.open_files import OpenFiles
 
 STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z
 
@@ -94,6 +97,80 @@ def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_
         assert lock.previous == LockNote(pid=2, host="here", started_at=STARTED, database_id="db-1", epoch=7)
 
 
+def test_a_lost_lock_file_is_put_back_with_its_note_and_keeps_others_out(db: Path) -> None:
+    with acquire(db) as lock:
+        lock.write(database_id="db-1", epoch=7)
+        note = Path(lock.path).read_bytes()
+        assert lock.keep() is False
+        Path(lock.path).unlink()
+
+        assert lock.keep() is True
+
+        assert Path(lock.path).read_bytes() == note
+        assert lock.keep() is False
+        with pytest.raises(DaemonRunning):
+            acquire(db)
+
+
+def test_a_lock_file_that_was_replaced_by_an_empty_one_is_taken_again(db: Path) -> None:
+    with acquire(db) as lock:
+        Path(lock.path).unlink()
+        Path(lock.path).touch(mode=0o600)
+
+        assert lock.keep() is True
+
+        with pytest.raises(DaemonRunning):
+            acquire(db)
+
+
+def test_a_lost_lock_file_that_another_daemon_took_meanwhile_is_left_to_it(db: Path) -> None:
+    with acquire(db) as lock:
+        Path(lock.path).unlink()
+        other = child(HOLDER, db)
+
+        with pytest.raises(DaemonRunning, match=f"was removed, and another daemon holds .*: pid {other.pid}"):
+            lock.keep()
+
+        end(other)
+
+
+def test_somebody_who_asks_for_the_status_does_not_cost_a_daemon_its_lost_lock(db: Path, monkeypatch: Any) -> None:
+    """To ask takes the lock, shared, for an instant. An instant may be long where the one who asks gets no turn."""
+    monkeypatch.setattr("craftcore.daemon.lock.PROBES_OUTLIVED", 10_000)
+    with acquire(db) as lock:
+        prober = child(PROBER, db)
+        for _ in range(200):
+            Path(lock.path).unlink()
+            assert lock.keep() is True
+        end(prober)
+
+
+def test_the_files_that_a_daemon_has_open_stand_in_its_note_until_it_closes_them(db: Path) -> None:
+    db.touch()
+    for side in ("-wal", "-shm"):
+        db.with_name(f"{db.name}{side}").touch()
+    descriptors = [os.open(f"{db}{side}", os.O_RDONLY) for side in ("", "-wal", "-shm")]
+    with acquire(db) as lock:
+        files = OpenFiles.of(db)
+
+        lock.note_files(files)
+        note, _ = read_note(db)
+        assert note is not None
+        assert note.inodes == tuple(os.fstat(descriptor).st_ino for descriptor in descriptors)
+        assert lost_by_daemon(db) is None
+        db.with_name(f"{db.name}-shm").unlink()
+        assert lost_by_daemon(db) == f"{db}-shm"
+
+        lock.note_files(None)
+        assert lost_by_daemon(db) is None
+        lock.note_files(files)
+    assert lost_by_daemon(db) is None, "nobody holds the lock any more"
+    with acquire(db) as lock:
+        assert lost_by_daemon(db) is None, "the next one has not said which files it has"
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 def test_a_released_lock_lets_the_next_in_and_keeps_its_file(db: Path) -> None:
     lock = acquire(db)
     inode = os.stat(lock.path).st_ino
@@ -152,6 +229,8 @@ def test_two_links_to_one_database_are_one_database(db: Path) -> None:
         b'{"pid": 1, "host": "h", "started_at": ' + b"9" * 3000 + b"}",
         b'{"pid": 1, "host": "h", "started_at": 1, "epoch": "7"}',
         b'{"pid": 1, "host": "h", "started_at": 1, "database_id": 7}',
+        b'{"pid": 1, "host": "h", "started_at": 1, "inodes": "7"}',
+        b'{"pid": 1, "host": "h", "started_at": 1, "inodes": [7, null, 8]}',
         b"x" * 1_000_000,
     ],
     ids=lambda content: repr(content[:30]),

@@ -85,7 +85,7 @@ def test_a_lock_file_that_somebody_removes_is_put_back_and_keeps_a_second_daemon
 
         lock.unlink()
 
-        until(lambda: "lock.put_back" in daemon.log)
+        until(lambda: "lock.put_back" in daemon.log, "it to be put back, a second later", within=20.0)
         assert lock.read_bytes() == note
         second = craftcore(folder, "run", "app:app")
         assert second.code == 75
@@ -101,7 +101,7 @@ def test_a_daemon_whose_lock_was_removed_and_taken_by_another_ends_and_says_so(f
         lock.unlink()
         with DaemonLock.acquire(folder / lock.stem, pid=4711, host="there", now=0):
             daemon.signal(signal.SIGCONT)
-            assert daemon.ends() == 75
+            assert daemon.ends(within=20.0) == 75
 
         assert f"{lock} was removed, and another daemon holds this database: pid 4711 on there" in daemon.log
 

@@ -126,8 +126,6 @@ def test_of_a_wal_that_was_begun_anew_only_what_was_written_since_is_in_use(data
     ours.execute("INSERT INTO t (body) VALUES (hex(zeroblob(1000000 / 2)))")
     assert few + 1_000_000 < wal_in_use(path) < few + 1_100_000
     assert wal_bytes(path) == long
-    path.with_name(f"{path.name}-wal").write_bytes(b"half a header")
-    assert wal_in_use(path) == 0
     for connection in (litestream, ours):
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close()

@@ -1,0 +1,113 @@
+"""Which files a connection has open: the database, its WAL and its shared memory, by device and inode.
+
+A file that was deleted or replaced goes on working for the process that has it open, and what is written to it is lost
+with its last descriptor. So the names are compared with the open files before and after each commit.
+
+Nothing is opened here: closing any descriptor of a file drops every POSIX lock that the process holds on that file,
+those of its own connections included. The next foreign SQLite then believes that it is alone and deletes the WAL.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.errors import DatabaseInvalid, StorageError
+
+SIDES = ("", "-wal", "-shm")
+"""What follows the name of the database in the names of its three files."""
+
+DESCRIPTORS = "/proc/self/fd"
+
+Inode = tuple[int, int]
+"""Device and number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """The three files of one connection: `inodes` in the order of SIDES."""
+
+    path: Path
+    real: str
+    inodes: tuple[Inode, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> OpenFiles:
+        """Return the files of a connection that was opened just now. Raises as `refuse_replaced`."""
+        real = os.path.realpath(path)
+        mine = _own(real)
+        inodes = []
+        for side in SIDES:
+            inode = _inode(f"{real}{side}")
+            if inode is None or (mine is not None and inode not in mine):
+                raise _replaced(path, real, side, "while it was opened. Nothing was written. Try again")
+            inodes.append(inode)
+        return cls(path=path, real=real, inodes=tuple(inodes))
+
+    @property
+    def inode_numbers(self) -> tuple[int, ...]:
+        """The numbers alone, for another process on this machine."""
+        return tuple(inode[1] for inode in self.inodes)
+
+    def replaced(self) -> str | None:
+        """Return which of SIDES is not the open file any more. None when all are, or the system does not say."""
+        names = (os.fspath(self.path), f"{self.real}-wal", f"{self.real}-shm")  # a link may lead elsewhere by now
+        for side, name, inode in zip(SIDES, names, self.inodes, strict=True):
+            try:
+                found = os.stat(name)
+            except (FileNotFoundError, NotADirectoryError):
+                return side
+            except OSError:
+                continue  # a folder that cannot be entered just now says nothing about the file in it
+            if (found.st_dev, found.st_ino) != inode:
+                return side
+        return None
+
+    def refuse_replaced(self, then: str) -> None:
+        """Raise DatabaseInvalid when the database was deleted or replaced, StorageError for its WAL or shared memory.
+
+        The codes are 65 and 74. With 65 a service manager does not start the daemon anew on an empty or a foreign
+        file. With 74 it does: beside a database that is still there, the next start recovers. `then` ends the sentence:
+        what became of the write, and what to do.
+        """
+        if (side := self.replaced()) is not None:
+            raise _replaced(self.path, self.real, side, then)
+
+
+def _replaced(path: Path, real: str, side: str, then: str) -> StorageError:
+    kind = StorageError if side else DatabaseInvalid
+    return kind(f"{path}: {real}{side} was deleted or replaced {then}")
+
+
+def inode_numbers(path: Path) -> tuple[int | None, ...]:
+    """Return the inode numbers of the three files of that name. None for a missing file."""
+    real = os.path.realpath(path)
+    return tuple(None if (found := _inode(f"{real}{side}")) is None else found[1] for side in SIDES)
+
+
+def _inode(name: str) -> Inode | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _own(real: str) -> set[Inode] | None:
+    """Return the files that this process has open under these names. None where the system does not list them."""
+    try:
+        numbers = os.listdir(DESCRIPTORS)
+    except OSError:
+        return None
+    mine = set()
+    for number in numbers:
+        link = f"{DESCRIPTORS}/{number}"
+        try:
+            if not os.readlink(link).startswith(real):  # asked first: the stat of a file on a dead share may not return
+                continue
+        except OSError:
+            continue  # closed meanwhile
+        if (inode := _inode(link)) is not None:
+            mine.add(inode)
+    return mine

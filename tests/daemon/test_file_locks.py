@@ -1,0 +1,279 @@
+"""A process that runs the engine keeps its POSIX locks on the database, whatever else it does with the file.
+
+Closing any descriptor of a file drops every lock that the process holds on it. Without them a foreign SQLite believes
+that it is alone and deletes the WAL.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from craftcore import App, Producer, TaskContext
+from craftcore.cli.main import main
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.daemon import retaining
+from craftcore.daemon.main import refuse_foreign
+from craftcore.daemon.retaining import Retaining
+from craftcore.daemon.running import running
+from craftcore.engine.engine import Engine
+from craftcore.errors import DaemonRunning
+from craftcore.storage.glance import glancing
+from craftcore.storage.pages import wal_in_use
+from tests.daemon.scraping import listening, scrape
+from tests.kernel_locks import HELD, locks_of
+from tests.processes import APP, a_daemon, craftcore, until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Place:
+    """An engine that runs in this process, and its database."""
+
+    def __init__(self, app: App, engine: Engine, path: Path, config: Config) -> None:
+        self.app = app
+        self.engine = engine
+        self.path = path
+        self.config = config
+
+    def core(self) -> Core:
+        return Core(self.path, self.config)
+
+    def status(self, id: str) -> Any:
+        with self.core().reading() as reader:
+            return reader.value("SELECT status FROM triggers WHERE id = :id", id=id)
+
+    def require_locks(self, when: str = "afterwards") -> None:
+        assert locks_of(os.getpid(), self.path) == HELD, when
+
+
+def an_app() -> App:
+    app = App("locks")
+
+    def book(tx: Any) -> None:
+        tx.run("CREATE TABLE IF NOT EXISTS books (x)")
+
+    @app.workflow("books")
+    async def books(ctx: TaskContext) -> None:
+        await ctx.transaction("book", book)
+
+    @app.workflow("greets")
+    async def greets() -> None:
+        pass
+
+    return app
+
+
+async def a_transaction(place: Place) -> None:
+    emitted = await place.app.emit("books")
+    while place.status(emitted.id) != "DONE":  # noqa: ASYNC110 - a row has no event to wait on
+        await anyio.sleep(0.01)
+
+
+async def a_producer(place: Place) -> None:
+    with Producer(place.path) as producer:
+        producer.emit("greets")
+        place.require_locks("while it is open")
+
+
+async def two_producers(place: Place) -> None:
+    with Producer(place.path) as first:
+        with Producer(place.path) as second:
+            first.emit("greets")
+            second.emit("greets")
+            place.require_locks("while both are open")
+        place.require_locks("while one is open")
+
+
+async def a_refused_second_engine(place: Place) -> None:
+    with pytest.raises(DaemonRunning):
+        async with running(App("second"), place.path, place.config):
+            pass
+
+
+async def what_a_start_looks_at(place: Place) -> None:
+    refuse_foreign(place.path, place.config)
+
+
+async def readings(place: Place) -> None:
+    await place.app.emit("greets")
+    core = place.core()
+    core.prepare()
+    with core.reading() as reader:
+        reader.value("SELECT count(*) FROM facts")
+    with core.database.reading(with_checks=True) as reader:
+        reader.value("SELECT count(*) FROM facts")
+    with glancing(place.path) as reader:
+        reader.value("SELECT count(*) FROM facts")
+    assert wal_in_use(place.path) > 0
+
+
+async def a_scrape(place: Place) -> None:
+    found = await scrape(place.path.with_name("metrics.sock"))
+    assert found.value("craftcore_database_read") == 1
+
+
+async def retention(place: Place) -> None:
+    own = Retaining(place.core(), place.engine, first_after=0.0, every=0.01)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(own.retain)
+        while own.passes < 2:  # noqa: ASYNC110 - it has no event to wait on
+            await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+
+
+def a_command(*arguments: str, code: int = 0) -> Callable[[Place], Awaitable[None]]:
+    """In this process, as a program that embeds the engine may call it."""
+
+    async def run(place: Place) -> None:
+        output = ["-o", str(place.path.with_name("backup.db"))] if arguments == ("db", "backup") else []
+        ended = await anyio.to_thread.run_sync(main, ["--db", str(place.path), *arguments, *output])
+        assert ended == code
+
+    run.__name__ = "_".join(arguments)
+    return run
+
+
+WAYS = [
+    a_transaction,
+    a_producer,
+    two_producers,
+    a_refused_second_engine,
+    what_a_start_looks_at,
+    readings,
+    a_scrape,
+    retention,
+    a_command("status"),
+    a_command("top", "--once"),
+    a_command("doctor"),
+    a_command("verify"),
+    a_command("emit", "greets"),
+    a_command("trigger", "list"),
+    a_command("db", "check"),
+    a_command("db", "stats"),
+    a_command("db", "backup"),
+    a_command("db", "migrate", code=75),
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_an_engine_keeps_its_locks_whatever_else_its_process_does_with_the_file(tmp_path, monkeypatch, way):
+    monkeypatch.setattr(retaining, "REST", 0.001)
+    app, path, config = an_app(), tmp_path / "agent.db", listening("unix:metrics.sock", Config())
+    async with app.running(path, config=config) as engine:
+        place = Place(app, engine, path, config)
+        place.require_locks("before")
+
+        await way(place)
+
+        assert locks_of(os.getpid(), path) == HELD
+
+
+def test_a_daemon_keeps_its_locks_through_a_reload_and_every_command_beside_it(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
+    with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
+        daemon.ready()
+        database = tmp_path / "agent.db"
+        assert locks_of(daemon.pid, database) == HELD
+
+        daemon.signal(signal.SIGHUP)
+        until(lambda: "config.unchanged" in daemon.log)
+        assert locks_of(daemon.pid, database) == HELD
+        for command in ("emit greet", "status", "doctor", "db backup -o backup.db", "run app:app", "reload"):
+            craftcore(tmp_path, *command.split())
+            assert locks_of(daemon.pid, database) == HELD, command
+
+
+def test_making_a_database_opens_no_descriptor_that_another_thread_could_lose_its_locks_by(tmp_path):
+    names = [str(tmp_path / f"agent.db{side}") for side in ("", "-wal", "-shm")]
+    opened = []
+
+    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]) in names:
+            opened.append(arguments[0])
+
+    sys.addaudithook(hear)
+    with Producer(tmp_path / "agent.db") as producer:
+        producer.emit("greets")
+        producer.emit("greets")
+        opened_by_then = list(opened)
+
+    assert opened_by_then == []
+    assert stat.S_IMODE((tmp_path / "agent.db").stat().st_mode) == 0o600
+
+
+OPENERS = {"open", "os.open", "io.open", "os.fdopen"}
+OPENING_METHODS = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "touch"}
+
+NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "manual.write_text"}
+"""Calls of the same name that open no file of the file system."""
+
+MAY_OPEN = {
+    "actions/process_group.py": "/proc",
+    "cli/caller.py": "/proc",
+    "cli/demo_app.py": "the demo's own ledger",
+    "cli/demo_daemon.py": "the demo's own log",
+    "cli/demo_verdict.py": "the demo's own ledger",
+    "cli/doctor_unit.py": "unit files",
+    "cli/init.py": "the files that it makes, and those of the package",
+    "cli/main.py": "/dev/null",
+    "cli/systemd.py": "unit files",
+    "cli/units.py": "files of the package",
+    "cli/write_lock.py": "/proc",
+    "daemon/holder.py": "/proc",
+    "daemon/lock.py": "the lock file",
+    "daemon/running.py": "/proc",
+    "regular_file.py": "a file that a person names",
+    "storage/daemon_files.py": "the lock file",
+    "storage/draft.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
+    "storage/migrate.py": "files of the package",
+    "storage/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite has let go",
+    "storage/ring.py": "a folder, by O_PATH",
+    "storage/wal_locks.py": "/proc",
+    "storage/whole_file.py": "a file in the making, and folders",
+    "testing/forgetful_disk.py": "the files of a new folder",
+}
+"""The modules that open files, and which ones. None of them is the database, its WAL or its shared memory, while this
+process may have it open in SQLite."""
+
+
+def opening(tree: ast.AST) -> Iterator[int]:
+    """Return the lines of the calls that open a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            is_method = isinstance(node.func, ast.Attribute) and node.func.attr in OPENING_METHODS
+            if name in OPENERS or (is_method and name not in NO_OPENERS):
+                yield node.lineno
+
+
+def test_no_other_module_opens_a_file():
+    """A new one has to be looked at: does it open the database? Then it must not be."""
+    found = {
+        file.relative_to(ROOT / "craftcore").as_posix()
+        for file in (ROOT / "craftcore").rglob("*.py")
+        if any(opening(ast.parse(file.read_text(encoding="utf-8"))))
+    }
+
+    assert found == set(MAY_OPEN)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["open(path)", "os.close(os.open(path, os.O_RDWR))", "path.open('rb')", "Path(path).read_bytes()", "path.touch()"],
+)
+def test_the_rule_sees_each_way_to_open_a_file(code):
+    assert list(opening(ast.parse(code))) == [1]

@@ -1,0 +1,159 @@
+"""The database, its WAL or its shared memory deleted or replaced under an engine: it ends loudly, and nobody is told
+that something was accepted which no engine will see."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.processes import APP, DaemonProcess, Result, a_daemon, craftcore, until
+
+NAMES = {"database": "agent.db", "WAL": "agent.db-wal", "shared memory": "agent.db-shm"}
+CODES = {"database": 65, "WAL": 74, "shared memory": 74}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "app.py").write_text(APP)
+    return home
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    """By a copy, as an editor or rsync does."""
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def emit(folder: Path, number: int) -> Result:
+    return craftcore(folder, "--json", "emit", "greet", "--payload", f'{{"name": "number {number}"}}')
+
+
+def greeted(folder: Path) -> list[str]:
+    trace = folder / "trace"
+    return trace.read_text().splitlines() if trace.exists() else []
+
+
+def accepted_ids(results: list[Result]) -> list[str]:
+    return [result.json["id"] for result in results if result.code == 0]
+
+
+def is_done(folder: Path, id: str) -> bool:
+    return bool(craftcore(folder, "--json", "trigger", "show", id).json["status"] == "DONE")
+
+
+def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
+    """A daemon with something in its WAL, and what was accepted."""
+    daemon.ready()
+    results = [emit(folder, number) for number in range(3)]
+    until(lambda: len(greeted(folder)) == 3, "three to run")
+    return results
+
+
+@pytest.mark.parametrize("how", [delete, replace, move])
+@pytest.mark.parametrize("what", list(NAMES))
+def test_a_daemon_whose_file_was_taken_away_ends_and_says_which_and_producers_are_refused(folder, what, how):
+    name = folder / NAMES[what]
+    with a_daemon(folder, "app:app") as daemon:
+        busy(daemon, folder)
+        daemon.signal(signal.SIGSTOP)  # so that others are the faster
+        how(name)
+
+        refused = emit(folder, 3)
+        status = craftcore(folder, "--json", "status")
+        daemon.signal(signal.SIGCONT)
+
+        assert daemon.ends() == refused.code == CODES[what]
+        sentence = f"{name} was deleted or replaced under the running"
+        assert sentence in daemon.log
+        assert sentence in refused.err
+        assert "Nothing was written" in refused.err
+        if status.code == 0:
+            assert (status.json["health"], status.json["reasons"][0]["code"]) == ("degraded", "replaced")
+            assert sentence in status.json["verdict"]
+        else:  # without its WAL a database may not be readable
+            assert (status.code, sentence in status.err) == (CODES[what], True)
+
+
+@pytest.mark.parametrize("how", [delete, replace, move])
+def test_with_only_the_shared_memory_taken_away_nothing_accepted_is_lost_by_a_stop_and_a_start(folder, how):
+    with a_daemon(folder, "app:app") as daemon:
+        results = busy(daemon, folder)
+        daemon.signal(signal.SIGSTOP)
+        how(folder / NAMES["shared memory"])
+        results += [emit(folder, number) for number in range(3, 6)]
+        daemon.signal(signal.SIGCONT)
+        daemon.signal(signal.SIGTERM)
+        assert daemon.ends() in (0, 74)
+
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        results.append(emit(folder, 6))
+        for id in accepted_ids(results):
+            until(partial(is_done, folder, id))
+    assert results[-1].code == 0
+    assert craftcore(folder, "db", "check").code == 0
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_daemon_whose_directory_was_taken_away_ends_and_says_so(folder, how):
+    with a_daemon(folder, "app:app", CRAFTCORE_DB=str(folder / "agent.db")) as daemon:
+        busy(daemon, folder)
+        before = folder.with_name("before")
+        folder.rename(before)
+        if how == "replaced":
+            shutil.copytree(before, folder, ignore=shutil.ignore_patterns("*.bell"))
+        else:
+            shutil.rmtree(before, ignore_errors=True)
+
+        assert daemon.ends() == 65
+    if how == "replaced":
+        assert "agent.db was deleted or replaced under the running engine" in (before / "daemon.log").read_text()
+
+
+PEEKS = """
+import sqlite3
+from craftcore import App
+app = App("peeks")
+
+@app.workflow("peek")
+async def peek() -> int:
+    connection = sqlite3.connect("agent.db")
+    found = connection.execute("SELECT count(*) FROM triggers").fetchone()[0]
+    connection.close()
+    return found
+
+@app.workflow("greet")
+async def greet(name: str = "you") -> None:
+    with open("trace", "a") as file:
+        file.write(name + "\\n")
+"""
+
+
+def test_an_sqlite3_of_python_in_the_process_of_the_engine_is_noticed(folder):
+    """Its close takes the process for alone, moves the WAL into the file and deletes it."""
+    (folder / "app.py").write_text(PEEKS)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        results = [emit(folder, 1), craftcore(folder, "--json", "emit", "peek")]
+
+        assert daemon.ends(within=60.0) == 74
+
+        assert "agent.db-wal was deleted or replaced" in daemon.log
+    rows = craftcore(folder, "--json", "trigger", "list").json
+    assert set(accepted_ids(results)) <= {row["id"] for row in rows}
+    assert craftcore(folder, "db", "check").code == 0

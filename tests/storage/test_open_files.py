@@ -1,0 +1,160 @@
+"""A connection whose database, WAL or shared memory was deleted or replaced accepts nothing, and spoils nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from craftcore import Producer
+from craftcore.errors import DatabaseInvalid, OutcomeUnknown, StorageError
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.writer import Writer
+from tests.virtual import VirtualClock
+
+SIDES = ["", "-wal", "-shm"]
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER) STRICT;")
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+def code_of(side: str) -> int:
+    return 74 if side else 65
+
+
+@pytest.fixture
+def database(tmp_path: Path, clock: VirtualClock) -> Database:
+    """Not closed afterwards by itself: each test decides what is left of it."""
+    database = Database(tmp_path / "agent.db", clock)
+    migrate(database, clock, [TABLES])
+    return database
+
+
+@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("side", SIDES)
+def test_nothing_is_written_to_a_file_that_has_lost_its_name(database, side, how):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t VALUES (1)")
+    name = Path(f"{database.path}{side}")
+    how(name)
+    ran = []
+
+    with pytest.raises(StorageError) as refused:
+        with database.transaction():
+            ran.append(1)
+
+    assert (ran, refused.value.exit_code) == ([], code_of(side))
+    assert isinstance(refused.value, DatabaseInvalid) is (side == "")
+    assert refused.value.message.startswith(f"{database.path}: {name} was deleted or replaced while it was in use")
+    with database.transaction() as tx:
+        assert tx.value("PRAGMA quick_check") == "ok"
+    database.close()
+
+
+@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("side", SIDES)
+def test_a_commit_into_a_file_that_has_lost_its_name_is_not_called_accepted(database, side, how):
+    with pytest.raises(OutcomeUnknown) as unknown:
+        with database.transaction() as tx:
+            tx.run("INSERT INTO t VALUES (1)")
+            how(Path(f"{database.path}{side}"))
+
+    assert unknown.value.exit_code == code_of(side)
+    assert "was deleted or replaced during the commit: the write may be lost" in unknown.value.message
+    database.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("side", SIDES)
+async def test_a_writer_whose_file_has_lost_its_name_ends_with_that(database, side, how):
+    heard: list[StorageError] = []
+    async with Writer(database, on_fatal=heard.append) as writer:
+        await writer.commit(lambda tx: tx.run("INSERT INTO t VALUES (1)"))
+        with pytest.raises(OutcomeUnknown):
+            await writer.commit(insert_and(how, Path(f"{database.path}{side}")))
+        with pytest.raises(StorageError):
+            await writer.commit(lambda tx: tx.run("INSERT INTO t VALUES (3)"))
+    assert [error.exit_code for error in heard] == [code_of(side)]
+
+
+def insert_and(how: Callable[[Path], None], path: Path) -> Callable[..., None]:
+    def work(tx: object) -> None:
+        tx.run("INSERT INTO t VALUES (2)")  # type: ignore[attr-defined]
+        how(path)
+
+    return work
+
+
+def test_a_wal_without_its_name_is_moved_into_no_file_when_it_is_closed(tmp_path, database):
+    """The name may be that of others' WAL by then."""
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t VALUES (1)")
+    before = database.path.read_bytes()
+    Path(f"{database.path}-wal").unlink()
+
+    database.close()
+
+    assert database.path.read_bytes() == before
+
+
+def test_a_link_that_leads_elsewhere_by_now_is_another_database(tmp_path, clock):
+    for name in ("one.db", "two.db"):
+        migrate(Database(tmp_path / name, clock), clock, [TABLES])
+    link = tmp_path / "link.db"
+    link.symlink_to("one.db")
+    database = Database(link, clock)
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t VALUES (1)")
+
+    link.unlink()
+    link.symlink_to("two.db")
+
+    with pytest.raises(DatabaseInvalid, match="deleted or replaced"):
+        with database.transaction():
+            pass
+
+
+def test_a_folder_that_cannot_be_entered_just_now_says_nothing(database, monkeypatch):
+    with database.transaction():
+        files = OpenFiles.of(database.path)
+
+        def refused(name: str) -> None:
+            raise PermissionError(13, "permission denied", name)
+
+        monkeypatch.setattr(os, "stat", refused)
+        assert files.replaced() is None
+        monkeypatch.undo()
+    database.close()
+
+
+def test_a_file_that_was_replaced_between_its_opening_and_the_first_look_is_found_out(database):
+    with database.transaction():
+        pass
+    replace(Path(f"{database.path}-wal"))
+
+    with pytest.raises(StorageError, match="was deleted or replaced while it was opened"):
+        OpenFiles.of(database.path)
+
+
+def test_a_producer_goes_on_with_the_file_that_is_there_after_it_was_told_once(tmp_path):
+    with Producer(tmp_path / "agent.db") as producer:
+        producer.emit("greets")
+        for side in SIDES:
+            os.unlink(f"{tmp_path / 'agent.db'}{side}")
+
+        with pytest.raises(DatabaseInvalid, match="while it was in use"):
+            producer.emit("greets")
