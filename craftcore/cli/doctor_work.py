@@ -15,6 +15,7 @@ from craftcore.errors import ScheduleInvalid
 from craftcore.plurals import counted
 from craftcore.retention.record_store import Blocker
 from craftcore.retention.service import Retention
+from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.schedules.zones import zone_named
 from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
@@ -80,6 +81,7 @@ class Work:
     unknown_zones: list[str]
     zones: int
     clock_held_until: float | None
+    stamped_ahead: int
     last_seen: float | None
     set_back: tuple[float, float] | None
     held_tasks: int
@@ -117,6 +119,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
+        stamped_ahead=ClockStepStore().ahead(reader, now),
         failed=TriggerStore().failed_lately(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         kept_by=retention.blocker(reader, now),
@@ -235,11 +238,15 @@ def zones(work: Work) -> Finding:
 
 
 def clock(work: Work) -> Finding:
-    """The wall clock is where it was and beyond."""
+    """The wall clock is where it was and beyond, and nothing waits for a time that it set while it was ahead."""
+    waits = f"; triggers wait for a time set while it was ahead: {work.stamped_ahead:,}" if work.stamped_ahead else ""
     until = work.clock_held_until
     if until is not None and until > work.now:
-        text = f"it has shown {clock_time(until)} here and now shows {clock_time(work.now)}: schedules are held"
+        text = f"it has shown {clock_time(until)} here and now shows {clock_time(work.now)}: schedules are held{waits}"
         return warn("clock", f"{text}. Set it, or if it is right", "craftcore", "schedule", "trust-clock")
+    if work.stamped_ahead:
+        text = f"it was ahead; triggers that wait for a time set then: {work.stamped_ahead:,}. If it is right now"
+        return warn("clock", text, "craftcore", "schedule", "trust-clock")
     if work.last_seen is not None and work.last_seen - work.now > CLOCK_STEP_MIN:
         text = f"it is {span(work.last_seen - work.now)} behind the latest time that was seen here"
         return warn("clock", f"{text}: schedules wait. Set it; timedatectl says whether it is synchronized")

@@ -162,6 +162,8 @@ def trust_clock(session: Session, /) -> None:
     """Say that the clock is right, so that held schedules go on.
 
     They are held while the clock shows more than 3 h less than it did before. Look at `date` first.
+
+    What waits for a time that was set while the clock was ahead is due by its own delay then.
     """
     core = session.core()
     with session.changing(core) as (tx, did):

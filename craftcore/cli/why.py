@@ -14,6 +14,7 @@ from craftcore.cli.proof import Reason, shown
 from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
 from craftcore.engine.standing import standing
+from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import Task
@@ -149,6 +150,10 @@ def paused() -> Reason:
 def _not_due(trigger: Trigger, now: float) -> Reason:
     until = f"{clock_time(trigger.due_at)}, {from_now(trigger.due_at, now)}"
     query = shown(ROW, id=trigger.id)
+    ahead = max(trigger.created_at, trigger.updated_at) > now + TOLERANCE
+    if ahead and not (trigger.at_given and trigger.not_before is None):
+        text = f"a clock that was ahead has set its time; not due until {until}. If the clock is right now"
+        return Reason(code="clock", text=f"{text}: {hint('schedule', 'trust-clock')}", query=query)
     if trigger.not_before is None or trigger.not_before < trigger.due_at or trigger.reason == "requeued":
         return Reason(code="not due", text=f"not due until {until}", query=query)
     if trigger.schedule_id is not None and trigger.reason is None and trigger.attempts == 0:

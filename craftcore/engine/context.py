@@ -270,7 +270,9 @@ class TaskContext(Generic[S]):
     async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
         """Suspend the turn until that moment: an aware datetime or epoch seconds."""
         due_at = moment("at", at)
-        await self._turn.waited("sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at))
+        await self._turn.waited(
+            "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at, at_given=True)
+        )
 
     async def wait_for(
         self,

@@ -14,7 +14,7 @@ import structlog
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.insist import SetAside, insist
-from craftcore.schedules.clock_trust import BACKWARD_MAX, ClockTrust, Moved, Reading, moved
+from craftcore.schedules.clock_trust import BACKWARD_MAX, STEP_MIN, ClockTrust, Moved, Reading, moved
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.ticks import Ticked, TickService
 from craftcore.storage.facts import fact
@@ -34,6 +34,9 @@ class Seen(NamedTuple):
     change: Moved
     latest: float
     store: bool
+    set_back: float | None
+    """Seconds that the clock was set back by since the last look. 0.0: by the last look, so that what somebody was
+    writing then is found. None: neither."""
 
 
 class Scheduler:
@@ -63,6 +66,7 @@ class Scheduler:
         self._before = self._read()
         self._latest = self._before.wall
         self._store_at = self._before.boot_time + CLOCK_SEEN_SECONDS
+        self._was_set_back = False
         self.paused = False
         self.held = False
         """Schedules wait: for a person, or for the clock to be back where it was."""
@@ -88,6 +92,8 @@ class Scheduler:
                 if seen.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
                 self._say(seen, ticked)
+                if seen.set_back is not None:
+                    self._on_fired(self._before.wall)  # some may be due now
             self.looks += 1
             if ticked is not None and ticked.due_at is not None:
                 self._on_fired(ticked.due_at)
@@ -99,6 +105,8 @@ class Scheduler:
     def _look(self, tx: Transaction, seen: Seen) -> Ticked | None:
         """On the writer's thread. None when schedules are held."""
         self._trust.note(tx, self._epoch, seen.change)
+        if seen.set_back is not None and (changed := self._trust.set_back(tx, seen.set_back)):
+            tx.after_commit(log.warning, "clock.delays_set_back", triggers=changed)
         self._trust.hold_if_behind(tx, self._epoch, seen.latest)
         if self._trust.is_held(tx, self._epoch) or fact(tx, "held") or fact(tx, "safe_mode"):
             return None
@@ -117,7 +125,9 @@ class Scheduler:
         store = now.boot_time >= self._store_at
         if store:
             self._store_at = now.boot_time + CLOCK_SEEN_SECONDS
-        return Seen(change, self._latest, store)
+        back = -change.step if change.step <= -STEP_MIN else 0.0 if self._was_set_back else None
+        self._was_set_back = bool(back)
+        return Seen(change, self._latest, store, back)
 
     def _say(self, seen: Seen, ticked: Ticked | None) -> None:
         """What a person should know: what the clocks did, what did not fire. What fired has a record."""

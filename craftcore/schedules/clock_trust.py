@@ -3,12 +3,17 @@
 A clock that goes forward makes schedules late: catch-up is for that. One that goes back makes them wait, and what has
 fired does not fire again. More than three hours back nobody can tell which time is right: schedules are held, until the
 clock is back where it was, or a person says that it is right as it is.
+
+Delays follow the clock when it is set back: see `clock_step_store.py`. A running daemon has seen the step, so it does
+that at once. At a start with the clock more than three hours back, they wait for a person as the schedules do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from craftcore.canonical import canonical
+from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.storage.facts import fact, forget, remember
 from craftcore.storage.transaction import Reader, Row, Transaction
 
@@ -54,12 +59,26 @@ def moved(before: Reading, now: Reading) -> Moved:
 class ClockTrust:
     """The facts `clock_seen_at` and `clock_held`, and the rows of `clock_events`."""
 
+    def __init__(self) -> None:
+        self._steps = ClockStepStore()
+
     def boot(self, tx: Transaction, epoch: int) -> None:
-        """Compare the clock with the last time that was stored."""
-        seen = fact(tx, "clock_seen_at")
-        if seen is not None:
-            self.hold_if_behind(tx, epoch, float(seen))
+        """Compare the clock with the last time that was stored. Before any claim is taken back: that stamps its row."""
+        seen = float(fact(tx, "clock_seen_at") or 0.0)
+        self.hold_if_behind(tx, epoch, seen)
+        if fact(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
+            latest = self._steps.latest(tx)
+            if self.set_back(tx):
+                self._record(tx, epoch, "backward", max(seen, latest) - tx.now)
         self.seen(tx)
+
+    def set_back(self, tx: Transaction, step: float = 0.0) -> int:
+        """Make due by their own delay what was written while the clock was ahead, now that it was set back by `step`
+        seconds (0: nobody saw by how many). The number of triggers."""
+        changed = self._steps.set_back(tx, step)
+        if changed:
+            remember(tx, "clock_delays_set_back", canonical({"at": tx.now, "seconds": step, "triggers": changed}))
+        return changed
 
     def note(self, tx: Transaction, epoch: int, change: Moved) -> None:
         """Record what the clock did, if it is worth noting."""
@@ -92,10 +111,12 @@ class ClockTrust:
             remember(tx, "clock_seen_at", repr(tx.now))
 
     def trust(self, tx: Transaction) -> float | None:
-        """A person says that the clock is right: schedules go on. The time they waited for; None when they did not."""
+        """A person says that the clock is right: schedules go on, and what was written by a clock ahead is due by its
+        own delay. The time that schedules waited for; None when they did not."""
         until = forget(tx, "clock_held")
         remember(tx, "clock_seen_at", repr(tx.now))
         remember(tx, "clock_trusted_at", repr(tx.now))
+        self.set_back(tx)
         if until is None:
             return None
         self._record(tx, None, "trusted", float(until) - tx.now)

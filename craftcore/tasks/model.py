@@ -149,6 +149,7 @@ class Wait:
     value_json: str | None
     created_at: float
     resolved_at: float | None
+    at_given: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +207,15 @@ class NewQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """What a turn, or the next one, waits for. `due_at` None: for as long as it takes."""
+    """What a turn, or the next one, waits for. `due_at` None: for as long as it takes; `at_given`: it was given as a
+    moment, not as a delay."""
 
     name: str
     kind: WaitKind
     event: str | None = None
     due_at: float | None = None
     question: NewQuestion | None = None
+    at_given: bool = False
 
 
 # How a turn can end, beside failing. What it comes to is decided by the settlement of its trigger.

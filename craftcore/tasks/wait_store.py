@@ -16,13 +16,14 @@ class WaitStore:
         """Begin a wait; anew, where it ended only because its task did."""
         row = tx.one(
             """
-            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, created_at)
-            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :now)
+            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, created_at)
+            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :at_given, :now)
             ON CONFLICT (task_seq, turn, name) DO UPDATE
                SET id          = excluded.id,
                    kind        = excluded.kind,
                    event       = excluded.event,
                    due_at      = excluded.due_at,
+                   at_given    = excluded.at_given,
                    status      = 'WAITING',
                    resolved_by = NULL,
                    value_json  = NULL,
@@ -38,6 +39,7 @@ class WaitStore:
             kind=wait.kind,
             event=wait.event,
             due_at=wait.due_at,
+            at_given=int(wait.at_given),
             now=tx.now,
         )
         assert row is not None, wait

@@ -30,6 +30,7 @@ from craftcore.tasks.model import (
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
+from craftcore.triggers.answers import one_answer
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import wake_key
@@ -182,7 +183,8 @@ class Waiting:
             max_attempts=task.max_attempts,
             dedup_key=wake_key(wait.id),
         )
-        return self._triggers.emit(tx, spec).id
+        row = self._triggers.accept(spec)._replace(at_given=bool(wait.at_given) and at == wait.due_at)
+        return one_answer(self._triggers.emit_all(tx, [row])).id
 
 
 def renews(wait: Wait) -> bool:

@@ -93,6 +93,7 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         now,
         now,
         spec.id is not None,
+        spec.at is not None,
         spec.on_duplicate,
         spec.supersedes is not None,
     )

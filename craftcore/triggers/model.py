@@ -126,6 +126,7 @@ class NewTrigger(NamedTuple):
     created_at: float
     updated_at: float
     id_given: bool
+    at_given: bool
     on_duplicate: OnDuplicate
     supersedes: bool
 
@@ -226,6 +227,8 @@ class Trigger:
     """When retention took its payload, description and message away; None: it did not."""
     id_given: int
     """1: its producer gave the id, which is held like a dedup key of scope `ever`."""
+    at_given: int
+    """1: its fire time was given as a moment; 0: it is a delay from `created_at`."""
 
     @property
     def is_started(self) -> bool:

@@ -21,13 +21,13 @@ INSERT = Many(
     """
     INSERT INTO triggers (
         id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority,
-        description, payload_json, max_attempts, created_at, updated_at, id_given,
+        description, payload_json, max_attempts, created_at, updated_at, id_given, at_given,
         seq, status, claimed_epoch, lease_token, lease_until
     ) VALUES {rows}
     """,
-    width=23,
+    width=24,
 )
-_ACCEPTED = NewTrigger._fields.index("id_given") + 1
+_ACCEPTED = NewTrigger._fields.index("at_given") + 1
 _PENDING = (None, "PENDING", None, None, None)
 
 
@@ -71,12 +71,12 @@ class TriggerStore:
             """
             INSERT INTO triggers (
                 id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, expires_at, priority,
-                description, payload_json, max_attempts, created_at, updated_at, schedule_id, nominal_at, not_before,
-                due_at
+                description, payload_json, max_attempts, created_at, updated_at, at_given, schedule_id, nominal_at,
+                not_before, due_at
             ) VALUES (
                 :id, :source, :dedup_key, :dedup_scope, :session_id, :task_id, :workflow, :lane, :fire_at, :expires_at,
-                :priority, :description, :payload_json, :max_attempts, :created_at, :updated_at, :schedule_id,
-                :nominal_at, :not_before, max(:fire_at, coalesce(:not_before, :fire_at))
+                :priority, :description, :payload_json, :max_attempts, :created_at, :updated_at, :at_given,
+                :schedule_id, :nominal_at, :not_before, max(:fire_at, coalesce(:not_before, :fire_at))
             )
             """,
             **dict(zip(NewTrigger._fields[:_ACCEPTED], row[:_ACCEPTED], strict=True)),

@@ -554,6 +554,7 @@ WORK = Work(
     unknown_zones=[],
     zones=0,
     clock_held_until=None,
+    stamped_ahead=0,
     last_seen=None,
     set_back=None,
     held_tasks=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from craftcore import App, TaskContext
+from craftcore import App, Continue, RetryPolicy, TaskContext
 from craftcore.config import Config
 from craftcore.daemon.running import running
 from craftcore.engine import boot as booting
@@ -24,6 +25,8 @@ from tests.schedules.life import DAY, HOUR, account, put, start_daemon, stop_dae
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
 pytestmark = pytest.mark.anyio
+
+YEAR = 365 * DAY
 
 
 class Ran(NamedTuple):
@@ -128,6 +131,59 @@ async def test_a_person_may_trust_the_clock_before_the_daemon_has_noticed_its_st
         clock.set_back(4 * HOUR)
         await look_again(it)
         assert is_held(it)
+
+
+async def test_what_a_clock_that_was_ahead_has_put_off_runs_once_it_is_set_right(tmp_path):
+    """A year ahead, then right, while the daemon runs: a delay, a backoff, a sleep, a timeout, and the next turn."""
+    clock, app = VirtualClock(), App()
+    tries: list[str] = []
+
+    @app.workflow("later")
+    async def later() -> None: ...
+
+    @app.workflow("fails", retry=RetryPolicy(max_attempts=2, base=600, cap=600))
+    async def fails() -> None:
+        tries.append("")
+        if len(tries) == 1:
+            raise RuntimeError("once more")
+
+    @app.workflow("sleeps")
+    async def sleeps(ctx: TaskContext) -> None:
+        await ctx.sleep(600)
+
+    @app.workflow("hears")
+    async def hears(ctx: TaskContext) -> None:
+        with contextlib.suppress(TimeoutError):
+            await ctx.wait_for("paid", timeout=600)
+
+    @app.workflow("turns")
+    async def turns(ctx: TaskContext[int]) -> Continue[int] | None:
+        return Continue(1, after=600) if ctx.state is None else None
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        await look_again(it)
+        clock.set_back(-YEAR)
+        await look_again(it)
+        tasks = [(await app.emit(name)).id for name in ("sleeps", "hears", "turns")]
+        delayed = (await app.emit("later", delay=600)).id
+        retried = (await app.emit("fails")).id
+        given = (await app.emit("later", at=clock.now() + YEAR)).id
+        for task_id in tasks:
+            await it.waiting(task_id)
+        await it.until(lambda: it.trigger(retried)["reason"] == "INTERNAL_AGENT_ERROR")
+
+        clock.set_back(YEAR)
+        await look_again(it)
+        clock.advance(700)
+        it.engine.feeder.ring()
+
+        for task_id in tasks:
+            assert (await it.ended(task_id))["status"] == "DONE"
+        for trigger_id in (delayed, retried):
+            assert (await it.settled(trigger_id))["status"] == "DONE"
+        assert it.trigger(given)["due_at"] == clock.now() - 700 + 2 * YEAR
+        told = [row["kind"] for row in it.rows("SELECT kind FROM clock_events ORDER BY seq")]
+        assert told[:2] == ["forward", "backward"]
 
 
 async def test_on_startup_runs_also_while_schedules_wait_for_the_clock(tmp_path):

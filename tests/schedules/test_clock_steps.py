@@ -1,0 +1,279 @@
+"""A wall clock that was ahead and is set right: what waits by a delay is due by that delay, what was given stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from craftcore.cli.doctor_work import work_findings, work_of
+from craftcore.cli.why import reasons
+from craftcore.retention.service import Retention
+from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.triggers.model import HELD_UNTIL
+from tests.schedules.life import DAY, HOUR, start_daemon
+from tests.tasks.life import a_question, a_sleep, begin, enter_next, for_event, go_on, suspend
+from tests.triggers.life import BROKEN, ack, claim_all, emit, look, start_one
+from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+
+YEAR = 365 * DAY
+TRUST = ClockTrust()
+
+
+def ahead(clock: VirtualClock, seconds: float = YEAR) -> None:
+    clock.set_back(-seconds)
+
+
+def set_right(core: VirtualCore, clock: VirtualClock, step: float = YEAR) -> int:
+    """As a running daemon sees it."""
+    clock.set_back(step)
+    return core.do(TRUST.set_back, step)
+
+
+def due_in(core: VirtualCore, trigger_id: str) -> float:
+    return look(core, trigger_id).due_at - core.clock.now()
+
+
+def test_what_was_emitted_meanwhile_is_due_by_its_own_delay(core, clock):
+    before = emit(core, delay=HOUR).id
+    ahead(clock)
+    at_once, later = emit(core).id, emit(core, delay=600).id
+    clock.advance(60)
+
+    assert set_right(core, clock) == 2
+
+    assert due_in(core, at_once) == -60
+    assert due_in(core, later) == 540
+    assert due_in(core, before) == HOUR - 60
+    assert [claim.id for claim in claim_all(core)] == [at_once]
+    stamps = core.rows("SELECT max(created_at) AS created, max(updated_at) AS updated FROM triggers")[0]
+    assert max(stamps["created"], stamps["updated"]) <= clock.now()
+
+
+def test_a_moment_that_was_given_stays(core, clock):
+    ahead(clock)
+    far = emit(core, at=NEW_YEAR + 2 * YEAR).id
+    soon = emit(core, at=NEW_YEAR + DAY).id
+
+    set_right(core, clock)
+
+    assert look(core, far).due_at == NEW_YEAR + 2 * YEAR
+    assert look(core, soon).due_at == NEW_YEAR + DAY
+
+
+def test_a_backoff_that_began_meanwhile_ends_by_its_own_length(core, clock):
+    broken = emit(core).id
+    ahead(clock)
+    ack(core, start_one(core), BROKEN)
+    backoff = due_in(core, broken)
+    assert 0 < backoff < DAY
+
+    set_right(core, clock)
+
+    assert due_in(core, broken) == pytest.approx(backoff)
+    row = look(core, broken)
+    assert row.fire_at == NEW_YEAR
+    assert row.due_at == row.not_before
+
+
+def test_sleeps_timeouts_and_questions_that_began_meanwhile_end_by_their_own_length(core, clock):
+    ahead(clock)
+    now = clock.now()
+    asleep, waits, asks = (begin(core) for _ in range(3))
+    suspend(core, asleep, a_sleep(now + 60))
+    suspend(core, waits, for_event("paid", until=now + 120))
+    suspend(core, asks, a_question(until=now + 180))
+
+    set_right(core, clock)
+
+    timers = core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING' ORDER BY due_at")
+    assert [row["due_at"] - clock.now() for row in timers] == [60, 120, 180]
+    waiting = core.rows("SELECT due_at FROM waits ORDER BY due_at")
+    assert [row["due_at"] - clock.now() for row in waiting] == [60, 120, 180]
+    assert [row["expires_at"] - clock.now() for row in core.rows("SELECT expires_at FROM questions")] == [180]
+    clock.advance(60)
+    assert enter_next(core).task.id == asleep.task.id
+
+
+def test_a_sleep_until_a_given_moment_keeps_it(core, clock):
+    ahead(clock)
+    running = begin(core)
+    until = NEW_YEAR + YEAR + DAY
+    suspend(core, running, replace(a_sleep(until), at_given=True))
+
+    set_right(core, clock)
+
+    assert core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'") == [{"due_at": until}]
+    assert core.rows("SELECT due_at FROM waits") == [{"due_at": until}]
+
+
+def test_the_deadline_of_a_task_that_began_meanwhile_follows_the_clock(core, clock):
+    old = begin(core, deadline=DAY)
+    ahead(clock)
+    young = begin(core, deadline=DAY)
+
+    set_right(core, clock)
+
+    deadlines = {row["id"]: row["deadline_at"] for row in core.rows("SELECT id, deadline_at FROM tasks")}
+    assert deadlines == {old.task.id: NEW_YEAR + DAY, young.task.id: NEW_YEAR + DAY}
+
+
+def test_what_was_resolved_meanwhile_goes_on_at_once(core, clock):
+    """Its timer was pulled forward to a moment that is now a year away."""
+    running = begin(core)
+    suspend(core, running, for_event("paid", until=NEW_YEAR + 2 * YEAR))
+    ahead(clock)
+    core.do(core.tasks.signal, running.task.id, "paid")
+
+    set_right(core, clock)
+
+    assert enter_next(core).task.id == running.task.id
+
+
+def test_a_clock_that_is_set_right_in_two_steps_is_followed_twice(core, clock):
+    ahead(clock, 2 * YEAR)
+    later = emit(core, delay=600).id
+
+    assert set_right(core, clock, YEAR) == 1
+    assert set_right(core, clock, YEAR) == 1
+
+    assert due_in(core, later) == 600
+
+
+def test_a_step_that_nobody_saw_makes_nothing_early(core, clock):
+    """A year ahead, then another year: the step that is known explains only one of the rows."""
+    ahead(clock)
+    first = emit(core, delay=600).id
+    clock.advance(100)
+    second = emit(core, delay=600).id
+    clock.set_back(YEAR)
+
+    assert core.do(TRUST.set_back) == 2
+
+    assert (due_in(core, first), due_in(core, second)) == (500, 600)
+
+
+def test_what_nobody_wrote_ahead_is_left_alone(core, clock):
+    rows = "SELECT * FROM triggers"
+    emit(core, delay=HOUR)
+    emit(core)
+    before = core.rows(rows)
+    clock.set_back(4)  # less than a step
+
+    assert core.do(TRUST.set_back, 4.0) == 0
+    assert core.rows(rows) == before
+
+
+def test_a_start_after_a_small_step_follows_it_before_claims_are_taken_back(core, clock):
+    emitted = emit(core).id
+    start_daemon(core)
+    ahead(clock, HOUR)
+    ack(core, start_one(core), BROKEN)
+    clock.advance(HOUR)
+    claimed = claim_all(core, epoch=1)
+    assert [claim.id for claim in claimed] == [emitted]
+    core.do(TRUST.seen)
+    clock.set_back(HOUR + 1800)
+
+    start_daemon(core)
+
+    assert due_in(core, emitted) <= 0
+    kinds = core.rows("SELECT kind, seconds FROM clock_events")
+    assert [(row["kind"], round(row["seconds"])) for row in kinds] == [("backward", HOUR + 1800)]
+
+
+def test_rows_of_a_producer_with_a_clock_ahead_are_followed_at_the_next_start(core, clock):
+    start_daemon(core)
+    ahead(clock)
+    later = emit(core, delay=600).id
+    clock.set_back(YEAR)
+
+    start_daemon(core)
+
+    assert due_in(core, later) == 600
+
+
+def test_a_start_far_behind_the_stored_time_waits_for_a_person_and_doctor_says_so(core, clock, doctor_of):
+    """A machine without a battery looks the same: its clock is wrong now, and was right before."""
+    ahead(clock)
+    start_daemon(core)
+    core.do(TRUST.seen)
+    later = emit(core, delay=600).id
+    clock.set_back(YEAR)
+    start_daemon(core)
+
+    assert due_in(core, later) == YEAR + 600
+    text = doctor_of(core)
+    assert "triggers wait for a time set while it was ahead: 1" in text
+
+    core.do(TRUST.trust)
+
+    assert due_in(core, later) == 600
+    assert "set while it was ahead" not in doctor_of(core)
+
+
+def test_one_that_is_held_for_a_person_stays_held(core, clock):
+    ahead(clock)
+    emitted = emit(core)
+    [claim] = claim_all(core)
+    core.do(core.triggers.put_off, claim, "held")
+    set_right(core, clock)
+
+    assert look(core, emitted.id).due_at == HELD_UNTIL
+
+
+def test_the_next_turn_after_a_pause_follows_the_clock(core, clock):
+    ahead(clock)
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 60, name="continued"))
+    other = begin(core)
+    go_on(core, other, None)
+
+    set_right(core, clock)
+
+    assert enter_next(core).task.id == other.task.id
+
+
+def test_why_names_the_clock_that_has_set_the_time(core, clock):
+    ahead(clock)
+    parked, given = emit(core, delay=600).id, emit(core, at=NEW_YEAR + 3 * YEAR).id
+    clock.set_back(YEAR)
+
+    with core.reading() as reader:
+        codes = {
+            trigger_id: reasons(reader, look(core, trigger_id), clock.now(), daemon_runs=True, priority_weight=60.0)[
+                0
+            ].code
+            for trigger_id in (parked, given)
+        }
+
+    assert codes == {parked: "clock", given: "not due"}
+
+
+def test_ahead_counts_what_waits_and_not_what_was_given(core, clock):
+    ahead(clock)
+    emit(core, delay=600)
+    emit(core, at=NEW_YEAR + 3 * YEAR)
+    clock.set_back(YEAR)
+
+    with core.reading() as reader:
+        assert ClockStepStore().ahead(reader, clock.now()) == 1
+
+
+@pytest.fixture
+def doctor_of():
+    """What `craftcore doctor` says of the clock."""
+
+    def told(core: VirtualCore) -> str:
+        with core.reading() as reader:
+            work = work_of(
+                reader,
+                core.clock.now(),
+                daemon_runs=False,
+                lease_seconds=60.0,
+                retention=Retention(core.config.retention),
+            )
+        return " ".join(str(finding) for finding in work_findings(work))
+
+    return told
