@@ -102,8 +102,10 @@ KEPT_MAX = 315_360_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings:
-    """How long what is over is kept, in seconds after its end; 0: for ever."""
+    """How long what is over is kept, in seconds after its end; 0: for ever. `max_bytes`: what the database may hold
+    before the oldest goes sooner; 0: no limit."""
 
+    max_bytes: Annotated[int, Between(0, 1 << 50)] = 10 << 30
     triggers: Annotated[float, Between(0, KEPT_MAX)] = 86_400.0
     dead: Annotated[float, Between(0, KEPT_MAX)] = 2_592_000.0
     keys: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0

@@ -65,7 +65,7 @@ def test_the_shipped_file_shows_every_key_with_its_default():
     assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
 
 
-UNITS = {"s": 1, "KiB": 1 << 10, "MiB": 1 << 20, "hours": 3600, "days": 86_400}
+UNITS = {"s": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "hours": 3600, "days": 86_400}
 
 
 def documented() -> dict[str, object]:

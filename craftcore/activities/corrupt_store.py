@@ -62,11 +62,11 @@ UPDATE activity_log
 """
 
 KEY = """
-SELECT payload_json ->> 'key'
+SELECT nullif(payload_json, '') ->> 'key'
   FROM events
  WHERE activity_seq = :seq
    AND type = 'ACTIVITY_INTENT'
-   AND NOT EXISTS (SELECT 1 FROM activity_log WHERE idem_key = payload_json ->> 'key')
+   AND NOT EXISTS (SELECT 1 FROM activity_log WHERE idem_key = nullif(payload_json, '') ->> 'key')
  LIMIT 1
 """
 """As the stream has it, unless it was used again."""

@@ -138,7 +138,8 @@ def stats(session: Session, /) -> None:
         sizes = reader.all(SIZES) if has_dbstat else []
         rows, pages = reader.one(ROWS) or {}, reader.one(PAGES) or {}
         oldest = reader.one(OLDEST) or {}
-        due = Retention(core.config.retention).due(reader, core.clock.now()).kinds
+        now = core.clock.now()
+        due = Retention(core.config.retention).limited(reader, now).due(reader, now).kinds
     wal = wal_bytes(core.database.path)
     if session.json:
         moments = {table: {"at": at, "at_iso": iso(at)} for table, at in oldest.items()}

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
-from craftcore.cli.health import KEPT_WORTH_SAYING, kept, look_at
+from craftcore.cli.health import size_told
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
 from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.plurals import counted
-from craftcore.retention.record_store import Blocker
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.retention.size import Size, is_near
 from craftcore.schedules.zones import zone_named
 from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
@@ -86,7 +86,7 @@ class Work:
     set_back: tuple[float, float] | None
     held_tasks: int
     failed: FailedLately
-    kept_by: Blocker | None = None
+    size: Size | None = None
 
 
 def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: float, retention: Retention) -> Work:
@@ -122,7 +122,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
         stamped_ahead=ClockStepStore().ahead(reader, now),
         failed=TriggerStore().failed_lately(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
-        kept_by=retention.blocker(reader, now),
+        size=retention.size(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),
     )
 
@@ -135,7 +135,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
     yield in_doubt(work)
     yield failed(work)
     yield dead_letters(work)
-    yield records_kept(work)
+    yield size_of_file(work)
     yield from schedules(work)
     yield zones(work)
     yield clock(work)
@@ -207,13 +207,12 @@ def dead_letters(work: Work) -> Finding:
     return warn("dead letters", text, "craftcore", "dead", "list")
 
 
-def records_kept(work: Work) -> Finding:
-    """No record keeps many others from going."""
-    if work.kept_by is None or work.kept_by.kept < KEPT_WORTH_SAYING:
-        return ok("retention", "no record keeps others from going")
-    blocker = work.kept_by._asdict()
-    text = f"{kept(blocker)}. End it, or let it be: what they say goes all the same"
-    return warn("retention", text, "craftcore", *look_at(blocker))
+def size_of_file(work: Work) -> Finding:
+    """The database is not about to be cut to its size limit."""
+    if work.size is None or not is_near(work.size.used_bytes, work.size.max_bytes):
+        return ok("retention", "the database is well below retention.max_bytes")
+    text = f"{size_told(work.size._asdict())}. Raise the limit, or shorten the ages"
+    return warn("retention", text, "craftcore", "db", "stats")
 
 
 def schedules(work: Work) -> Iterator[Finding]:

@@ -63,7 +63,8 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
     if dry_run:
         try:
             with core.reading() as reader, reader.beating(progress):
-                due = retention.due(reader, core.clock.now(), beat=progress)
+                now = core.clock.now()
+                due = retention.limited(reader, now, beat=progress).due(reader, now, beat=progress)
         finally:
             progress.over()
         if session.json:
@@ -75,6 +76,8 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
         with session.changing(core) as (_, did):
             did(None, vacuum=vacuum)
         try:
+            with core.reading() as reader, reader.beating(progress):
+                retention = retention.limited(reader, core.clock.now(), beat=progress)
             taken, weight = _take_all(core, retention, progress)
             given = _give_back(core, progress)
             core.close()
@@ -134,7 +137,7 @@ def _take_all(core: Core, retention: Retention, beat: Callable[[], object]) -> t
                 taken.add(batch)
                 weight.add(of_it)
             beat()
-            if not (batch.more and batch.rows):
+            if not batch.goes_on:
                 after = found.after
     return taken, weight
 

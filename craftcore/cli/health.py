@@ -18,7 +18,7 @@ from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
 from craftcore.plurals import counted
-from craftcore.retention.record_store import KEPT_LOOKED_AT
+from craftcore.retention.size import is_near
 from craftcore.storage.checkpoints import FAILS_SECONDS
 from craftcore.storage.daemon_files import lost
 from craftcore.storage.pages import WAL_LONG
@@ -27,8 +27,6 @@ from craftcore.triggers.store import LATELY
 WAL_LARGE_BYTES = 64 << 20
 """What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
 
-KEPT_WORTH_SAYING = 1_000
-"""So many old records that one keeps from going are worth a word: a task may wait for a year, and that is in order."""
 
 DIED_WORTH_SAYING = 3600.0
 """Seconds after a start for which it is worth a word that the daemon before it had died."""
@@ -179,8 +177,8 @@ def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
     if is_pinned(size, readers):
         why = f"{reading(readers)}, and nothing is cut off it until that ends"
         yield Trouble(code="wal", text=f"the WAL holds {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
-    if (blocker := found["records_kept_by"]) is not None and blocker["kept"] >= KEPT_WORTH_SAYING:
-        yield Trouble(code="records", text=f"{kept(blocker)}. See: {hint(*look_at(blocker))}")
+    if is_near(found["retention"]["used_bytes"], found["retention"]["max_bytes"]):
+        yield Trouble(code="size", text=f"{size_told(found['retention'])}. See: {hint('db', 'stats')}")
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
@@ -197,18 +195,15 @@ def reading(readers: Sequence[int]) -> str:
     return f"process {numbers} keeps a snapshot open" if one else f"processes {numbers} keep snapshots open"
 
 
-def kept(blocker: Mapping[str, Any]) -> str:
-    """What the oldest record of the chain keeps, and why it may not go."""
-    what = "task" if blocker["task_id"] is not None else "trigger"
-    several = f"{KEPT_LOOKED_AT:,} and more" if blocker["kept"] >= KEPT_LOOKED_AT else f"{blocker['kept']:,}"
-    return f"{several} old records cannot go: the {what} of an older one, {blocker['record_id']}, is not over"
+def size_told(size: Mapping[str, Any]) -> str:
+    """How near the database is to its limit, and what the ages of retention would need."""
+    used, most, needed = size["used_bytes"], size["max_bytes"], size["needed_bytes"]
+    needs = "" if needed is None else f"; the ages of [retention] would need about {_mb(needed)}"
+    return f"the database holds {_mb(used)} of the {_mb(most)} that retention.max_bytes allows{needs}"
 
 
-def look_at(blocker: Mapping[str, Any]) -> tuple[str, ...]:
-    """The command, without the program's name, that says what it waits for."""
-    if blocker["task_id"] is not None:
-        return ("task", "show", blocker["task_id"])
-    return ("trigger", "why", blocker["trigger_id"])
+def _mb(size: int) -> str:
+    return f"{size // 1_000_000:,} MB"
 
 
 def _died(found: dict[str, Any]) -> Iterator[Trouble]:

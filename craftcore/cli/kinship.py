@@ -9,7 +9,7 @@ from craftcore.triggers.model import Trigger
 from craftcore.triggers.sources import turn_key, wake_key
 
 DELIVERED_TO = """
-SELECT events.payload_json ->> 'task'
+SELECT nullif(events.payload_json, '') ->> 'task'
   FROM executions
   JOIN events ON events.execution_seq = executions.seq
  WHERE executions.id >= :low

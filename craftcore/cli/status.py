@@ -117,7 +117,7 @@ def read_status(session: Session) -> dict[str, Any]:
         behind = _behind(reader, now, core.config.triggers.overdue_after)
         failed_lately = TriggerStore().failed_lately(reader, now - LATELY)
         dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
-        blocker = Retention(core.config.retention).blocker(reader, now)
+        size = Retention(core.config.retention).size(reader, now)
         died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
         lease_until = reader.value(OLDEST_LEASE)
     looked = running_on(core.database.path)
@@ -162,7 +162,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "wal_bytes": wal_bytes(core.database.path),
             "wal_in_use_bytes": wal_in_use(core.database.path),
             "wal_readers": others_reading(core.database.path, note.pid if running and note is not None else None),
-            "records_kept_by": None if blocker is None else blocker._asdict(),
+            "retention": size._asdict(),
             "disk": _disk(core.database.path),
         }
     )

@@ -46,7 +46,8 @@ class Retaining:
     def __init__(self, core: Core, engine: Engine, *, first_after: float = FIRST_AFTER, every: float = EVERY) -> None:
         self._core = core
         self._engine = engine
-        self._retention = Retention(core.config.retention)
+        self._rules = Retention(core.config.retention)
+        self._retention = self._rules
         self._first_after = first_after
         self._every = every
         self._ahead = core.clock.now() - core.clock.boot_time()
@@ -63,6 +64,9 @@ class Retaining:
 
     async def _pass(self) -> None:
         taken = Taken()
+        if not await self._allowed():
+            return
+        self._retention = await anyio.to_thread.run_sync(self._limited)
         for step in STEPS:
             try:
                 await self._step(step, taken)
@@ -71,6 +75,7 @@ class Retaining:
         await self._give_back()
         if taken.rows:
             log.info("retention.done", removed=dict(+taken.removed), stripped=dict(+taken.stripped))
+        await anyio.to_thread.run_sync(self._warn_of_size)
 
     async def _give_back(self) -> None:
         more = True
@@ -87,9 +92,19 @@ class Retaining:
             if found.seqs:
                 batch = await self._insist(lambda found=found: self._take(step, found))  # type: ignore[misc]
                 taken.add(batch)
-            if not (batch.more and batch.rows):
+            if not batch.goes_on:
                 after = found.after
             await anyio.sleep(REST)
+
+    def _limited(self) -> Retention:
+        with self._core.reading() as reader:
+            return self._rules.limited(reader, self._now())
+
+    def _warn_of_size(self) -> None:
+        with self._core.reading() as reader:
+            size = self._rules.size(reader, self._now())
+        if 0 < size.max_bytes < size.used_bytes:
+            log.warning("retention.over_limit", used_bytes=size.used_bytes, max_bytes=size.max_bytes)
 
     def _find(self, step: Step, after: int) -> Found:
         with self._core.reading() as reader:

@@ -134,7 +134,10 @@ class TaskContext(Generic[S]):
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
 
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
-        """The newest events of this task, at most `limit` of up to 10,000, oldest of them first."""
+        """The newest events of this task, at most `limit` of up to 10,000, oldest of them first.
+
+        Those of ended turns age: `data` is {} once retention took what they say, and they go with their records.
+        """
         self._turn.refuse_when_over()
         doors = self._turn.doors
         rows = await doors.writer.commit(doors.recording.stream, self.task_id, max(1, min(limit, EVENTS_MAX)))
@@ -144,7 +147,7 @@ class TaskContext(Generic[S]):
                 turn=row.turn,
                 execution_id=row.execution_id,
                 type=row.type,
-                data=json.loads(row.payload_json),
+                data=json.loads(row.payload_json or "{}"),
             )
             for row in rows
         ]

@@ -67,6 +67,9 @@ def since(before: Head, now: Head, ends: Ends, *, there: str | None, audit_there
         yield _cut(Area.CHAIN, before.place, f"the chain ends at place {now.place}", f"was at place {before.place}")
     elif before.place >= max(1, ends.anchor_seq) and there != before.hash:
         yield _other(Area.CHAIN, before.place, "record of the chain")
+    elif 0 < before.place < ends.anchor_seq and there is not None:
+        if there != before.hash:
+            yield _other(Area.CHAIN, before.place, "record of the chain")
     elif before.place < ends.anchor_seq and now.removed <= before.removed:
         yield Fault(area=Area.CHAIN, wrong="records were removed since that head, and retention removed none")
     if before.newest > now.newest:

@@ -13,9 +13,11 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.verifying import (
     Area,
+    Behind,
     Chain,
     Ends,
     Fault,
+    Retained,
     count_fault,
     loose_faults,
     record_faults,
@@ -33,10 +35,12 @@ KINDS = {name: str if name.endswith("_hash") else int for name in Ends._fields}
 
 @dataclass(slots=True)
 class Counts:
-    """What was looked at. `chained`: records of the chain; `before`: closed before there was one; `open`: have no end;
-    `removed`: by retention, in all; `audit`: rows of the operators' log."""
+    """What was looked at. `chained`: records of the chain; `retained`: those of them that retention kept behind the
+    anchor, for live turns; `before`: closed before there was a chain; `open`: have no end; `removed`: by retention, in
+    all; `audit`: rows of the operators' log."""
 
     chained: int = 0
+    retained: int = 0
     before: int = 0
     open: int = 0
     removed: int = 0
@@ -67,6 +71,7 @@ class Verification:
             yield Fault(area=Area.CHAIN, wrong=ends)
             return
         self.counts.removed = ends.removed
+        yield from self._retained(ends)
         chain = Chain(ends)
         yield from self._chained(chain)
         yield from self._loose(ends)
@@ -105,6 +110,20 @@ class Verification:
             return f"the ends of the chain are {len(rows)} rows, and must be one"
         wrong = [f"{name} {value!r:.80}" for name, value in rows[0]._asdict().items() if type(value) is not KINDS[name]]
         return f"the ends of the chain are no ends: {', '.join(wrong)}" if wrong else rows[0]
+
+    def _retained(self, ends: Ends) -> Iterator[Fault]:
+        behind = Behind(ends)
+        for place, seq, hash_, is_missing, is_flag in self._store.retained(self._reader):
+            if is_missing:
+                wrong = f"the record at place {place} of the chain, which retention kept, is missing"
+                yield Fault(area=Area.MISSING, place=place, wrong=wrong)
+                continue
+            self.counts.chained += 1
+            self.counts.retained += 1
+            id, record, wrong_of_it = self._read(seq, is_flag, record_faults)
+            yield from behind.look(Retained(place, seq, hash_), id, record, wrong_of_it)
+            if self._before is not None and place == self._before.place and record is not None:
+                self._there = record.record_hash
 
     def _chained(self, chain: Chain) -> Iterator[Fault]:
         yield from chain.begin()

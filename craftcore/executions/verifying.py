@@ -67,6 +67,47 @@ class Ends(NamedTuple):
     audit_anchor_hash: str
 
 
+class Retained(NamedTuple):
+    """A row of `retained_records`: a record behind the anchor that a live turn still read when the anchor passed it."""
+
+    place: int
+    seq: int
+    hash: str
+
+
+class Behind:
+    """The records that retention kept behind the anchor: each is there, and is the one that the anchor passed.
+
+    A record between two of them may be gone. So a kept one is held by the hash that was noted, and by its neighbours
+    where those are kept, too.
+    """
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+        self._last = 0
+        self._hash: str | None = None
+
+    def look(self, kept: Retained, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
+        """What is wrong with the next one, in the order of the chain. `record` is None where it cannot be read or is
+        not there: `wrong` says which."""
+        place = kept.place
+        found = [*wrong]
+        if not 0 < place <= self._ends.anchor_seq:
+            found.append(f"it is noted as kept behind the anchor, which is at place {self._ends.anchor_seq}")
+        if record is not None:
+            if record.chain_seq != place:
+                found.append(f"it was kept at place {place}, and says that it stands at {record.chain_seq}")
+            if record.record_hash != kept.hash:
+                found.append("it is not the record that was kept when the anchor passed it")
+            if place == self._last + 1 and self._hash is not None and record.prev_hash != self._hash:
+                found.append("it does not follow the record that stands before it in the chain")
+            if place == self._ends.anchor_seq and record.record_hash != self._ends.anchor_hash:
+                found.append("it stands at the anchor, and has another hash")
+        self._last = place
+        self._hash = None if record is None else record.record_hash
+        yield from (Fault(area=Area.RECORD, id=id, place=place, wrong=text) for text in found)
+
+
 class Chain:
     """Follows the chain from its anchor to its head. `last` and `hash`: of the record that was seen last."""
 

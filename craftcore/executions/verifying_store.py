@@ -12,9 +12,21 @@ CHAINED = """
 SELECT chain_seq, seq, replayable IS 0 OR replayable IS 1
   FROM executions
  WHERE chain_seq IS NOT NULL
+   AND seq NOT IN (SELECT execution_seq FROM retained_records)
  ORDER BY chain_seq, seq
 """
 """Sorted by numbers alone: what a record says is read one at a time."""
+
+RETAINED = """
+SELECT retained_records.chain_seq,
+       retained_records.execution_seq,
+       retained_records.record_hash,
+       executions.seq IS NULL,
+       replayable IS 0 OR replayable IS 1
+  FROM retained_records
+  LEFT JOIN executions ON executions.seq = execution_seq
+ ORDER BY retained_records.chain_seq
+"""
 
 ABSENT = """
 SELECT number
@@ -65,8 +77,14 @@ class VerifyingStore:
         return [Ends._make(row) for row in rows]
 
     def chained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(place, seq, whether `replayable` is 0 or 1) of each record of the chain, in its order."""
+        """(place, seq, whether `replayable` is 0 or 1) of each record of the chain, in its order, without those that
+        retention kept behind the anchor."""
         return tx.tuples(CHAINED)
+
+    def retained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+        """(place, seq, hash, whether the record is missing, whether `replayable` is 0 or 1) of each record that
+        retention kept behind the anchor, in the order of the chain."""
+        return tx.tuples(RETAINED)
 
     def loose(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(seq, whether `replayable` is 0 or 1) of each record that stands in no chain."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
+from craftcore.retention.rest_store import Rest
 from craftcore.retention.window_store import Windowed
 from craftcore.storage.transaction import Reader, Transaction
 
@@ -12,8 +13,10 @@ LAST = "SELECT max(seq) FROM (SELECT seq FROM executions WHERE seq > :after ORDE
 
 DUE = """
 SELECT seq,
+       chain_seq,
        trigger_id,
        task_id,
+       turn,
        stripped_at
   FROM executions
  WHERE seq > :after
@@ -46,7 +49,9 @@ ACTS_LAST = "SELECT max(seq) FROM (SELECT seq FROM activity_log WHERE seq > :aft
 
 ACTS_DUE = """
 SELECT seq,
-       task_id
+       idem_key,
+       task_id,
+       turn
   FROM activity_log
  WHERE seq > :after
    AND seq <= :last
@@ -65,7 +70,7 @@ RECORDS = Windowed(
     last=LAST,
     due=DUE,
     since=lambda old: old.bodies,
-    at_rest=lambda rest, row: rest.has(row["task_id"], row["trigger_id"]),
+    at_rest=Rest.frees_record,
 )
 
 ACTS = Windowed(
@@ -73,7 +78,7 @@ ACTS = Windowed(
     last=ACTS_LAST,
     due=ACTS_DUE,
     since=lambda old: old.bodies,
-    at_rest=lambda rest, row: rest.has(row["task_id"], None),
+    at_rest=Rest.frees_activity,
 )
 
 

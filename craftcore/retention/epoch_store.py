@@ -16,14 +16,19 @@ SELECT epoch
  WHERE epoch > :after
    AND epoch <= (SELECT epoch FROM epochs ORDER BY epoch DESC LIMIT 1 OFFSET :kept)
    AND coalesce(ended_at, started_at) <= :history
-   AND epoch < coalesce((SELECT epoch FROM executions ORDER BY seq LIMIT 1), epoch + 1)
+   AND epoch < coalesce((SELECT epoch
+                           FROM executions
+                          WHERE seq > (SELECT passed_seq FROM record_chain)
+                          ORDER BY seq
+                          LIMIT 1), epoch + 1)
    AND NOT EXISTS (SELECT 1 FROM triggers WHERE status = 'CLAIMED' AND claimed_epoch = epochs.epoch)
    AND NOT EXISTS (SELECT 1 FROM workflows WHERE workflows.epoch = epochs.epoch)
    AND NOT EXISTS (SELECT 1 FROM clock_events WHERE clock_events.epoch = epochs.epoch)
  ORDER BY epoch
  LIMIT :most
 """
-"""Records are numbered as they begin, so the oldest one is of the earliest epoch that any of them is of."""
+"""Records are numbered as they begin, so the oldest one is of the earliest epoch that any of them is of. A record that
+stays behind the anchor keeps no start."""
 
 CALLED_IN = "SELECT DISTINCT epoch FROM activity_log WHERE epoch BETWEEN ?1 AND ?2"
 """A walk through the ledger, by a look only, and only when there is something to take."""

@@ -24,15 +24,22 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """What a batch did, in rows by table. `more`: not all that it was given fitted into it."""
+    """What a batch did, in rows by table. `passed`: records that stay behind the anchor of the chain. `more`: not all
+    that it was given fitted into it."""
 
     removed: Counter[str] = field(default_factory=Counter)
     stripped: Counter[str] = field(default_factory=Counter)
+    passed: int = 0
     more: bool = False
 
     @property
     def rows(self) -> int:
         return self.removed.total() + self.stripped.total()
+
+    @property
+    def goes_on(self) -> bool:
+        """Another batch is to begin where the look did: this one did something, and left something."""
+        return self.more and self.rows + self.passed > 0
 
     def add(self, other: Taken) -> None:
         self.removed.update(other.removed)

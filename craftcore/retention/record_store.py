@@ -1,11 +1,13 @@
-"""Whole records: removed from the oldest end of the chain on, and the anchor of the chain with them."""
+"""Whole records: the anchor of the chain moves over the oldest ones, and what no turn reads goes.
+
+A record that the last turn of a busy task still reads stays behind the anchor, noted in `retained_records` with its
+hash, and goes when nothing reads it any more. So it keeps no other record from going.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from craftcore.retention.horizons import Horizons
-from craftcore.retention.model import BATCH, Found, Taken
+from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.retention.rest_store import Rest
 from craftcore.storage.transaction import Reader, Row, Transaction
 
@@ -13,27 +15,62 @@ LOOKED_AT = 2_000
 """Records that are looked for the next ones of the chain. Records are numbered as they begin and chained as they end:
 those before it in number and behind it in the chain ran while it did, and at most a thousand run at once."""
 
-OLDEST = """
+ENDS = "SELECT anchor_seq, passed_seq FROM record_chain"
+NEWEST = "SELECT max(seq) FROM executions"
+
+UNPASSED = """
 SELECT seq,
-       id,
        chain_seq,
        record_hash,
        trigger_id,
        task_id,
+       turn,
        ended_at
   FROM executions
- WHERE chain_seq IS NOT NULL
+ WHERE seq > :after
+   AND chain_seq > :anchor
  ORDER BY seq
  LIMIT :looked_at
 """
 
-ANCHOR = "SELECT anchor_seq FROM record_chain"
-NEWEST = "SELECT max(seq) FROM executions"
+RUNNING = """
+SELECT executions.seq
+  FROM executions
+ WHERE status = 'incomplete'
+   AND seq > :passed
+   AND EXISTS (SELECT 1 FROM triggers WHERE triggers.id = trigger_id AND triggers.status = 'CLAIMED')
+ ORDER BY seq
+ LIMIT 1
+"""
+"""The first record that may yet take its place in the chain."""
+
+RETAINED = """
+SELECT retained_records.chain_seq AS place,
+       executions.seq,
+       executions.chain_seq,
+       trigger_id,
+       task_id,
+       turn
+  FROM retained_records
+  JOIN executions ON executions.seq = execution_seq
+ WHERE retained_records.chain_seq > :after
+   AND retained_records.chain_seq <= :last
+   AND ended_at <= :history
+   AND executions.seq < (SELECT max(seq) FROM executions)
+ ORDER BY retained_records.chain_seq
+ LIMIT :most
+"""
+LAST_RETAINED = """
+SELECT max(chain_seq)
+  FROM (SELECT chain_seq FROM retained_records WHERE chain_seq > :after ORDER BY chain_seq LIMIT :window)
+"""
 
 OPEN = """
 SELECT seq,
+       chain_seq,
        trigger_id,
-       task_id
+       task_id,
+       turn
   FROM executions
  WHERE status = 'incomplete'
    AND chain_seq IS NULL
@@ -46,8 +83,10 @@ SELECT seq,
 
 UNCHAINED = """
 SELECT seq,
+       chain_seq,
        trigger_id,
-       task_id
+       task_id,
+       turn
   FROM executions
  WHERE seq > :after
    AND seq <= (SELECT unchained_to FROM record_chain)
@@ -60,81 +99,68 @@ SELECT seq,
 """
 
 
-OLDEST_ENDED = "SELECT coalesce(ended_at, created_at) FROM executions ORDER BY seq LIMIT 1"
-
-KEPT = """
-SELECT count(*)
-  FROM (SELECT ended_at FROM executions WHERE chain_seq > :place ORDER BY seq LIMIT :looked_at)
- WHERE ended_at <= :history
-"""
-
-KEPT_LOOKED_AT = 10_000
-"""Records that are counted at most: more need not be told."""
-
-
-class Blocker(NamedTuple):
-    """The record at the oldest end of the chain that may not go yet, and how many old ones it keeps, counted up to
-    KEPT_LOOKED_AT."""
-
-    record_id: str
-    task_id: str | None
-    trigger_id: str
-    kept: int
-
-
-def blocker(tx: Reader, old: Horizons) -> Blocker | None:
-    """What keeps the chain from being shortened; None: nothing that is old."""
-    ended: float | None = tx.value(OLDEST_ENDED)
-    if ended is None or ended > old.history:
-        return None
-    anchor: int = tx.value(ANCHOR)
-    rows = [row for row in tx.all(OLDEST, looked_at=LOOKED_AT) if row["chain_seq"] == anchor + 1]
-    if not rows or rows[0]["ended_at"] > old.history:
-        return None
-    [row] = rows
-    if Rest(tx, old.dead).has(row["task_id"], row["trigger_id"]):
-        return None
-    kept: int = tx.value(KEPT, place=row["chain_seq"], history=old.history, looked_at=KEPT_LOOKED_AT)
-    return Blocker(row["id"], row["task_id"], row["trigger_id"], kept)
-
-
 class OldRecords:
-    """Of the chain, in its order: one that may not go yet keeps all that ended after it."""
+    """Of the chain, from its anchor on."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        """`after` is a place in the chain: a look that removes nothing goes on from there."""
-        due = self._due(tx, old, after)
-        return Found([row["seq"] for row in due], due[-1]["chain_seq"] if due else None)
+        """`after`: a number of a record. A look ends where every record is too young."""
+        anchor, passed = _ends(tx)
+        rows = tx.all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
+        passing = _passing(tx, old, rows)
+        due = sorted(row["seq"] for row, is_free in passing if is_free)
+        return Found(due, rows[-1]["seq"] if passing else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """The oldest ones that are due now, at least one of them: a record goes with all its events."""
-        taken, last = Taken(), None
-        due = self._due(tx, old, 0)
-        for row in due:
+        """Move the anchor over the oldest records that are due now; of a record all its events go with it."""
+        taken = Taken()
+        anchor, passed = _ends(tx)
+        rows = tx.all(UNPASSED, after=passed, anchor=anchor, looked_at=LOOKED_AT)
+        passing = _following(anchor, _passing(tx, old, rows))
+        for row, is_free in passing:
+            if taken.rows + taken.passed >= BATCH:
+                taken.more = True
+                break
+            anchor += 1
+            _move_anchor(tx, row, removed=int(is_free))
+            if is_free:
+                _remove(tx, row["seq"], taken)
+            else:
+                _retain(tx, row, taken)
+        if passing:
+            _note_passed(tx, [row["seq"] for row in rows if row["chain_seq"] > anchor], rows[-1]["seq"], passed)
+            taken.more = taken.more or (len(rows) == LOOKED_AT and max(seqs) > rows[-1]["seq"])
+        return taken
+
+
+class OldRetainedRecords:
+    """Behind the anchor: what a turn read that has ended since."""
+
+    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+        """`after`: a place in the chain."""
+        last: int | None = tx.value(LAST_RETAINED, after=after, window=WINDOW)
+        if last is None:
+            return Found([], None)
+        rows = tx.all(RETAINED, after=after, last=last, history=old.history, most=BATCH)
+        rest = Rest(tx, old.dead)
+        found = [row["seq"] for row in rows if rest.frees_record(row)]
+        return Found(sorted(found), rows[-1]["place"] if len(rows) == BATCH else last)
+
+    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+        """Of these, what is still due now, at least one of it."""
+        taken, rest = Taken(), Rest(tx, old.dead)
+        for seq in seqs:
             if taken.rows >= BATCH:
                 taken.more = True
                 break
-            _move_anchor(tx, row)
-            _remove(tx, row["seq"], taken)
-            last = row
-        taken.more = taken.more or (last is not None and len(due) == BATCH)
+            place = tx.value("SELECT chain_seq FROM executions WHERE seq = :seq", seq=seq)
+            if place is None:
+                continue
+            rows = tx.all(RETAINED, after=place - 1, last=place, history=old.history, most=1)
+            if rows and rest.frees_record(rows[0]):
+                tx.run("DELETE FROM retained_records WHERE chain_seq = :place", place=place)
+                tx.run("UPDATE record_chain SET removed = removed + 1")
+                _remove(tx, seq, taken)
         return taken
-
-    def _due(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
-        newest = tx.value(NEWEST)
-        anchor: int = tx.value(ANCHOR)
-        place = max(anchor, after)
-        rest = Rest(tx, old.dead)
-        due: list[Row] = []
-        rows = tx.all(OLDEST, looked_at=LOOKED_AT + place - anchor)
-        for row in sorted((row for row in rows if row["chain_seq"] > place), key=lambda row: row["chain_seq"]):
-            if row["chain_seq"] != place + 1 or row["seq"] == newest or len(due) == BATCH:
-                break
-            if row["ended_at"] > old.history or not rest.has(row["task_id"], row["trigger_id"]):
-                break
-            due.append(row)
-            place += 1
-        return due
 
 
 class OldLooseRecords:
@@ -144,7 +170,7 @@ class OldLooseRecords:
         rest = Rest(tx, old.dead)
         rows = [row for sql in (OPEN, UNCHAINED) for row in tx.all(sql, after=after, history=old.history, most=BATCH)]
         rows = sorted(rows, key=lambda row: row["seq"])[:BATCH]
-        found = [row["seq"] for row in rows if rest.has(row["task_id"], row["trigger_id"])]
+        found = [row["seq"] for row in rows if rest.frees_record(row)]
         return Found(found, rows[-1]["seq"] if rows else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
@@ -160,12 +186,63 @@ class OldLooseRecords:
         return taken
 
 
-def _move_anchor(tx: Transaction, row: Row) -> None:
+def _ends(tx: Reader) -> tuple[int, int]:
+    """The place of the anchor, and the number up to which every closed record was passed."""
+    row = tx.one(ENDS)
+    assert row is not None
+    return row["anchor_seq"], row["passed_seq"]
+
+
+def _passing(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool]]:
+    """The records that the anchor may pass, in the order of the chain, and whether each may go."""
+    newest, rest = tx.value(NEWEST), Rest(tx, old.dead)
+    passing: list[tuple[Row, bool]] = []
+    for row in sorted(rows, key=lambda row: row["chain_seq"]):
+        if _is_young(row, old):
+            break
+        passing.append((row, row["seq"] != newest and row["ended_at"] <= old.history and rest.frees_record(row)))
+    return passing
+
+
+def _following(anchor: int, passing: list[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
+    """Of these, the ones that follow the anchor without a gap, up to the last that may go."""
+    following = [one for place, one in enumerate(passing, anchor + 1) if one[0]["chain_seq"] == place]
+    while following and not following[-1][1]:
+        following.pop()
+    return following
+
+
+def _is_young(row: Row, old: Horizons) -> bool:
+    """Whether it ends the look. A record that is later than now was stamped by a clock that was ahead: it stays behind
+    the anchor until its time has come, and those that ended after it go at theirs."""
+    ended_at: float = row["ended_at"]
+    return old.history < ended_at <= old.now
+
+
+def _move_anchor(tx: Transaction, row: Row, *, removed: int) -> None:
     tx.run(
-        "UPDATE record_chain SET anchor_seq = :place, anchor_hash = :hash, removed = removed + 1",
+        "UPDATE record_chain SET anchor_seq = :place, anchor_hash = :hash, removed = removed + :removed",
         place=row["chain_seq"],
         hash=row["record_hash"],
+        removed=removed,
     )
+
+
+def _retain(tx: Transaction, row: Row, taken: Taken) -> None:
+    tx.run(
+        "INSERT INTO retained_records (chain_seq, execution_seq, record_hash) VALUES (:place, :seq, :hash)",
+        place=row["chain_seq"],
+        seq=row["seq"],
+        hash=row["record_hash"],
+    )
+    taken.passed += 1
+
+
+def _note_passed(tx: Transaction, left: list[int], looked_to: int, passed: int) -> None:
+    """Later looks begin behind the records that were passed. `left`: the closed ones that were not."""
+    running: int | None = tx.value(RUNNING, passed=passed)
+    ahead = [*left, *(() if running is None else (running,))]
+    tx.run("UPDATE record_chain SET passed_seq = :seq", seq=max(passed, min(ahead) - 1 if ahead else looked_to))
 
 
 def _remove(tx: Transaction, seq: int, taken: Taken) -> None:

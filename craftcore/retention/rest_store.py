@@ -1,48 +1,138 @@
-"""Whether anything may still go on with a task or a trigger: then nothing of it is stripped or removed."""
+"""Which rows a task or a trigger can still read: retention neither strips nor removes those.
+
+A task is busy while it is live, while it can be retried, while a person is asked about it, and while an activity of it
+is in doubt. The last turn of a busy task keeps what a re-entry reads. Its ended turns age like everything else.
+"""
 
 from __future__ import annotations
 
-from craftcore.storage.transaction import Reader
+import re
+from typing import NamedTuple
+
+from craftcore.storage.transaction import Reader, Row
 
 BUSY = """
-SELECT EXISTS (
-           SELECT 1
-             FROM tasks
-            WHERE tasks.id = :task_id
-              AND (
-                      status IN ('RUNNING', 'WAITING')
-                   OR (status = 'FAILED' AND ended_at > :dead)
-                   OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq AND status = 'OPEN')
-                   OR EXISTS (SELECT 1
-                                FROM activity_log
-                               WHERE status IN ('INTENT', 'UNKNOWN')
-                                 AND +status = 'INTENT'
-                                 AND +task_seq = tasks.seq)
-                   OR EXISTS (SELECT 1
-                                FROM activity_log
-                               WHERE task_seq = tasks.seq
-                                 AND status = 'UNKNOWN'
-                                 AND decision IS NULL)
-                  )
-       )
-    OR EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status IN ('PENDING', 'CLAIMED'))
+SELECT seq,
+       turn,
+       trigger_id,
+       EXISTS (SELECT 1
+                 FROM activity_log
+                WHERE status IN ('INTENT', 'UNKNOWN')
+                  AND +status = 'INTENT'
+                  AND +task_seq = tasks.seq)
+    OR EXISTS (SELECT 1
+                 FROM activity_log
+                WHERE task_seq = tasks.seq
+                  AND status = 'UNKNOWN'
+                  AND decision IS NULL) AS is_in_doubt,
+       status IN ('RUNNING', 'WAITING')
+    OR (status = 'FAILED' AND ended_at > :dead)
+    OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq AND status = 'OPEN') AS goes_on
+  FROM tasks
+ WHERE tasks.id = :task_id
 """
 """A task that failed can be tried again, for as long as a dead letter can. The plus: of calls without
 an end there are fewer than of activities of a long task."""
 
+LIVE = "SELECT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status IN ('PENDING', 'CLAIMED'))"
+CLAIMED = "SELECT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status = 'CLAIMED')"
+
+HAS_MEMO = "SELECT EXISTS (SELECT 1 FROM events WHERE execution_seq = :seq AND memo IS NOT NULL)"
+
+IS_EVIDENCE = """
+SELECT EXISTS (SELECT 1
+                 FROM events
+                 JOIN activity_log ON activity_log.seq = events.activity_seq
+                WHERE events.execution_seq = :seq
+                  AND (   activity_log.status = 'INTENT'
+                       OR (activity_log.status = 'UNKNOWN' AND activity_log.decision IS NULL)))
+"""
+
+CHILDREN = """
+SELECT payload_json ->> 'id'
+  FROM events
+ WHERE task_seq = ?1
+   AND turn = ?2
+   AND memo IS NOT NULL
+   AND type = 'CHILD_STARTED'
+   AND json_valid(payload_json)
+"""
+
+NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
+"""How an act without a key of its own is known: by turn and number. No later turn asks for it."""
+
+
+class Busy(NamedTuple):
+    """A task that something may still go on with. `turn`: its last one; `trigger_id`: of that turn."""
+
+    seq: int
+    turn: int
+    trigger_id: str | None
+    is_in_doubt: bool
+
 
 class Rest:
-    """Looks at one snapshot, and at each task once. `dead`: the horizon of dead letters."""
+    """Answers for one snapshot, and reads each task once. `dead`: the horizon of dead letters."""
 
     def __init__(self, tx: Reader, dead: float) -> None:
         self._tx = tx
         self._dead = dead
-        self._known: dict[tuple[str | None, str | None], bool] = {}
+        self._busy: dict[str | None, Busy | None] = {None: None}
+        self._live: dict[str | None, bool] = {None: False}
+        self._children: dict[int, frozenset[str]] = {}
 
     def has(self, task_id: str | None, trigger_id: str | None) -> bool:
         """Nothing goes on with this task and this trigger, and nobody is asked about them. None: there is none."""
-        key = (task_id, trigger_id)
-        if key not in self._known:
-            busy = self._tx.value(BUSY, task_id=task_id, trigger_id=trigger_id, dead=self._dead)
-            self._known[key] = not busy
-        return self._known[key]
+        if self.busy(task_id) is not None:
+            return False
+        if trigger_id not in self._live:
+            self._live[trigger_id] = bool(self._tx.value(LIVE, trigger_id=trigger_id))
+        return not self._live[trigger_id]
+
+    def busy(self, task_id: str | None) -> Busy | None:
+        """The task with this id while it is busy; None when it is not, or not there."""
+        if task_id not in self._busy:
+            row = self._tx.one(BUSY, task_id=task_id, dead=self._dead)
+            is_busy = row is not None and (row.pop("goes_on") or row["is_in_doubt"])
+            self._busy[task_id] = Busy(**row) if row is not None and is_busy else None
+        return self._busy[task_id]
+
+    def frees_record(self, row: Row) -> bool:
+        """No turn reads this record again: it holds no completed step of a last turn and no evidence of a doubt."""
+        if row["chain_seq"] is None and self._tx.value(CLAIMED, trigger_id=row["trigger_id"]):
+            return False  # it may be the attempt that runs
+        busy = self.busy(row["task_id"])
+        if busy is None:
+            return True
+        if row["turn"] == busy.turn and self._tx.value(HAS_MEMO, seq=row["seq"]):
+            return False
+        return not (busy.is_in_doubt and self._tx.value(IS_EVIDENCE, seq=row["seq"]))
+
+    def frees_trigger(self, row: Row) -> bool:
+        """It neither began its task, whose payload it holds for every turn, nor belongs to the last turn."""
+        busy = self.busy(row["task_id"])
+        return busy is None or row["id"] not in (row["task_id"], busy.trigger_id)
+
+    def frees_activity(self, row: Row) -> bool:
+        """No later turn can ask for it: it has no key of its own, and its turn has ended."""
+        busy = self.busy(row["task_id"])
+        return busy is None or (row["turn"] < busy.turn and is_numbered(row["idem_key"], row["task_id"]))
+
+    def frees_child(self, parent_id: str | None, child_id: str) -> bool:
+        """The last turn of its parent did not start it, so nobody can wait for its result."""
+        parent = self.busy(parent_id)
+        if parent is None:
+            return True
+        if parent.seq not in self._children:
+            started = self._tx.tuples(CHILDREN, (parent.seq, parent.turn))
+            self._children[parent.seq] = frozenset(id for (id,) in started)
+        return child_id not in self._children[parent.seq]
+
+
+def is_numbered(key: str, task_id: str) -> bool:
+    """Whether an activity is known by turn and number, not by a key that its author gave.
+
+    >>> is_numbered("activity:t:3.1", "t"), is_numbered("activity:t:order-3.1", "t")
+    (True, False)
+    """
+    return NUMBERED.fullmatch(key.removeprefix(f"activity:{task_id}:")) is not None

@@ -16,13 +16,18 @@ from craftcore.retention.body_store import OldArguments, OldBodies
 from craftcore.retention.epoch_store import OldEpochs
 from craftcore.retention.horizons import Horizons, horizons
 from craftcore.retention.model import Found, Taken
-from craftcore.retention.record_store import Blocker, OldLooseRecords, OldRecords, blocker
+from craftcore.retention.record_store import OldLooseRecords, OldRecords, OldRetainedRecords
+from craftcore.retention.size import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
 from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
+from craftcore.retention.turn_store import OLD_TURNS_ACTS, OLD_TURNS_QUESTIONS, OLD_TURNS_WAITS
 from craftcore.retention.weight_store import (
     OF_ARGUMENTS,
     OF_AUDIT,
     OF_BODIES,
+    OF_ENDED_ACTS,
+    OF_ENDED_QUESTIONS,
+    OF_ENDED_WAITS,
     OF_EPOCHS,
     OF_OCCURRENCES,
     OF_RECORDS,
@@ -64,8 +69,12 @@ STEPS = (
     Step("triggers", OldTriggers(), OF_TRIGGERS),
     Step("bodies of records", OldBodies(), OF_BODIES),
     Step("bodies of activities", OldArguments(), OF_ARGUMENTS),
+    Step("records of ended turns", OldRetainedRecords(), OF_RECORDS),
     Step("records", OldRecords(), OF_RECORDS),
     Step("records of no chain", OldLooseRecords(), OF_RECORDS),
+    Step("waits of ended turns", OLD_TURNS_WAITS, OF_ENDED_WAITS),
+    Step("activities of ended turns", OLD_TURNS_ACTS, OF_ENDED_ACTS),
+    Step("questions of live tasks", OLD_TURNS_QUESTIONS, OF_ENDED_QUESTIONS),
     Step("tasks", OldTasks(), OF_TASKS),
     Step("occurrences", OldOccurrences(), OF_OCCURRENCES),
     Step("operators' log", OldAudit(), OF_AUDIT),
@@ -76,20 +85,32 @@ STEPS = (
 class Retention:
     """The rules of one configuration."""
 
-    def __init__(self, settings: RetentionSettings) -> None:
+    def __init__(self, settings: RetentionSettings, limit: Limit = UNLIMITED) -> None:
         self._settings = settings
+        self._limit = limit
+
+    def limited(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Retention:
+        """These rules, tightened as far as the size limit demands now. Visits what would go."""
+        size = self.size(tx, now)
+        if not 0 < size.max_bytes < size.used_bytes:
+            return self
+        by_age = self.due(tx, now, beat=beat).weight.bytes.total()
+        excess = size.used_bytes - round(DOWN_TO * size.max_bytes) - by_age
+        if excess <= 0:
+            return self
+        return Retention(self._settings, limit_of(tx, self.horizons(tx, now), excess, beat))
+
+    def size(self, tx: Reader, now: float) -> Size:
+        """What the database holds, and how much it may."""
+        return size_of(tx, self._settings, now)
 
     def horizons(self, tx: Reader, now: float) -> Horizons:
         """As they are now: no dedup key goes while a schedule may look back as far."""
-        return horizons(self._settings, now, tx.value(LONGEST_CATCH_UP))
+        return self._limit.tighten(horizons(self._settings, now, tx.value(LONGEST_CATCH_UP)))
 
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
         """What is due of this kind, from that number on."""
         return step.rows.find(tx, self.horizons(tx, now), after)
-
-    def blocker(self, tx: Reader, now: float) -> Blocker | None:
-        """The record that keeps old ones behind it in the chain; None: there is none."""
-        return blocker(tx, self.horizons(tx, now))
 
     def due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
         """What would be taken now. Visits all that is old, and calls `beat` now and then."""

@@ -71,7 +71,7 @@ WINDOWED = Windowed(
     last=LAST,
     due=DUE,
     since=lambda old: old.history,
-    at_rest=lambda rest, row: rest.has(row["id"], row["id"]) and rest.has(row["parent_id"], None),
+    at_rest=lambda rest, row: rest.has(row["id"], row["id"]) and rest.frees_child(row["parent_id"], row["id"]),
     most=TASKS,
 )
 

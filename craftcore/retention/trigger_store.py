@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
 from craftcore.retention.model import Found, Taken
+from craftcore.retention.rest_store import Rest
 from craftcore.retention.window_store import Windowed
 from craftcore.storage.transaction import Reader, Transaction
 
@@ -13,6 +14,7 @@ LAST = "SELECT max(seq) FROM (SELECT seq FROM triggers WHERE seq > :after ORDER 
 DUE = """
 SELECT *
   FROM (SELECT seq,
+               id,
                coalesce(task_id, id) AS task_id,
                stripped_at,
                seq = (SELECT max(seq) FROM triggers)
@@ -49,7 +51,7 @@ WINDOWED = Windowed(
     last=LAST,
     due=DUE,
     since=lambda old: max(old.triggers, old.dead),
-    at_rest=lambda rest, row: rest.has(row["task_id"], None),
+    at_rest=Rest.frees_trigger,
 )
 
 

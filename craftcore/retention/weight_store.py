@@ -154,6 +154,48 @@ SELECT count(*), sum(octet_length(concat(boot_id, machine_boot_id, host, version
  WHERE epoch IN (SELECT value FROM json_each(:gone))
 """
 
+TURN_WAITS = """
+SELECT count(*), sum(octet_length(concat(id, name, kind, event, status, resolved_by, value_json)))
+  FROM waits
+ WHERE seq IN (SELECT value FROM json_each(:gone))
+"""
+TURN_QUESTIONS = """
+SELECT count(*),
+       sum(octet_length(concat(id, kind, question, options_json, default_json, status, answer, note, answered_by)))
+  FROM questions
+ WHERE wait_seq IN (SELECT value FROM json_each(:gone))
+"""
+TURN_ASKED = TURN_QUESTIONS.replace("WHERE wait_seq IN", "WHERE seq IN")
+TURN_MAIL = """
+SELECT count(*), sum(octet_length(concat(event, payload_json, trigger_id, sent_by, status)))
+  FROM mailbox
+ WHERE wait_seq IN (SELECT value FROM json_each(:gone))
+"""
+TURN_ACTIVITIES = """
+SELECT count(*),
+       sum(octet_length(concat(idem_key, task_id, action, status, reason, policy, args_hash, result_unstored,
+                               provider_ref, error_code, decision))
+           + iif(coalesce(settled_at, updated_at) <= :bodies, 0,
+                 octet_length(concat(request_json, result_json, error_message))))
+  FROM activity_log
+ WHERE seq IN (SELECT value FROM json_each(:gone))
+"""
+TURN_DECISIONS = """
+SELECT count(*), sum(octet_length(concat(decision, reference, note, decided_by)))
+  FROM activity_decisions
+ WHERE activity_seq IN (SELECT value FROM json_each(:gone))
+"""
+TURN_DOUBTS = """
+SELECT count(*),
+       sum(octet_length(concat(questions.id, questions.kind, question, options_json, default_json, questions.status,
+                               answer, note, answered_by)))
+  FROM questions
+  LEFT JOIN waits ON waits.seq = wait_seq
+ WHERE activity_seq IN (SELECT value FROM json_each(:gone))
+   AND (wait_seq IS NULL OR waits.resolved_at > :history)
+"""
+"""Those whose wait goes in the same pass are counted with it."""
+
 Statements = tuple[tuple[str, str], ...]
 """Table and statement. `:seqs` are the rows that were found, `:kept` those of them that are only stripped, `:gone` the
 others."""
@@ -171,6 +213,13 @@ OF_TASKS: Statements = (
     ("activity_log", REMOVED_ACTIVITIES),
     ("activity_decisions", REMOVED_DECISIONS),
 )
+OF_ENDED_WAITS: Statements = (("waits", TURN_WAITS), ("questions", TURN_QUESTIONS), ("mailbox", TURN_MAIL))
+OF_ENDED_ACTS: Statements = (
+    ("activity_log", TURN_ACTIVITIES),
+    ("activity_decisions", TURN_DECISIONS),
+    ("questions", TURN_DOUBTS),
+)
+OF_ENDED_QUESTIONS: Statements = (("questions", TURN_ASKED),)
 OF_OCCURRENCES: Statements = (("schedule_occurrences", REMOVED_OCCURRENCES),)
 OF_AUDIT: Statements = (("audit_log", REMOVED_AUDIT),)
 OF_EPOCHS: Statements = (("epochs", REMOVED_EPOCHS),)
@@ -182,7 +231,7 @@ def weigh(tx: Reader, statements: Statements, old: Horizons, found: Found) -> We
     lists = {"seqs": json.dumps(found.seqs), "kept": json.dumps(sorted(found.kept)), "gone": json.dumps(gone)}
     weight = Weight(Counter(), Counter())
     for table, sql in statements:
-        found_rows, size = (tx.one(sql, **lists, bodies=old.bodies) or {}).values()
+        found_rows, size = (tx.one(sql, **lists, **old._asdict()) or {}).values()
         weight.rows[table] += found_rows
         weight.bytes[table] += size or 0
     return weight

@@ -56,6 +56,14 @@ class Reader:
         names = [column[0] for column in cursor.get_description()]
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
+    def each(self, sql: str, /, **params: Any) -> Iterator[Row]:
+        """Every row by column name, stepped as they are consumed: rows not taken are rows not visited."""
+        cursor = self._connection.execute(sql, params)
+        names: list[str] = []
+        for row in cursor:
+            names = names or [column[0] for column in cursor.get_description()]
+            yield dict(zip(names, row, strict=True))
+
     def all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
         """The same with every text as its bytes, which can be read also where they are no text."""
         cursor = self._connection.execute(sql, params)

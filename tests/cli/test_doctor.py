@@ -16,7 +16,7 @@ import pytest
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, failed, held, held_tasks, in_doubt, records_kept, zones
+from craftcore.cli.doctor_work import Work, claims, clock, failed, held, held_tasks, in_doubt, size_of_file, zones
 from craftcore.cli.finding import Level
 from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
@@ -24,7 +24,7 @@ from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine.live_state import LiveState
-from craftcore.retention.record_store import Blocker
+from craftcore.retention.size import Size
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
@@ -574,9 +574,10 @@ WORK = Work(
         (failed, {}, "ok"),
         (failed, {"failed": FailedLately(2, "VALIDATION_ERROR")}, "warn"),
         (in_doubt, {}, "ok"),
-        (records_kept, {}, "ok"),
-        (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 999)}, "ok"),
-        (records_kept, {"kept_by": Blocker("exec-a.1", "a", "b", 1_000)}, "warn"),
+        (size_of_file, {}, "ok"),
+        (size_of_file, {"size": Size(799, 1_000, None)}, "ok"),
+        (size_of_file, {"size": Size(800, 1_000, 5_000)}, "warn"),
+        (size_of_file, {"size": Size(10**15, 0, None)}, "ok"),
         (zones, {}, "ok"),
         (clock, {}, "ok"),
         (clock, {"last_seen": NOON + 5}, "ok"),

@@ -19,13 +19,11 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.facts import remember
 from craftcore.storage.wal_locks import LOCKS
-from craftcore.triggers.settlement import Succeeded, Suspended
+from craftcore.triggers.settlement import Succeeded
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
-from tests.executions.attempts import RECORDER, begin, end
+from tests.executions.attempts import begin, end
 from tests.processes import a_reader
-from tests.tasks.life import a_sleep, complete, suspend
-from tests.tasks.life import begin as begin_task
 from tests.triggers.life import claim_one, emit, start
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -56,10 +54,10 @@ WELL: dict[str, Any] = {
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
     "wal_in_use_bytes": 64 << 20,
     "wal_readers": [],
-    "records_kept_by": None,
+    "retention": {"used_bytes": 1, "max_bytes": 100, "needed_bytes": None},
 }
 
-KEEPS = {"record_id": "exec-a.1", "task_id": "a", "trigger_id": "b", "kept": 1_000}
+LARGE = {"used_bytes": 8_000_000_000, "max_bytes": 10_000_000_000, "needed_bytes": 40_000_000_000}
 
 
 def test_what_is_well_is_healthy():
@@ -171,18 +169,18 @@ def test_what_is_well_is_healthy():
             "degraded: the WAL holds 33 MB: processes 4711, 4712 keep snapshots open",
         ),
         (
-            {"records_kept_by": KEEPS},
+            {"retention": LARGE},
             "degraded",
-            "records",
-            "degraded: 1,000 old records cannot go: the task of an older one, exec-a.1, is not over. "
-            "See: craftcore task show a",
+            "size",
+            "degraded: the database holds 8,000 MB of the 10,000 MB that retention.max_bytes allows; the ages of "
+            "[retention] would need about 40,000 MB. See: craftcore db stats",
         ),
         (
-            {"records_kept_by": {**KEEPS, "task_id": None, "kept": 10_000}},
+            {"retention": {**LARGE, "needed_bytes": None}},
             "degraded",
-            "records",
-            "degraded: 10,000 and more old records cannot go: the trigger of an older one, exec-a.1, is not over. "
-            "See: craftcore trigger why b",
+            "size",
+            "degraded: the database holds 8,000 MB of the 10,000 MB that retention.max_bytes allows. See: craftcore db "
+            "stats",
         ),
         (
             {"died_before": True},
@@ -207,7 +205,8 @@ def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
     [
         {"behind": {"id": "t1", "seconds": 120.0, "allowed_seconds": 120.0}},
         {"wal_in_use_bytes": 32 << 20, "wal_readers": [4711]},
-        {"records_kept_by": {**KEEPS, "kept": 999}},
+        {"retention": {**LARGE, "used_bytes": 7_999_999_999}},
+        {"retention": {**LARGE, "max_bytes": 0}},
         {"disk": None},
         {"disk": {"free_bytes": 512 << 20, "free_inodes": 1000}},
         {"died_before": True, "epoch_started_at": NOON - HOUR},
@@ -393,30 +392,26 @@ def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon
     litestream.close()
 
 
-def test_who_pins_the_wal_and_what_keeps_old_records_is_told(cli, core, clock, daemon, database, monkeypatch):
-    sleeping = begin_task(core)
-    complete(core, sleeping)
-    core.do(RECORDER.close_all, [(sleeping.record, Suspended(reason="sleep#1"))])
-    suspend(core, sleeping, a_sleep(clock.now() + 4_000 * DAY))
-    for _ in range(3):
-        end(core, begin(core), Succeeded())
-    clock.advance(100 * DAY)
+def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
+    cli, core, clock, daemon, database, monkeypatch, tmp_path
+):
+    for _ in range(30):
+        end(core, begin(core, payload={"text": "x" * 10_000}), Succeeded())
+        clock.advance(HOUR)
     assert reasons(cli) == []
-    monkeypatch.setattr("craftcore.cli.health.KEPT_WORTH_SAYING", 3)
     monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
+    settings = tmp_path / "small.toml"
+    settings.write_text("[retention]\nmax_bytes = 500000\n")
     with a_reader(database) as pid:
         for number in range(40):
             core.do(remember, f"large {number}", "x" * 50_000)
 
-        assert reasons(cli) == ["wal", "records"]
-        told = cli("--json", "status").json
-        assert told["wal_readers"] == [pid]
-        assert told["records_kept_by"] == {
-            "record_id": sleeping.record.id,
-            "task_id": sleeping.task.id,
-            "trigger_id": sleeping.claim.id,
-            "kept": 3,
-        }
+        told = cli("--config", str(settings), "--json", "status").json
+    assert [one["code"] for one in told["reasons"]] == ["wal", "size"]
+    assert told["wal_readers"] == [pid]
+    assert told["retention"]["max_bytes"] == 500_000
+    assert told["retention"]["used_bytes"] > 400_000
+    assert told["retention"]["needed_bytes"] > 500_000
 
 
 def test_the_room_that_is_told_is_the_disks(tmp_path):

@@ -16,12 +16,12 @@ from tests.virtual import VirtualCore
 
 HOUR, DAY = 3600.0, 86_400.0
 
-NEVER = RetentionSettings(triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0)
+NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0)
 
 
 def only(**settings: float) -> RetentionSettings:
     """All is kept for ever but for this."""
-    return replace(NEVER, **settings)
+    return replace(NEVER, **settings)  # type: ignore[arg-type]
 
 
 def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Iterator[tuple[Step, Taken]]:
@@ -36,7 +36,7 @@ def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Ite
             if found.seqs:
                 taken = core.do(retention.take, step, found.seqs, core.clock.now())
                 yield step, taken
-            if not (taken.more and taken.rows):
+            if not taken.goes_on:
                 after = found.after
 
 

@@ -1,5 +1,5 @@
-"""Whatever a life was and whenever retention looks at it: what is live stays to the letter, a key holds until its
-horizon, and a second look finds nothing."""
+"""Whatever a life was and whenever retention looks at it: what a live turn reads stays to the letter, what nothing
+reads goes at its age, a key holds until its horizon, and a second look finds nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from craftcore.activities.model import Decision
 from craftcore.config import RetentionSettings
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
-from craftcore.triggers.settlement import Succeeded
+from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.activities.life import DONE, UNKNOWN, an_activity, decide
 from tests.retention.sweeping import DAY, assert_sound, batches
 from tests.tasks.life import (
+    RECORDER,
     Running,
     a_question,
     a_sleep,
@@ -40,31 +41,69 @@ SHORT = RetentionSettings(triggers=1 * DAY, dead=3 * DAY, keys=9 * DAY, bodies=2
 FAR = 10_000 * DAY
 ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)
 
-LIVE_TASK = """
-SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING')
+BUSY_TASK = """
+SELECT seq FROM tasks WHERE status IN ('RUNNING', 'WAITING')
     OR (status = 'FAILED' AND ended_at > :dead)
     OR seq IN (SELECT task_seq FROM questions WHERE status = 'OPEN')
     OR seq IN (SELECT task_seq FROM activity_log WHERE status = 'INTENT' OR (status = 'UNKNOWN' AND decision IS NULL))
 """
+LAST_TURN = f"(SELECT turn FROM tasks WHERE tasks.seq = task_seq AND tasks.seq IN ({BUSY_TASK}))"
+CHILDREN = """
+SELECT payload_json ->> 'id' FROM events JOIN tasks ON tasks.seq = task_seq AND tasks.turn = events.turn
+ WHERE type = 'CHILD_STARTED' AND tasks.seq IN ({busy})
+"""
 WHAT_STAYS = {
-    "tasks": "SELECT * FROM tasks WHERE id IN ({live}) OR parent_id IN ({live})",
-    **{
-        table: f"SELECT * FROM {table} WHERE task_seq IN (SELECT seq FROM tasks WHERE id IN ({{live}}))"
-        for table in ("waits", "questions", "mailbox", "activity_log")
-    },
-    "doubts": "SELECT * FROM activity_log WHERE status IN ('INTENT', 'UNKNOWN')",
-    "activity_decisions": """SELECT * FROM activity_decisions WHERE activity_seq IN
-        (SELECT seq FROM activity_log WHERE status = 'UNKNOWN' OR task_id IN ({live}))""",
-    "triggers": """SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED') OR coalesce(task_id, id) IN ({live})
+    "tasks": f"SELECT * FROM tasks WHERE seq IN ({{busy}}) OR id IN ({CHILDREN})",
+    "waits": f"SELECT * FROM waits WHERE turn = {LAST_TURN} OR status = 'WAITING'",
+    "questions": "SELECT * FROM questions WHERE status = 'OPEN'",
+    "mailbox": "SELECT * FROM mailbox WHERE status = 'UNREAD'",
+    "activities": f"""SELECT * FROM activity_log WHERE status IN ('INTENT', 'UNKNOWN') OR turn = {LAST_TURN}
+        OR (idem_key GLOB '*:key-*' AND task_seq IN ({{busy}}))""",
+    "activity_decisions": f"""SELECT * FROM activity_decisions WHERE activity_seq IN
+        (SELECT seq FROM activity_log WHERE status = 'UNKNOWN' OR turn = {LAST_TURN})""",
+    "triggers": """SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')
+        OR id IN (SELECT id FROM tasks WHERE seq IN ({busy}))
+        OR id IN (SELECT trigger_id FROM tasks WHERE seq IN ({busy}))
         OR id IN (SELECT trigger_id FROM mailbox WHERE status = 'UNREAD')
         OR (status = 'DEAD' AND settled_at > :dead)""",
-    "executions": """SELECT * FROM executions WHERE task_id IN ({live})
-        OR trigger_id IN (SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED'))""",
-    "events": """SELECT * FROM events WHERE task_seq IN (SELECT seq FROM tasks WHERE id IN ({live}))""",
-    "blobs": """SELECT * FROM blobs WHERE execution_seq IN (SELECT seq FROM executions WHERE task_id IN ({live}))""",
+    "events": f"SELECT * FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN}",
+    "executions": f"""SELECT * FROM executions
+        WHERE seq IN (SELECT execution_seq FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN})
+           OR (ended_at IS NULL AND trigger_id IN (SELECT id FROM triggers WHERE status = 'CLAIMED'))""",
+    "blobs": f"""SELECT * FROM blobs WHERE execution_seq IN
+        (SELECT execution_seq FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN})""",
     "facts": "SELECT * FROM facts",
     "schedules": "SELECT * FROM schedules",
 }
+"""What the last turn of a busy task can still read, what is in doubt, and what waits to run or runs."""
+
+WHAT_GOES = {
+    "records": """SELECT id FROM executions WHERE coalesce(ended_at, created_at) <= :history
+        AND seq NOT IN ({kept}) AND seq < (SELECT max(seq) FROM executions)
+        AND NOT (ended_at IS NULL AND trigger_id IN (SELECT id FROM triggers WHERE status = 'CLAIMED'))""",
+    "waits": """SELECT id FROM waits WHERE resolved_at <= :history
+        AND turn < (SELECT turn FROM tasks WHERE seq = task_seq AND status IN ('RUNNING', 'WAITING'))""",
+    "read mail": """SELECT seq FROM mailbox WHERE status = 'READ' AND wait_seq IN (SELECT seq FROM waits
+         WHERE resolved_at <= :history
+           AND turn < (SELECT turn FROM tasks WHERE tasks.seq = task_seq AND status IN ('RUNNING', 'WAITING')))""",
+    "triggers": """SELECT id FROM triggers WHERE status = 'DONE' AND settled_at <= :keys
+        AND seq < (SELECT max(seq) FROM triggers)
+        AND id NOT IN (SELECT id FROM tasks WHERE seq IN ({busy}))
+        AND id NOT IN (SELECT trigger_id FROM tasks WHERE seq IN ({busy}) AND trigger_id IS NOT NULL)
+        AND id NOT IN (SELECT trigger_id FROM mailbox WHERE status = 'UNREAD' AND trigger_id IS NOT NULL)""",
+}
+"""What nothing reads and is older than its age: a live task keeps none of it, neither of others nor of its ended turns.
+"""
+KEPT = f"""
+SELECT execution_seq FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN}
+ UNION SELECT events.execution_seq FROM events JOIN activity_log ON activity_log.seq = activity_seq
+        WHERE activity_log.status IN ('INTENT', 'UNKNOWN')
+"""
+
+
+def close(core: VirtualCore, running: Running) -> None:
+    """The record of an attempt whose turn suspends or ends."""
+    core.do(RECORDER.close_all, [(running.record, Suspended(reason="waits"))])
 
 
 class World:
@@ -81,9 +120,19 @@ class World:
         dead = self.clock.now() - SHORT.dead
         told = {}
         for name, sql in WHAT_STAYS.items():
-            given = {"dead": dead} if ":dead" in (text := sql.format(live=LIVE_TASK)) else {}
-            told[name] = sorted(self.core.rows(text, **given), key=repr)
+            text = sql.format(busy=BUSY_TASK)
+            told[name] = sorted(self.core.rows(text, **({"dead": dead} if ":dead" in text else {})), key=repr)
         return told
+
+    def overstays(self) -> dict[str, list[dict[str, Any]]]:
+        """Every row that retention left although its age is over and nothing reads it."""
+        now = self.clock.now()
+        moments = {"dead": now - SHORT.dead, "history": now - SHORT.history, "keys": now - SHORT.keys}
+        told = {}
+        for name, sql in WHAT_GOES.items():
+            text = sql.format(busy=BUSY_TASK, kept=KEPT)
+            told[name] = self.core.rows(text, **{name: at for name, at in moments.items() if f":{name}" in text})
+        return {name: rows for name, rows in told.items() if rows}
 
     # What can happen
 
@@ -109,6 +158,33 @@ class World:
         complete(self.core, running)
         go_on(self.core, running, {"n": 1}, on_event("go"))
         self.core.do(self.core.tasks.signal, running.task.id, "other", {"text": "unread"})
+
+    def a_task_is_in_its_fourth_turn(self) -> None:
+        """Each of the turns before had a step, acts, a message and a child."""
+        running = begin(self.core, payload={"text": "x" * 100})
+        for n in range(3):
+            complete(self.core, running, f"step:fetch:{n}")
+            an_activity(self.core, running, DONE, f"{n + 1}.1")
+            an_activity(self.core, running, DONE, f"key-{n}")
+            child = begin_child(self.core, running)
+            close(self.core, child)
+            finish(self.core, child, n)
+            self.core.do(self.core.tasks.signal, running.task.id, "note", {"text": "read"})
+            close(self.core, running)
+            suspend(self.core, running, for_event("note", name=f"wait_for#{n}"))
+            running = self._enter(running.task.id)
+            close(self.core, running)
+            go_on(self.core, running, {"n": n})
+            running = self._enter(running.task.id)
+        complete(self.core, running, "step:last")
+        close(self.core, running)
+        suspend(self.core, running, a_sleep(self.clock.now() + FAR))
+
+    def _enter(self, task_id: str) -> Running:
+        [claim] = [claim for claim in claim_all(self.core) if claim.task_id == task_id]
+        running = enter(self.core, claim)
+        assert isinstance(running, Running)
+        return running
 
     def a_task_asks(self) -> None:
         suspend(self.core, begin(self.core), a_question())
@@ -211,6 +287,7 @@ def test_nothing_that_is_live_is_touched_whenever_retention_looks(life):
                 pass
 
             assert world.stays() == before
+            assert world.overstays() == {}
             assert [step for step, taken in batches(world.core, SHORT) if taken.rows] == []
             for key, settled_at in world.keys.items():
                 if settled_at > world.clock.now() - SHORT.keys:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from craftcore.activities.model import Decision
+from craftcore.canonical import canonical
 from craftcore.errors import RowInvalid
+from craftcore.executions.head import Head
+from craftcore.executions.model import EventType
 from craftcore.executions.record import ExecutionRecord, why_not_replayable
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.verification import Verification
 from craftcore.retention.model import BATCH
-from craftcore.retention.service import Retention
 from craftcore.triggers.settlement import Succeeded, Suspended
+from tests.activities.life import UNKNOWN, an_activity, decide
 from tests.executions.attempts import RECORDER, Begun, again, begin, boot, end
 from tests.executions.recorded import LARGE
 from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
-from tests.tasks.life import a_sleep, complete, enter_next, finish, suspend
+from tests.tasks.life import a_sleep, complete, end_turn, enter_next, event_of, finish, go_on, suspend
 from tests.tasks.life import begin as begin_task
+from tests.triggers.life import HOPELESS
 from tests.virtual import VirtualCore
 
 DONE = Succeeded(result_json='"Hello Ada"')
@@ -95,18 +101,30 @@ def test_the_records_of_a_live_task_keep_their_bodies_whatever_their_age(core, c
     assert sweep(core, STRIPPING).stripped["executions"] == 2
 
 
-def test_a_record_that_a_crash_left_open_loses_its_bodies_once_its_trigger_is_settled(core, clock):
+def test_a_record_that_a_crash_left_open_loses_its_bodies_while_its_trigger_waits_to_run_again(core, clock):
+    """The next attempt has a record of its own and reads the payload of the trigger."""
     left = begin(core, payload={"text": LARGE})
     boot(core)
     clock.advance(8 * DAY)
-    assert sweep(core, STRIPPING).rows == 0, "its trigger waits to be run again"
 
-    end(core, again(core, epoch=2), DONE)
     taken = sweep(core, STRIPPING)
 
     assert taken.stripped["executions"] == 1
     assert record(core, left).envelope is None
     assert record(core, left).ended_at is None
+    assert again(core, epoch=2).claim.payload_json == canonical({"text": LARGE})
+
+
+def test_the_record_of_an_attempt_that_runs_keeps_its_bodies_beside_the_one_that_a_crash_left(core, clock):
+    begin(core, payload={"text": "x"})
+    boot(core)
+    running = again(core, epoch=2)
+    clock.advance(8 * DAY)
+
+    assert sweep(core, STRIPPING).rows == 0
+
+    end(core, running, DONE)
+    assert sweep(core, STRIPPING).stripped["executions"] == 1
 
 
 def test_an_attempt_that_runs_for_a_month_keeps_what_it_was_given(core, clock):
@@ -166,22 +184,200 @@ def test_the_newest_record_stays_because_its_number_must_not_be_given_again(core
     assert numbers(core) == [2]
 
 
-def test_one_that_may_not_go_yet_keeps_all_that_ended_after_it(core, clock):
+def test_a_live_turn_keeps_its_own_record_and_no_other(core, clock):
     before = run(core)
     rest(core, clock.now() + 300 * DAY)
     after = [run(core) for _ in range(3)]
     clock.advance(200 * DAY)
 
     sweep(core, REMOVING)
-    assert numbers(core) == [2, 3, 4, 5]
+    assert numbers(core) == [2, 5], "the record of the turn, and the newest"
     assert core.do(RecordStore().get, before.id) is None
+    assert core.do(RecordStore().get, after[0].id) is None
+    assert core.rows("SELECT chain_seq, execution_seq FROM retained_records") == [{"chain_seq": 2, "execution_seq": 2}]
 
     clock.advance(101 * DAY)
     wake(core)
+    sweep(core, REMOVING)
+    assert numbers(core) == [6], "the turn has ended, and its first record was old enough"
+    assert core.rows("SELECT * FROM retained_records") == []
+
+
+def test_a_turn_that_ends_frees_its_record_although_its_task_goes_on(core, clock):
+    running = begin_task(core)
+    complete(core, running)
+    core.do(RECORDER.close_all, [(running.record, Suspended(reason="continues later"))])
+    go_on(core, running, {"n": 1}, a_sleep(clock.now() + 300 * DAY))
+    run(core)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, REMOVING).removed["executions"] == 1
+
+
+def test_a_record_of_the_current_turn_that_holds_no_step_goes(core, clock):
+    """A turn that snoozes for years begins one record after the other, and reads none of them."""
+    running = begin_task(core)
+    core.do(RECORDER.close_all, [(running.record, Suspended(reason="sleep#1"))])
+    suspend(core, running, a_sleep(clock.now() + 300 * DAY))
+    run(core)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, REMOVING).removed["executions"] == 1
+    assert sweep(core, REMOVING).rows == 0
+
+
+def test_the_evidence_of_a_doubt_stays_until_it_is_decided(core, clock):
+    running = begin_task(core)
+    doubt = an_activity(core, running, UNKNOWN)
+    said = event_of(running, None)._replace(type=EventType.ACTIVITY_UNKNOWN, activity_seq=doubt.seq)
+    core.do(core.recording.record, said)
+    core.do(RECORDER.close_all, [(running.record, HOPELESS)])
+    end_turn(core, running, HOPELESS)
+    run(core)
+    clock.advance(900 * DAY)
+
+    assert sweep(core).removed["executions"] == 0
+
+    decide(core, doubt, Decision.GIVE_UP)
+    assert sweep(core).removed["executions"] == 1
+
+
+def test_a_record_that_a_clock_ahead_has_stamped_keeps_no_other(core, clock):
+    core.clock.advance(365 * DAY)
+    run(core)
+    core.clock.set_back(365 * DAY)
+    for _ in range(3):
+        run(core)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, REMOVING).removed["executions"] == 2
+    assert numbers(core) == [1, 4]
+    clock.advance(365 * DAY)
+    assert sweep(core, REMOVING).removed["executions"] == 1
+
+
+def test_a_thousand_live_turns_are_passed_once_and_not_visited_again(core, clock):
+    """Behind the anchor only their own list is looked at; the look for the next ones begins behind them."""
+    for _ in range(BATCH + 20):
+        rest(core, clock.now() + 3_000 * DAY)
+    run(core)
+    slow = begin(core)
+    run(core)
+    clock.advance(90 * DAY)
+
+    for step, taken in batches(core, REMOVING):
+        assert taken.rows + taken.passed <= BATCH + 20, step
+        assert_sound(core)
+
+    [ends] = core.rows("SELECT anchor_seq, passed_seq FROM record_chain")
+    assert ends == {"anchor_seq": BATCH + 21, "passed_seq": BATCH + 21}
+    end(core, slow, DONE)
+    run(core)
+    clock.advance(90 * DAY)
+    assert sweep(core, REMOVING).removed["executions"] == 2
+    assert [n for n in numbers(core) if n > BATCH + 20] == [BATCH + 24]
+
+
+# What is kept behind the anchor is verified
+
+
+@pytest.fixture
+def behind(core, clock):
+    """A record of a live turn, at place 2, and the anchor at place 4."""
+    run(core)
+    rest(core, clock.now() + 3_000 * DAY)
+    for _ in range(3):
+        run(core)
     clock.advance(90 * DAY)
     sweep(core, REMOVING)
-    assert numbers(core) == [6]
-    assert core.do(RecordStore().get, after[0].id) is None
+    assert numbers(core) == [2, 5]
+    return core
+
+
+def faults(core: VirtualCore, before: Head | None = None) -> list[str]:
+    with core.reading() as reader:
+        return [fault.wrong for fault in Verification(reader, core.clock.now(), before).faults()]
+
+
+def head(core: VirtualCore) -> Head:
+    with core.reading() as reader:
+        found = Verification(reader, core.clock.now())
+        assert list(found.faults()) == []
+    assert found.head is not None
+    return found.head
+
+
+def unguarded(core: VirtualCore, *statements: str) -> None:
+    """What somebody does who drops the guards of the file first."""
+    with core.transaction() as tx:
+        for row in tx.all("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+            tx.run(f"DROP TRIGGER {row['name']}")
+        for sql in statements:
+            tx.run(sql)
+
+
+def test_verify_counts_what_live_turns_keep(behind):
+    with behind.reading() as reader:
+        found = Verification(reader, behind.clock.now())
+        assert list(found.faults()) == []
+    assert (found.counts.chained, found.counts.retained, found.counts.removed) == (2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (
+            ["UPDATE executions SET workflow = 'other' WHERE seq = 2"],
+            "its header is not the one that the record's hash was made of",
+        ),
+        (["UPDATE executions SET record_hash = 'sha256:0' WHERE seq = 2"], "not the record that was kept"),
+        (["UPDATE retained_records SET record_hash = 'sha256:0'"], "not the record that was kept"),
+        (["UPDATE retained_records SET chain_seq = 3"], "says that it stands at 2"),
+        (["UPDATE retained_records SET chain_seq = 9"], "behind the anchor, which is at place 4"),
+        (["DELETE FROM retained_records"], "retention has removed what stood at its place in the chain, 2"),
+        (
+            ["DELETE FROM events WHERE execution_seq = 2", "DELETE FROM executions WHERE seq = 2"],
+            "which retention kept, is missing",
+        ),
+        (
+            [
+                "DELETE FROM events WHERE execution_seq = 2",
+                "DELETE FROM executions WHERE seq = 2",
+                "DELETE FROM retained_records",
+            ],
+            "1 record is missing that retention did not remove",
+        ),
+        (
+            ["UPDATE record_chain SET anchor_seq = 5, anchor_hash = head_hash"],
+            "retention has removed what stood at its place in the chain, 5",
+        ),
+    ],
+)
+def test_verify_finds_what_was_changed_behind_the_anchor(behind, statements, told):
+    unguarded(behind, *statements)
+
+    assert any(told in wrong for wrong in faults(behind)), faults(behind)
+
+
+def test_nobody_else_removes_what_retention_kept(behind):
+    for sql in ("DELETE FROM events WHERE execution_seq = 2", "DELETE FROM executions WHERE seq = 2"):
+        with pytest.raises(RowInvalid):
+            behind.do(lambda tx, sql=sql: tx.run(sql))
+
+
+def test_a_head_whose_record_is_kept_knows_it_by_its_hash(core, clock):
+    run(core)
+    rest(core, clock.now() + 3_000 * DAY)
+    before = head(core)
+    assert before.place == 2
+    for _ in range(3):
+        run(core)
+    clock.advance(90 * DAY)
+    sweep(core, REMOVING)
+    assert faults(core, before) == []
+
+    changed = replace(before, hash="sha256:0")
+    assert faults(core, changed) == ["record of the chain 2 is not the one that the head from before knew"]
 
 
 def test_records_go_in_the_order_in_which_they_ended(core, clock):
@@ -248,44 +444,3 @@ def test_nobody_else_removes_a_record(core):
     run(core)
     with pytest.raises(RowInvalid):
         core.do(lambda tx: tx.run("DELETE FROM events"))
-
-
-# What keeps others from going
-
-
-def test_the_record_that_keeps_old_ones_is_named_until_its_task_is_over(core, clock):
-    retention = Retention(REMOVING)
-
-    def blocker() -> Any:
-        with core.reading() as reader:
-            return retention.blocker(reader, clock.now())
-
-    run(core)
-    rest(core, clock.now() + 300 * DAY)
-    for _ in range(3):
-        run(core)
-    assert blocker() is None, "nothing is old"
-
-    clock.advance(90 * DAY)
-    assert blocker() is None, "the oldest may go"
-    sweep(core, REMOVING)
-    assert (blocker().record_id, blocker().kept) == (core.rows("SELECT id FROM executions ORDER BY seq")[0]["id"], 3)
-
-    clock.advance(210 * DAY)
-    wake(core)
-    assert blocker() is None
-    sweep(core, REMOVING)
-    assert blocker() is None
-
-
-def test_what_is_kept_is_counted_to_a_limit(core, clock, monkeypatch):
-    monkeypatch.setattr("craftcore.retention.record_store.KEPT_LOOKED_AT", 2)
-    rest(core, clock.now() + 300 * DAY)
-    for _ in range(3):
-        run(core)
-    clock.advance(90 * DAY)
-
-    with core.reading() as reader:
-        found = Retention(REMOVING).blocker(reader, clock.now())
-    assert found is not None
-    assert found.kept == 2

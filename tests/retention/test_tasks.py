@@ -8,6 +8,7 @@ import pytest
 
 from craftcore.activities.model import Decision
 from craftcore.retention.model import BATCH
+from craftcore.tasks.agent_store import AgentStore
 from tests.activities.life import DONE, UNKNOWN, an_activity, decide
 from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
 from tests.tasks.life import (
@@ -20,6 +21,8 @@ from tests.tasks.life import (
     enter_next,
     finish,
     for_child,
+    for_event,
+    go_on,
     suspend,
 )
 from tests.triggers.life import HOPELESS
@@ -192,6 +195,129 @@ def test_a_done_activity_of_a_live_task_keeps_its_result(core, clock):
 
     [row] = core.rows("SELECT request_json, result_json FROM activity_log")
     assert None not in row.values()
+
+
+def test_an_ended_child_goes_once_the_turn_that_started_it_has_ended(core, clock):
+    """A task that starts a child in each of its turns keeps only those of the turn of today."""
+    parent = begin(core)
+    first = begin_child(core, parent)
+    finish(core, first, "x")
+    go_on(core, parent, None, a_sleep(clock.now() + DAY))
+    clock.advance(DAY)
+    parent = enter_next(core)
+    second = begin_child(core, parent)
+    finish(core, second, "y")
+    suspend(core, parent, for_event("never"))
+    newest(core)
+    clock.advance(90 * DAY)
+
+    sweep(core)
+
+    assert first.task.id not in ids(core)
+    assert {parent.task.id, second.task.id} < ids(core)
+
+
+# The ended turns of a task that goes on
+
+
+def after_a_turn_with_everything(core: VirtualCore, clock: Any) -> Running:
+    """A task in its second turn. The first had a question, a message, activities and a doubt that was decided."""
+    running = begin(core)
+    an_activity(core, running, DONE)
+    decide(core, an_activity(core, running, UNKNOWN, "1.2"), Decision.HAPPENED, reference="ref-2")
+    an_activity(core, running, DONE, "welcome")
+    suspend(core, running, a_question())
+    [question] = core.rows("SELECT id FROM questions WHERE status = 'OPEN'")
+    core.do(core.tasks.answer, question["id"], "send", answered_by="ada")
+    running = enter_next(core)
+    core.do(core.tasks.signal, running.task.id, "go", {"text": "x"})
+    suspend(core, running, for_event("go"))
+    running = enter_next(core)
+    go_on(core, running, {"n": 1})
+    running = enter_next(core)
+    an_activity(core, running, DONE, "2.1")
+    suspend(core, running, a_sleep(clock.now() + 1000 * DAY))
+    return running
+
+
+def test_what_hangs_on_an_ended_turn_goes_ninety_days_later_and_the_turn_of_today_stays(core, clock):
+    running = after_a_turn_with_everything(core, clock)
+    newest(core)
+    [seq] = {row["task_seq"] for row in core.rows("SELECT task_seq FROM waits")}
+    assert count(core, "waits") == 3
+    assert count(core, "questions") == count(core, "mailbox") == count(core, "activity_decisions") == 1
+
+    clock.advance(90 * DAY - 1)
+    assert not sweep(core, OF_TASKS).removed.keys() & {"waits", "questions", "mailbox", "activity_log"}
+    clock.advance(1)
+    taken = sweep(core, OF_TASKS)
+
+    kinds = ("waits", "questions", "mailbox", "activity_log", "activity_decisions")
+    assert {table: taken.removed[table] for table in kinds} == {
+        "waits": 2,
+        "questions": 1,
+        "mailbox": 1,
+        "activity_log": 2,
+        "activity_decisions": 1,
+    }
+    assert [row["turn"] for row in core.rows("SELECT turn FROM waits WHERE task_seq = :seq", seq=seq)] == [2]
+    left = core.rows("SELECT idem_key FROM activity_log WHERE task_seq = :seq", seq=seq)
+    assert {row["idem_key"].rpartition(":")[2] for row in left} == {"welcome", "2.1"}
+    assert running.task.id in ids(core)
+
+
+def test_an_act_with_a_key_of_its_own_keeps_its_result_for_as_long_as_its_task_lives(core, clock):
+    """Any later turn may call it again by that key, and is given what it returned."""
+    after_a_turn_with_everything(core, clock)
+    newest(core)
+    clock.advance(900 * DAY)
+
+    sweep(core)
+
+    [row] = core.rows("SELECT result_json FROM activity_log WHERE idem_key LIKE '%:welcome'")
+    assert row["result_json"] == '"ref-1"'
+
+
+def test_the_acts_of_an_ended_turn_lose_their_arguments_after_a_week(core, clock):
+    after_a_turn_with_everything(core, clock)
+    newest(core)
+    clock.advance(8 * DAY)
+
+    sweep(core, STRIPPING)
+
+    told = {
+        row["idem_key"].rpartition(":")[2]: row["request_json"]
+        for row in core.rows("SELECT idem_key, request_json FROM activity_log WHERE task_seq = 1")
+    }
+    assert told == {"1.1": None, "1.2": None, "welcome": '{"amount":7}', "2.1": '{"amount":7}'}
+
+
+def test_the_newest_act_of_a_live_task_stays_because_a_fallback_asks_whether_it_ever_acted(core, clock):
+    running = begin(core)
+    an_activity(core, running, DONE)
+    go_on(core, running, None, a_sleep(clock.now() + 1000 * DAY))
+    newest(core)
+    clock.advance(900 * DAY)
+
+    sweep(core)
+
+    assert core.do(AgentStore().has_acted, running.task.id)
+
+
+def test_a_closed_question_about_a_live_task_goes_and_an_open_one_stays(core, clock):
+    running = begin(core)
+    suspend(core, running, a_sleep(clock.now() + 1000 * DAY))
+    ask = """
+    INSERT INTO questions (id, task_seq, kind, question, status, created_at, closed_at)
+    VALUES (:id, :seq, 'stalled', '?', :status, 1, :closed)
+    """
+    core.do(lambda tx: tx.run(ask, id="closed", seq=running.task.seq, status="WITHDRAWN", closed=tx.now))
+    core.do(lambda tx: tx.run(ask, id="open", seq=running.task.seq, status="OPEN", closed=None))
+    newest(core)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, OF_TASKS).removed["questions"] == 1
+    assert core.rows("SELECT id FROM questions") == [{"id": "open"}]
 
 
 def test_a_parent_may_go_before_its_child_and_a_child_before_its_parent(core, clock):

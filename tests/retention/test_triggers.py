@@ -11,7 +11,7 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from tests.retention.sweeping import DAY, only, sweep
-from tests.tasks.life import a_sleep, begin, end_turn, go_on, on_event, suspend
+from tests.tasks.life import a_sleep, begin, end_turn, enter_next, go_on, on_event, suspend
 from tests.triggers.life import BROKEN, HOPELESS, emit, look, run_one
 from tests.virtual import VirtualCore
 
@@ -170,7 +170,28 @@ def test_the_triggers_of_a_live_task_stay_with_their_payloads(core, clock):
 
     clock.advance(364 * DAY)
 
-    assert sweep(core).rows == 0
+    taken = sweep(core)
+    assert taken.removed["triggers"] == taken.stripped["triggers"] == 0
+    assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
+
+
+def test_the_triggers_of_ended_turns_go_and_those_of_the_task_and_its_turn_stay(core, clock):
+    """A task of many turns keeps the payload that it began with, and the trigger that it waits for."""
+    running = begin(core, payload={"city": "Rome"})
+    for _ in range(3):
+        go_on(core, running, None, a_sleep(clock.now() + DAY))
+        clock.advance(DAY)
+        running = enter_next(core)
+    go_on(core, running, None, a_sleep(clock.now() + 365 * DAY))
+    newest(core)
+    assert len(core.rows("SELECT 1 FROM triggers")) == 6
+
+    clock.advance(100 * DAY)
+    sweep(core)
+
+    [task] = core.rows("SELECT trigger_id FROM tasks")
+    left = {row["id"] for row in core.rows("SELECT id FROM triggers WHERE seq < (SELECT max(seq) FROM triggers)")}
+    assert left == {running.task.id, task["trigger_id"]}
     assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
 
 
@@ -201,7 +222,7 @@ def test_a_failed_task_can_be_retried_for_as_long_as_a_dead_letter(core, clock):
     newest(core)
 
     clock.advance(30 * DAY - 1)
-    assert sweep(core).rows == 0
+    assert sweep(core).removed["triggers"] == 0
     clock.advance(1)
     assert sweep(core).removed["triggers"] == 1
 

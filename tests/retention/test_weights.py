@@ -53,7 +53,7 @@ def take_all(core: VirtualCore, retention: Retention) -> tuple[Taken, Weight]:
                 taken, of_it = core.do(retention.take_weighed, step, found, core.clock.now())
                 all_taken.add(taken)
                 weight.add(of_it)
-            if not (taken.more and taken.rows):
+            if not taken.goes_on:
                 after = found.after
     return all_taken, weight
 

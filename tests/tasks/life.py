@@ -100,7 +100,8 @@ def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
     child_id = core.clock.new_id()
     row = core.triggers.accept(a_trigger(id=child_id, task_id=child_id, **trigger))
     child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
-    core.do(core.recording.emit_recorded, row, lambda _: event_of(parent, f"child:{child_id}"), child)
+    said = event_of(parent, f"child:{child_id}", canonical({"id": child_id}))._replace(type=EventType.CHILD_STARTED)
+    core.do(core.recording.emit_recorded, row, lambda _: said, child)
     return child_id
 
 

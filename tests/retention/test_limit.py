@@ -1,0 +1,198 @@
+"""A database that holds more than `max_bytes` loses its oldest bodies, then its oldest rows, before their age."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from craftcore.config import RetentionSettings
+from craftcore.retention.service import Retention
+from craftcore.retention.size import Limit, Size
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import DedupScope
+from craftcore.triggers.settlement import Succeeded
+from tests.activities.life import UNKNOWN, an_activity
+from tests.executions.attempts import begin, end
+from tests.retention.sweeping import DAY, HOUR, assert_sound, batches, dump, give_all_back
+from tests.retention.test_weights import take_all
+from tests.tasks.life import a_sleep, complete, go_on, suspend
+from tests.tasks.life import begin as begin_task
+from tests.triggers.life import BROKEN, ack, claim_all, emit, start
+from tests.virtual import VirtualCore
+
+MEGABYTE = 1 << 20
+ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+
+def work(core: VirtualCore, hours: int, size: int = 20_000) -> None:
+    """A trigger an hour that is given and gives back so many characters."""
+    for _ in range(hours):
+        begun = begin(core, payload={"text": "x" * size})
+        end(core, begun, Succeeded(result_json=f'"{"y" * size}"'))
+        core.clock.advance(HOUR)  # type: ignore[attr-defined]
+
+
+def limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
+    with core.reading() as reader:
+        return Retention(settings).limited(reader, core.clock.now())
+
+
+def take(core: VirtualCore, retention: Retention) -> None:
+    take_all(core, retention)
+    give_all_back(core)
+
+
+def used(core: VirtualCore) -> int:
+    with core.reading() as reader:
+        return Retention(RetentionSettings()).size(reader, core.clock.now()).used_bytes
+
+
+def at_most(max_bytes: int) -> RetentionSettings:
+    return replace(RetentionSettings(), max_bytes=max_bytes)
+
+
+def with_bodies(core: VirtualCore) -> list[int]:
+    return [row["seq"] for row in core.rows("SELECT seq FROM executions WHERE stripped_at IS NULL ORDER BY seq")]
+
+
+def test_below_the_limit_the_ages_alone_decide(core):
+    work(core, 20)
+
+    assert limited(core, at_most(used(core)))._limit == Limit()
+    assert limited(core, at_most(0))._limit == Limit(), "0: there is no limit"
+
+
+def test_the_oldest_bodies_go_first_and_no_more_than_it_takes(core):
+    work(core, 100)
+    before = used(core)
+    most = before - before // 3
+
+    take(core, limited(core, at_most(most)))
+
+    assert used(core) <= most
+    left = with_bodies(core)
+    assert left == list(range(101 - len(left), 101)), "the newest keep theirs"
+    assert 50 <= len(left) < 80
+    assert len(core.rows("SELECT 1 FROM executions")) == 100, "no row goes while there are bodies"
+    assert_sound(core)
+
+
+def test_when_no_body_is_left_the_oldest_rows_go(core):
+    work(core, 600, size=10)
+    most = used(core) // 2
+
+    for _ in range(5):  # what a row weighs is an estimate, which each pass corrects
+        take(core, limited(core, at_most(most)))
+
+    assert used(core) <= most
+    rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
+    assert rows == list(range(601 - len(rows), 601))
+    assert 50 < len(rows) < 500
+    assert_sound(core)
+
+
+def test_what_ages_would_take_anyway_is_taken_first_and_may_be_enough(core):
+    work(core, 24 * 20)
+    before = used(core)
+
+    assert limited(core, at_most(before // 2 + before // 4))._limit == Limit(), "bodies of 13 of 20 days go by age"
+
+
+def test_the_dry_run_says_what_the_real_run_takes(core):
+    work(core, 200)
+    begin_task(core)
+    retention = limited(core, at_most(used(core) // 2))
+    with core.reading() as reader:
+        due = retention.due(reader, core.clock.now())
+
+    taken, weight = take_all(core, limited(core, at_most(used(core) // 2)))
+
+    assert due.weight.tables == weight.tables
+    assert due.weight.tables["executions"]["rows"] > 50
+    assert {table: told["rows"] for table, told in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
+
+
+def untouchable(core: VirtualCore) -> dict[str, Any]:
+    """What runs, waits, is in doubt, is dead, or holds a key."""
+    running = begin_task(core, payload={"text": "r" * 20_000})
+    complete(core, running)
+    go_on(core, running, {"text": "s" * 20_000}, a_sleep(core.clock.now() + 1_000 * DAY))
+    waiting = begin_task(core, payload={"text": "w" * 20_000})
+    complete(core, waiting, result="c" * 20_000)
+    an_activity(core, waiting, UNKNOWN)
+    suspend(core, waiting, a_sleep(core.clock.now() + 1_000 * DAY))
+    emit(core, payload={"text": "p" * 20_000}, delay=1_000 * DAY)
+    emit(core, payload={"text": "d" * 20_000})
+    for claim in claim_all(core):
+        ack(core, start(core, claim), BROKEN, ONCE)
+    emit(core, dedup_key="for-ever", dedup_scope=DedupScope.EVER)
+    for claim in claim_all(core):
+        ack(core, start(core, claim), Succeeded())
+    told = dump(core)
+    return {name: told[name] for name in ("tasks", "waits", "activity_log", "questions")} | {
+        "triggers": [row for row in told["triggers"] if row["status"] in ("PENDING", "CLAIMED", "DEAD")]
+    }
+
+
+def test_live_work_doubts_dead_letters_and_keys_stay_whatever_the_limit(core):
+    before = untouchable(core)
+    work(core, 50)
+
+    for _ in range(3):
+        for _ in batches(core, at_most(MEGABYTE // 16)):
+            pass
+        take(core, limited(core, at_most(MEGABYTE // 16)))
+
+    after = dump(core)
+    for name, rows in before.items():
+        assert [row for row in after[name] if row in rows] == rows, name
+    assert not emit(core, dedup_key="for-ever", dedup_scope=DedupScope.EVER).created
+    assert with_bodies(core) == [2], "the record of the turn that waits"
+    assert len(core.rows("SELECT 1 FROM executions")) == 2, "that one, and the newest"
+    assert_sound(core)
+
+
+def test_the_size_that_the_ages_need_is_estimated_from_what_happens(core):
+    """Half of the time that the ages ask for has passed, so about twice as much is needed."""
+    settings = RetentionSettings(bodies=4 * DAY, history=40 * DAY, max_bytes=MEGABYTE)
+    retention = Retention(settings)
+    for _ in range(20):
+        work(core, 24, size=2_000)
+        for _ in batches(core, settings):
+            pass
+    give_all_back(core)
+    with core.reading() as reader:
+        size = retention.size(reader, core.clock.now())
+    assert size.needed_bytes is not None
+
+    for _ in range(40):
+        work(core, 24, size=2_000)
+        for _ in batches(core, replace(settings, max_bytes=0)):
+            pass
+    give_all_back(core)
+
+    assert used(core) * 0.6 < size.needed_bytes < used(core) * 1.5
+
+
+@pytest.mark.parametrize(("hours", "most"), [(30, 1 << 40), (2, MEGABYTE // 16), (30, 0)])
+def test_no_estimate_is_made_far_from_the_limit_nor_from_less_than_a_day(core, hours, most):
+    work(core, hours)
+
+    with core.reading() as reader:
+        size = Retention(at_most(most)).size(reader, core.clock.now())
+
+    assert size == Size(used(core), most, None)
+
+
+def test_a_day_of_the_clock_ahead_is_not_taken_for_the_oldest(core, clock):
+    clock.advance(365 * DAY)
+    work(core, 5)
+    clock.set_back(365 * DAY)
+    work(core, 50)
+    before = used(core)
+
+    take(core, limited(core, at_most(before - before // 3)))
+
+    assert set(range(1, 6)) < set(with_bodies(core))

@@ -1,0 +1,34 @@
+"""A task that never ends runs in bounded space, and keeps nothing of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.config import RetentionSettings
+from tests.simulation.watch import TENTH, evenings, is_said
+
+
+def test_a_task_that_looks_every_hour_for_ever_stays_within_its_space(tmp_path):
+    """Six times the longest age, at a tenth of the defaults."""
+    seen = list(evenings(tmp_path, 54, TENTH))
+
+    settled, later = seen[18:27], seen[27:]
+    for name in ("bytes", "records", "events", "triggers", "waits"):
+        most = max(getattr(one, name) for one in settled)
+        assert all(getattr(one, name) <= most for one in later), name
+    assert later[-1].records <= 10 * 25
+    assert not is_said(tmp_path / "agent.db", "secret-of-day-10."), "of somebody else, six weeks ago"
+    assert is_said(tmp_path / "agent.db", "secret-of-day-53.")
+
+
+@pytest.mark.campaign
+def test_ten_years_of_it_with_the_ages_as_shipped(tmp_path):
+    """`pytest -m campaign tests/simulation/test_watch.py -s`: 87,600 turns, and what the file holds each year."""
+    seen = list(evenings(tmp_path, 3_650, RetentionSettings()))
+    for one in seen[364::365]:
+        print(one)
+
+    settled, later = seen[180:365], seen[365:]
+    for name in ("bytes", "records", "events", "triggers", "waits"):
+        most = max(getattr(one, name) for one in settled)
+        assert all(getattr(one, name) <= most * 1.01 for one in later), name
