@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from craftcore.config import RetentionSettings
+from craftcore.config import Config, RetentionSettings, StorageSettings
 from craftcore.retention.service import Retention
 from craftcore.retention.size import Limit, Size
 from craftcore.triggers.backoff import RetryPolicy
@@ -20,10 +22,19 @@ from tests.retention.test_weights import take_all
 from tests.tasks.life import a_sleep, complete, go_on, suspend
 from tests.tasks.life import begin as begin_task
 from tests.triggers.life import BROKEN, ack, claim_all, emit, start
-from tests.virtual import VirtualCore
+from tests.virtual import VirtualClock, VirtualCore
 
 MEGABYTE = 1 << 20
 ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
+    """No power is cut here, so nothing waits for a disk."""
+    unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))
+    core = VirtualCore(tmp_path / "agent.db", clock, unhurried)
+    yield core
+    core.close()
 
 
 def work(core: VirtualCore, hours: int, size: int = 20_000) -> None:
