@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from craftcore.action import Action, Declare, terms_of
 from craftcore.activities.model import OnUnknown
-from craftcore.config import Config
+from craftcore.config import Config, config_of
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
@@ -380,15 +380,19 @@ class App:
         """What waits for an answer, asked longest ago first."""
         return await self._running.requests.questions(limit)
 
-    def running(self, path: str | Path, *, config: Config | None = None) -> AbstractAsyncContextManager[Engine]:
+    def running(
+        self, path: str | Path, *, config: Config | str | Path | None = None
+    ) -> AbstractAsyncContextManager[Engine]:
         """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.
 
-        Leaving the block drains: running workflows get `daemon.shutdown_grace` seconds. Raises DaemonRunning when
-        another process runs this database.
+        It has what the daemon has: the ready-made workflows and actions, schedules of the settings, retention, metrics.
+        `config`: settings, or the path of a settings file; None: the defaults. Leaving the block drains: running
+        workflows get `daemon.shutdown_grace` seconds. Raises ConfigInvalid; DaemonRunning when another process runs
+        this database.
         """
         from craftcore.daemon.running import running  # what an App runs is wired above it
 
-        return running(self, Path(path), config or Config())
+        return running(self, Path(path), config_of(config))
 
     def attach(self, engine: Engine | None) -> None:
         """Say which engine runs this app now; None when it no longer does."""

@@ -213,6 +213,21 @@ class Config:
         return config
 
 
+def config_of(given: Config | str | Path | None) -> Config:
+    """Settings as a program gives them: themselves, the path of a settings file, or None for the defaults.
+
+    Raises ConfigInvalid: for a file, one line per mistake in it.
+    """
+    match given:
+        case None:
+            return Config()
+        case Config():
+            return given
+        case str() | Path():
+            return Config.load(Path(given))
+    raise ConfigInvalid(f"config is {type(given).__name__}: give a Config, or the path of a settings file")
+
+
 def _broken_relations(config: Config) -> Iterator[str]:
     retry, output, response = config.retry, config.command.output_max_bytes, config.records.response_max_bytes
     if retry.cap_seconds < retry.base_seconds:

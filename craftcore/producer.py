@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from craftcore.config import Config
+from craftcore.config import Config, config_of
 from craftcore.core import Core
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import OutcomeUnknown
@@ -30,8 +30,8 @@ class Producer:
     The file is made when it is missing. Raises a StorageError when it cannot be opened.
     """
 
-    def __init__(self, path: str | Path, *, config: Config | None = None) -> None:
-        self._core = Core(Path(path), config or Config())
+    def __init__(self, path: str | Path, *, config: Config | str | Path | None = None) -> None:
+        self._core = Core(Path(path), config_of(config))
         self._core.prepare()
 
     def __enter__(self) -> Producer:

@@ -25,7 +25,6 @@ from craftcore.core import Core
 from craftcore.daemon import logging
 from craftcore.daemon.declarations import declarations, say_declared
 from craftcore.daemon.groups import only
-from craftcore.daemon.ready_made import declare_ready_made
 from craftcore.daemon.reloading import AT_ONCE, answer, changed_keys, default_retry, taken_over
 from craftcore.daemon.running import running
 from craftcore.daemon.signals import watch_signals
@@ -64,7 +63,6 @@ def run(
     journal = logging.under_journal(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
     notifier = Notifier.from_environment(os.environ)
-    declare_ready_made(app, config, os.environ)
     try:
         refuse_foreign(path, config)
         return anyio.run(Daemon(app, path, config, load_config, notifier).serve, paused, until_idle)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.email import EMAIL, email_action, send_email
@@ -13,6 +14,22 @@ from craftcore.config import Config
 from craftcore.daemon.secrets import Secrets
 
 READY_MADE = (COMMAND, EMAIL, HTTP_REQUEST)
+
+
+@contextmanager
+def with_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> Iterator[None]:
+    """Declare the ready-made workflows and actions while an engine runs the app. The next engine may have other
+    settings."""
+    workflows, actions = set(app.workflows), set(app.actions)
+    declare_ready_made(app, config, environ)
+    try:
+        yield
+    finally:
+        for name in READY_MADE:
+            if name not in workflows:
+                app.workflows.pop(name, None)
+            if name not in actions:
+                app.actions.pop(name, None)
 
 
 def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> None:

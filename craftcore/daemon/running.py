@@ -25,6 +25,7 @@ from craftcore.daemon.groups import only
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.daemon.metrics import observing
+from craftcore.daemon.ready_made import with_ready_made
 from craftcore.daemon.reloading import default_retry
 from craftcore.daemon.retaining import Retaining
 from craftcore.engine import boot as booting
@@ -61,6 +62,15 @@ async def running(
     `held_back`: nothing is started before `engine.begin()`.
     """
     _be_quiet()
+    with with_ready_made(app, config, os.environ):
+        async with _engine(app, path, config, clock, paused=paused, held_back=held_back) as engine:
+            yield engine
+
+
+@asynccontextmanager
+async def _engine(
+    app: App, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool
+) -> AsyncIterator[Engine]:
     core = Core(path, config, clock)
     app.default_retry = default_retry(config)
     recorder = Recorder(

@@ -1,0 +1,103 @@
+"""The engine inside a program of one's own has what the daemon has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from craftcore import App, Producer
+from craftcore.config import Config
+from craftcore.errors import ConfigInvalid
+from tests.engine.lab import look
+from tests.processes import PATIENCE
+
+SETTINGS = f"""
+[command]
+output_max_bytes = 1024
+
+[[schedule]]
+id = "note"
+when = "on startup"
+command = ["{sys.executable}", "-c", "print('by the file')"]
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "craftcore.toml"
+    path.write_text(SETTINGS)
+    return path
+
+
+def output(path: Path, trigger_id: str) -> str:
+    [row] = look(path, "SELECT response_json FROM executions WHERE trigger_id = :id", id=trigger_id)
+    return str(row["response_json"])
+
+
+async def settled(path: Path, where: str) -> str:
+    """The id of the first trigger of which that is true, once it is settled."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            rows = look(path, f"SELECT id, status FROM triggers WHERE {where} AND settled_at IS NOT NULL")
+            if rows:
+                assert rows[0]["status"] == "DONE", rows
+                return str(rows[0]["id"])
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [str, Path])
+async def test_an_embedded_engine_runs_programs_and_the_schedules_of_a_settings_file(tmp_path, settings, kind):
+    app, path = App(), tmp_path / "agent.db"
+
+    async with app.running(path, config=kind(settings)):
+        emitted = await app.emit("command.run", {"argv": [sys.executable, "-c", "print('by hand')"]})
+        by_hand = await settled(path, f"id = '{emitted.id}'")
+        by_file = await settled(path, "schedule_id = 'note'")
+
+    assert "by hand" in output(path, by_hand)
+    assert "by the file" in output(path, by_file)
+
+
+@pytest.mark.anyio
+async def test_it_knows_every_ready_made_action_and_leaves_the_app_as_it_was(tmp_path):
+    app = App()
+
+    async with app.running(tmp_path / "agent.db"):
+        assert {"email.send", "command.run", "http.request"} <= app.workflows.keys() & app.actions.keys()
+
+    assert app.workflows.keys() == app.actions.keys() == set()
+
+
+@pytest.mark.anyio
+async def test_the_next_engine_of_an_app_goes_by_its_own_settings(tmp_path, settings):
+    app = App()
+    async with app.running(tmp_path / "agent.db", config=settings):
+        first = app.actions["command.run"]
+
+    async with app.running(tmp_path / "agent.db"):
+        assert app.actions["command.run"] is not first
+
+
+def test_settings_that_cannot_be_read_are_refused_with_each_mistake(tmp_path):
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[daemon]\nconcurency = 3\n")
+
+    with pytest.raises(ConfigInvalid, match="concurency"):
+        App().running(tmp_path / "agent.db", config=wrong)
+    with pytest.raises(ConfigInvalid, match=r"missing\.toml"):
+        App().running(tmp_path / "agent.db", config=str(tmp_path / "missing.toml"))
+    with pytest.raises(ConfigInvalid, match="config is int: give a Config, or the path of a settings file"):
+        App().running(tmp_path / "agent.db", config=3)  # type: ignore[arg-type]
+
+
+def test_a_producer_takes_a_path_too(tmp_path, settings):
+    settings.write_text("[triggers]\npayload_max_bytes = 1024\n")
+
+    with Producer(tmp_path / "agent.db", config=settings) as producer, pytest.raises(Exception, match="1,024"):
+        producer.emit("greet", {"text": "x" * 2_000})
+    with Producer(tmp_path / "agent.db", config=Config()) as producer:
+        assert producer.emit("greet", {"text": "x" * 2_000}).created
