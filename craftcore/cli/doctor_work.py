@@ -14,8 +14,8 @@ from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.plurals import counted
 from craftcore.retention.service import Retention
-from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.retention.size import Size, is_near
+from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.schedules.zones import zone_named
 from craftcore.storage.corrupt import Damaged
 from craftcore.storage.facts import fact
