@@ -4,7 +4,8 @@ is there for, and once by what it must let pass."""
 from __future__ import annotations
 
 import re
-import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,7 +205,12 @@ def test_what_the_engine_retention_and_an_operator_do_is_let_pass(core, guard, s
 
 def test_another_program_is_refused_as_well(core):
     """The guards lie in the file, not in ours."""
-    connection = sqlite3.connect(core.database.path)
-    with pytest.raises(sqlite3.IntegrityError, match=message_of("executions_are_closed")):
-        connection.execute(f"UPDATE executions SET status = 'error' WHERE seq = {CLOSED}")
-    connection.close()
+    code = (
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute("
+        f"\"UPDATE executions SET status = 'error' WHERE seq = {CLOSED}\")"
+    )
+    ended = subprocess.run(  # in a process of its own: to close the file in this one would drop our locks
+        [sys.executable, "-c", code, str(core.database.path)], capture_output=True, text=True, check=False
+    )
+    assert "sqlite3.IntegrityError" in ended.stderr
+    assert re.search(message_of("executions_are_closed"), ended.stderr)

@@ -1,0 +1,108 @@
+"""The kill campaign beside foreign SQLite programs: they read, write, checkpoint and vacuum while lives end by SIGKILL.
+
+    python -m tests.crash.foreign_campaign --kills 500
+
+As `campaign`; the lives and the programs are those of `foreign_child`. Both are killed.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from tests.crash import crews
+from tests.crash.checker import Verdict, check
+from tests.crash.child import FROM_OUTSIDE, KILLS, QUIET, Life
+from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.foreign_child import live, meddle
+from tests.crash.forks import fork, wait
+
+LIVES_A_DATABASE = 40
+QUIET_EVERY = 15
+PROGRAMS = 2
+FOREIGN = "a foreign program"
+
+SHAPES = (("asyncio", 16), ("trio", 16))
+"""Backend and concurrency of one database after the other."""
+
+
+@dataclass(slots=True)
+class Result(crews.Counted):
+    """What a campaign came to. `kills` by the way a life ended, `found` by what the checkers count."""
+
+    def table(self) -> str:
+        found = self.found
+        return "\n".join(
+            [
+                *(f"{way!s:<20}{self.kills[way]:>7}" for way in (*KILLS, FOREIGN)),
+                f"{'killed':<20}{sum(self.kills.values()):>7}",
+                f"{found['accepted']} triggers accepted on {self.databases} databases in {self.seconds:.1f} s, "
+                f"{found['lost']} lost, {found['doubled']} doubled; {found['interrupted']} attempts run again, "
+                f"{found['poisoned']} died of poison",
+                f"{found['foreign']} rows of foreign programs, {found['foreign_lost']} lost",
+            ]
+        )
+
+
+def campaign(kills: int, seed: int, workers: int) -> Result:
+    """Kill at least this often, on databases of about forty lives each."""
+    return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
+
+
+def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result) -> None:
+    backend, concurrency = shape = SHAPES[nth % len(SHAPES)]
+    life_of_pid: dict[int, int] = {}
+    for number in range(1, LIVES_A_DATABASE + 1):
+        is_last = sum(result.kills.values()) >= kills or number == LIVES_A_DATABASE
+        if not ways:
+            ways.extend(chance.sample(KILLS, len(KILLS)))
+        way = QUIET if is_last or number % QUIET_EVERY == 0 else ways.pop()
+        life = Life(
+            folder=home, number=number, backend=backend, concurrency=concurrency, ends=way, seed=chance.getrandbits(32)
+        )
+        programs = [
+            fork(one_life, life, lambda life, n=n: meddle(life, n)) for n in range(PROGRAMS if number > 1 else 0)
+        ]
+        pid = fork(one_life, life, live)
+        life_of_pid[pid] = number
+        ended = wait(pid, chance.uniform(0.05, 0.5) if way == FROM_OUTSIDE else None)
+        for program in programs:
+            left = wait(program, chance.uniform(0.0, 0.05))
+            result.kills[FOREIGN] += left == -signal.SIGKILL
+            if left not in (0, -signal.SIGKILL):
+                result.wrong.append(f"a foreign program beside life {number} ended with {left}: {last_words(home)}")
+        if ended == -signal.SIGKILL:
+            result.kills[way] += 1
+        elif ended != 0:
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+        if result.wrong:
+            return
+        if is_last:
+            break
+    verdict = judged_in_a_process(home, lambda: check(home, life_of_pid))
+    result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
+    result.found.update({name: verdict[name] for name in ("accepted", "poisoned")})
+    result.found.update({name: sum(verdict[name].values()) for name in ("lost", "doubled", "interrupted")})
+    theirs = judged_in_a_process(home, lambda: _of_theirs(home))
+    result.wrong += [f"{wrong} ({shape}, {home})" for wrong in theirs["wrong"]]
+    result.found.update({"foreign": theirs["accepted"], "foreign_lost": len(theirs["wrong"])})
+
+
+def _of_theirs(home: Path) -> Verdict:
+    """Each row that a foreign program has committed is there."""
+    said = (home / "foreign").read_text().split() if (home / "foreign").exists() else []
+    connection = apsw.Connection(str(home / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        there = {who for (who,) in connection.execute("SELECT who FROM theirs")} if said else set()
+    finally:
+        connection.close()
+    return Verdict(accepted=len(said), wrong=[f"the row {who} of theirs is gone" for who in said if who not in there])
+
+
+if __name__ == "__main__":
+    sys.exit(command(__doc__, campaign, kills=500))

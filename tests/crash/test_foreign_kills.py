@@ -1,0 +1,36 @@
+"""Foreign SQLite programs on the file, under load and kills: nothing accepted is lost, and nothing of theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.crash.crews import campaign_of
+from tests.crash.foreign_child import SHELL
+
+CAMPAIGN = "tests.crash.foreign_campaign"
+
+
+def judge(result: dict[str, Any], kills: int) -> None:
+    found = result["found"]
+    assert result["wrong"] == []
+    assert sum(result["kills"].values()) >= kills
+    assert result["kills"]["a foreign program"] > kills / 10
+    assert (found["lost"], found["doubled"], found["foreign_lost"]) == (0, 0, 0)
+    assert found["accepted"] > kills
+    assert found["foreign"] > kills / 10
+
+
+needs_shell = pytest.mark.skipif(SHELL is None, reason="sqlite3 is not installed (Debian: the package sqlite3)")
+
+
+@needs_shell
+def test_sixty_kills_beside_foreign_programs_lose_nothing(tmp_path):
+    judge(campaign_of(CAMPAIGN, tmp_path, 60, 1800, "--seed", "1"), 60)
+
+
+@pytest.mark.campaign
+@needs_shell
+def test_two_thousand_kills_beside_foreign_programs_lose_nothing(tmp_path):
+    judge(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
