@@ -12,7 +12,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from craftcore.activities.model import OnUnknown, Terms
-from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.arguments import given as shown
+from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput
 from craftcore.triggers.acceptance import is_name
 from craftcore.typed import is_async, return_type
 
@@ -212,17 +213,17 @@ def terms_of(
     """What `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
     in_doubt_only = {
         "on_unknown": on_unknown,
-        "idempotent_provider": idempotent_provider or None,
+        "idempotent_provider": None if idempotent_provider is False else idempotent_provider,
         "idempotency_window": idempotency_window,
         "settle_after": settle_after,
     }
     if not irreversible and (given := [option for option, value in in_doubt_only.items() if value is not None]):
         raise ConfigInvalid(f"action {name}: {given[0]} is for an irreversible action: say irreversible=True")
     try:
-        policy = OnUnknown(on_unknown or OnUnknown.ASK)
+        policy = OnUnknown.ASK if on_unknown is None else OnUnknown(on_unknown)
     except ValueError:
         raise ConfigInvalid(
-            f"action {name}: on_unknown {on_unknown!r:.80} must be one of {', '.join(OnUnknown)}"
+            f"action {name}: on_unknown {shown(on_unknown)} must be one of {', '.join(OnUnknown)}"
         ) from None
     limit = _seconds(timeout)
     return Terms(
@@ -248,17 +249,17 @@ def contradictions(terms: Terms) -> list[str]:
     }
     for name, switch in switches.items():
         if not isinstance(switch, bool):
-            return [f"{name} {switch!r:.80} must be True or False"]
+            return [f"{name} {shown(switch)} must be True or False"]
     given: dict[str, object] = {"timeout": terms.timeout, "settle_after": terms.settle_after}
     if terms.idempotency_window is not None:
         given["idempotency_window"] = terms.idempotency_window
     for name, seconds in given.items():
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            return [f"{name} {seconds!r:.80} must be seconds or a timedelta"]
+            return [f"{name} {shown(seconds)} must be seconds or a timedelta"]
     if not 0 < terms.timeout <= TIMEOUT_MAX_SECONDS:
-        mistakes.append(f"timeout {terms.timeout!r} must be more than 0 seconds, and at most a day")
+        mistakes.append(f"timeout {shown(terms.timeout)} must be more than 0 seconds, and at most a day")
     if not 0 <= terms.settle_after <= TIMEOUT_MAX_SECONDS:
-        mistakes.append(f"settle_after {terms.settle_after!r} must be 0 seconds or more, and at most a day")
+        mistakes.append(f"settle_after {shown(terms.settle_after)} must be 0 seconds or more, and at most a day")
     if terms.on_unknown is OnUnknown.RESEND and not terms.idempotent_provider:
         mistakes.append(
             "on_unknown=RESEND repeats it, unless the provider drops a second call with the same key: "
@@ -267,8 +268,12 @@ def contradictions(terms: Terms) -> list[str]:
     window = terms.idempotency_window
     if window is not None and not terms.idempotent_provider:
         mistakes.append("an idempotency_window is how long an idempotent_provider remembers; this one is none")
+    if window is not None and window > LONGEST_WAIT:
+        mistakes.append(f"idempotency_window {shown(window)} must be at most ten years; None means for ever")
     if window is not None and not window > terms.timeout:
-        mistakes.append(f"idempotency_window {window!r} must be longer than the timeout of {terms.timeout:g} seconds")
+        mistakes.append(
+            f"idempotency_window {shown(window)} must be longer than the timeout of {terms.timeout:g} seconds"
+        )
     return mistakes
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from craftcore.action import Action, Declare, terms_of
 from craftcore.activities.model import OnUnknown
+from craftcore.arguments import given as shown
+from craftcore.arguments import list_of, seconds, whole_number
 from craftcore.config import Config, config_of
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
 from craftcore.triggers.acceptance import NAME
-from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
 from craftcore.triggers.versions import bare
 from craftcore.words import message_of
@@ -44,6 +46,8 @@ class App:
     """
 
     def __init__(self, name: str = "app", *, router: Router | None = None) -> None:
+        if router is not None and not callable(getattr(router, "route", None)):
+            raise ConfigInvalid(f"App: router {shown(router)} must have a method `async def route(trigger, context)`")
         self.name = name
         self.router = router
         self.workflows: dict[str, Workflow] = {}
@@ -86,6 +90,9 @@ class App:
         """
         _require_name("workflow", name)
         if version is not None:
+            said: object = version
+            if not isinstance(said, str) or not said:
+                raise ConfigInvalid(f'workflow {name}: version {shown(version)} must be text, as in version="2.0"')
             name = f"{name}@{version}"
 
         def declare(fn: F) -> F:
@@ -130,31 +137,38 @@ class App:
             raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if name in self.workflows:
             raise ConfigInvalid(f"workflow {name} is declared twice")
-        if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= 1000):
-            raise ConfigInvalid(f"workflow {name}: concurrency {concurrency!r} must be a whole number from 1 to 1000")
+        if concurrency is not None:
+            whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
         if rate is not None and not isinstance(rate, Rate):
-            raise ConfigInvalid(f"workflow {name}: rate {rate!r} must be a Rate, as in Rate(10, per=60)")
+            raise ConfigInvalid(f"workflow {name}: rate {shown(rate)} must be a Rate, as in Rate(10, per=60)")
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise ConfigInvalid(
+                f"workflow {name}: retry {shown(retry)} must be a RetryPolicy, as in RetryPolicy(max_attempts=3)"
+            )
+        if task_when is not None and not callable(task_when):
+            raise ConfigInvalid(
+                f"workflow {name}: task_when {shown(task_when)} must be a function of the payload's JSON"
+            )
         if self._engine is not None and (concurrency is not None or rate is not None):
             raise ConfigInvalid(f"workflow {name}: the app runs already; declare limits before it is started")
         if max_attempts is not None and retry is not None:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
-        if max_attempts is not None and (type(max_attempts) is not int or not 1 <= max_attempts <= 1000):
-            raise ConfigInvalid(f"workflow {name}: max_attempts {max_attempts!r} must be a whole number from 1 to 1000")
-        if isinstance(fallback, str):
-            raise ConfigInvalid(f"workflow {name}: fallback {fallback!r:.80} must be a list of names")
-        given = tuple(fallback)
-        if wrong := wrong_order(name, given) or wrong_order(name, tuple(map(bare, given))):
+        if max_attempts is not None:
+            whole_number(f"workflow {name}: max_attempts", max_attempts, 1, ATTEMPTS_MAX, ConfigInvalid)
+        named: tuple[Any, ...] = list_of(f"workflow {name}: fallback", fallback, "names", ConfigInvalid)
+        if wrong := wrong_order(name, named) or wrong_order(name, tuple(map(bare, named))):
             raise ConfigInvalid(f"workflow {name} has {wrong}")
+        of = list_of(f"workflow {name}: sources", sources, "trigger sources", ConfigInvalid)
         read = parameters(name, fn)
         if deadline is not None and not read.takes_context:
             raise ConfigInvalid(f"workflow {name}: a deadline is for a task, and only a workflow with ctx is one")
         workflow = Workflow(
             name=name,
             fn=fn,
-            sources=tuple(self._source(name, source) for source in sources),
+            sources=tuple(self._source(name, each) for each in of),
             concurrency=concurrency,
             rate=rate,
-            fallback=tuple(map(bare, given)),
+            fallback=tuple(map(bare, named)),
             retry=retry,
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),
@@ -192,6 +206,8 @@ class App:
         stopped: it is waited for. Raises ConfigInvalid when the declaration contradicts itself or another one.
         """
         _require_name("action", name)
+        if irreversible is not None and not isinstance(irreversible, bool):
+            raise ConfigInvalid(f"action {name}: irreversible {shown(irreversible)} must be True or False")
 
         def declare(fn: Callable[..., Any]) -> Action[Any]:
             terms = terms_of(
@@ -243,6 +259,8 @@ class App:
         takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice or an app
         that runs already, and when the app starts for what cannot be used.
         """
+        if not isinstance(id, str):
+            raise ConfigInvalid(f"schedule {shown(id)} must be the id of a schedule, as text")
         if self._engine is not None:
             raise ConfigInvalid(f"schedule {id}: the app runs already; declare schedules before it is started")
         if id in self.schedules:
@@ -433,12 +451,12 @@ class App:
             )
         return self._engine
 
-    def _source(self, workflow: str, value: TriggerSource | str) -> TriggerSource:
+    def _source(self, workflow: str, value: object) -> TriggerSource:
         try:
-            source = TriggerSource(value)
+            source = TriggerSource(value)  # type: ignore[arg-type]
         except ValueError:
             raise ConfigInvalid(
-                f"workflow {workflow}: source {value!r:.80} is unknown; it must be one of {', '.join(TriggerSource)}"
+                f"workflow {workflow}: source {shown(value)} is unknown; it must be one of {', '.join(TriggerSource)}"
             ) from None
         if source in self.by_source:
             raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
@@ -448,12 +466,11 @@ class App:
 def _require_name(kind: str, name: object) -> None:
     """Raise ConfigInvalid for a decorator without its parentheses, which would declare nothing, and say so nowhere."""
     if not isinstance(name, str):
-        raise ConfigInvalid(f'{kind} {name!r:.80} has no name: declare it with @app.{kind}("its.name")')
+        raise ConfigInvalid(f'{kind} {shown(name)} has no name: declare it with @app.{kind}("its.name")')
 
 
 def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
     """An option in seconds. Raises ConfigInvalid when it is no time."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds is not None and not 0 < seconds <= LONGEST_WAIT:
-        raise ConfigInvalid(f"workflow {workflow}: {name} {value!r} must be more than 0 seconds, and at most ten years")
-    return seconds
+    if value is None:
+        return None
+    return seconds(f"workflow {workflow}: {name}", value, ConfigInvalid, most=LONGEST_WAIT, above=True)

@@ -48,6 +48,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from craftcore.arguments import given, seconds
 from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode as ErrorCode
 from craftcore.error_codes import known
@@ -299,9 +300,7 @@ class Retry(Exception):
     ) -> None:
         super().__init__(message)
         self.code = _to_retry("Retry", code)
-        self.after = after.total_seconds() if isinstance(after, timedelta) else after
-        if self.after is not None and not 0 <= self.after <= LONGEST_WAIT:
-            raise ValueError(f"Retry(after={after!r}): give 0 or more seconds")
+        self.after = None if after is None else seconds("Retry: after", after, ValueError, most=LONGEST_WAIT)
 
 
 class Snooze(Exception):
@@ -310,19 +309,29 @@ class Snooze(Exception):
     def __init__(self, message: str = "snoozed", *, until: float | datetime) -> None:
         super().__init__(message)
         if isinstance(until, datetime) and until.tzinfo is None:
-            raise ValueError(f"Snooze(until={until.isoformat()}): the moment has no time zone")
-        self.until = until.timestamp() if isinstance(until, datetime) else float(until)
-        if not 0 <= self.until < YEAR_10000:
-            raise ValueError(f"Snooze(until={until!r}): not a moment between the years 1970 and 9999")
+            raise ValueError(f"Snooze: until {until.isoformat()} must have a time zone")
+        at: object = until.timestamp() if isinstance(until, datetime) else until
+        if isinstance(at, bool) or not isinstance(at, int | float):
+            hint = "; for a delay raise Retry(after=…)" if isinstance(at, str | timedelta) else ""
+            raise ValueError(f"Snooze: until {given(until)} must be an aware datetime or epoch seconds{hint}")
+        if not 0 <= at < YEAR_10000:
+            raise ValueError(f"Snooze: until {given(until)} must be a moment between the years 1970 and 9999")
+        self.until = float(at)
 
 
 class Fail(Exception):
-    """Raised by user code: it failed, and trying again cannot help. `code` stands in the record."""
+    """Raised by user code: it failed, and trying again cannot help. `code` stands in the record.
+
+    Raises ValueError for a code that is not text.
+    """
 
     code: str = ErrorCode.AGENT_ERROR
     details: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
+        text: object = code
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"Fail: code {given(code)} must be the text of an error code, e.g. VALIDATION_ERROR")
         super().__init__(message or str(code))
         self.code = str(code)
         self.details = details
@@ -348,9 +357,9 @@ class NoEffect(Exception):
     ) -> None:
         super().__init__(message)
         self.code = _to_retry("NoEffect", code)
-        self.retry_after = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
-        if self.retry_after is not None and not 0 <= self.retry_after <= LONGEST_WAIT:
-            raise ValueError(f"NoEffect(retry_after={retry_after!r}): give 0 or more seconds")
+        self.retry_after = None
+        if retry_after is not None:
+            self.retry_after = seconds("NoEffect: retry_after", retry_after, ValueError, most=LONGEST_WAIT)
 
 
 def _to_retry(whose: str, code: object) -> ErrorCode:
@@ -360,7 +369,7 @@ def _to_retry(whose: str, code: object) -> ErrorCode:
         return found
     there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
     why = "is no code" if found is None else "is never tried again: raise Fail with it"
-    raise InvalidInput(f"{whose}(code={code!r:.80}) {why}. Those that are tried again: {there_are}")
+    raise InvalidInput(f"{whose}: code {given(code)} {why}. Those that are tried again: {there_are}")
 
 
 class NoModel(ValueError):

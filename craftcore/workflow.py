@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from craftcore.arguments import seconds, whole_number
 from craftcore.errors import ConfigInvalid
 from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.backoff import RetryPolicy
@@ -33,14 +34,8 @@ class Rate:
     per: float | timedelta = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        if type(self.count) is not int or not 1 <= self.count <= RATE_COUNT_MAX:
-            raise ConfigInvalid(f"rate: count {self.count!r:.80} must be a whole number from 1 to {RATE_COUNT_MAX}")
-        per = self.per.total_seconds() if isinstance(self.per, timedelta) else self.per
-        if type(per) not in (int, float) or not 0 < per <= RATE_PER_MAX.total_seconds():
-            raise ConfigInvalid(
-                f"rate: per {self.per!r:.80} must be a number of seconds or a timedelta, "
-                f"more than 0 and at most {RATE_PER_MAX.days} days"
-            )
+        whole_number("rate: count", self.count, 1, RATE_COUNT_MAX, ConfigInvalid)
+        seconds("rate: per", self.per, ConfigInvalid, most=RATE_PER_MAX.total_seconds(), above=True)
 
     @property
     def seconds(self) -> float:
@@ -127,7 +122,7 @@ FALLBACK_MAX = 20
 def wrong_order(workflow: object, fallback: object) -> str | None:
     """What is wrong with an order of workflows in which each is tried once; None: nothing."""
     if not isinstance(fallback, tuple) or not all(is_name(name) for name in fallback):
-        return f"fallback {fallback!r:.200}, which is no list of names"
+        return f"fallback {fallback!r:.200}, which must be a list of names"
     if workflow is None:
         return f"fallback {', '.join(fallback)} of no workflow"
     if len({workflow, *fallback}) <= len(fallback):

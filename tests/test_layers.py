@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     {
+        "arguments",
         "as_json",
         "clock",
         "error_codes",

@@ -41,7 +41,7 @@ class Child:
 
         Raises ChildFailed when it FAILED or was CANCELLED, or had not ended after `timeout`.
         """
-        due_at = None if timeout is None else self._turn.later(timeout)
+        due_at = None if timeout is None else self._turn.later("child.result: timeout", timeout)
         name = f"child/{self.id}" if self._timeouts == 0 else f"child/{self.id}~{self._timeouts}"
         wait = self._turn.over(name) or self._turn.suspend_for(
             "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)

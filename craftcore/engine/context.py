@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 import structlog
 
 from craftcore.action import Action
+from craftcore.arguments import list_of, whole_number
 from craftcore.as_json import json_text
 from craftcore.engine.acting import act
 from craftcore.engine.child import Child, start_child
@@ -134,13 +135,14 @@ class TaskContext(Generic[S]):
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
 
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
-        """The newest events of this task, at most `limit` of up to 10,000, oldest of them first.
+        """The newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises InvalidInput.
 
         Those of ended turns age: `data` is {} once retention took what they say, and they go with their records.
         """
         self._turn.refuse_when_over()
+        newest = whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
         doors = self._turn.doors
-        rows = await doors.writer.commit(doors.recording.stream, self.task_id, max(1, min(limit, EVENTS_MAX)))
+        rows = await doors.writer.commit(doors.recording.stream, self.task_id, newest)
         return [
             TaskEvent(
                 at=datetime.fromtimestamp(row.at, UTC),
@@ -267,7 +269,11 @@ class TaskContext(Generic[S]):
     async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
         """Suspend the turn for so long; nothing of it stays in memory."""
         await self._turn.waited(
-            "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=self._in(seconds))
+            "sleep",
+            key,
+            lambda name: NewWait(
+                name=name, kind=WaitKind.TIMER, due_at=self._turn.later("ctx.sleep: seconds", seconds)
+            ),
         )
 
     async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
@@ -294,7 +300,9 @@ class TaskContext(Generic[S]):
         wait = await self._turn.waited(
             "wait_for",
             key,
-            lambda name: NewWait(name=name, kind=WaitKind.EVENT, event=event, due_at=self._in(timeout)),
+            lambda name: NewWait(
+                name=name, kind=WaitKind.EVENT, event=event, due_at=self._in("ctx.wait_for: timeout", timeout)
+            ),
         )
         return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
 
@@ -316,18 +324,23 @@ class TaskContext(Generic[S]):
         wait = await self._turn.waited(
             "ask",
             key,
-            lambda name: NewWait(name=name, kind=WaitKind.QUESTION, due_at=self._in(timeout), question=asked),
+            lambda name: NewWait(
+                name=name, kind=WaitKind.QUESTION, due_at=self._in("ctx.ask: timeout", timeout), question=asked
+            ),
         )
         answer: str | None = json.loads(wait.value_json or "null")
         return answer
 
-    def _in(self, seconds: float | timedelta | None) -> float | None:
+    def _in(self, what: str, seconds: float | timedelta | None) -> float | None:
         """The moment so many seconds from now; None for None."""
-        return None if seconds is None else self._turn.later(seconds)
+        return None if seconds is None else self._turn.later(what, seconds)
 
 
 def _question(question: str, options: Sequence[str] | None, default: str | None, by_message: bool) -> NewQuestion:
-    chosen = None if options is None else tuple(options)
+    listed: Any = None if options is None else list_of("ctx.ask: options", options, "answers", InvalidInput)
+    chosen: tuple[str, ...] | None = listed
+    if not isinstance(by_message, bool):
+        raise InvalidInput(f"ctx.ask: by_message {shown(by_message)} must be True or False")
     for text in (question, *(chosen or ()), *(() if default is None else (default,))):
         if not isinstance(text, str) or not 0 < len(text) <= QUESTION_MAX:
             raise InvalidInput(f"a question, its options and default are text of 1 to {QUESTION_MAX:,} characters")

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import anyio
 import msgspec
 
+from craftcore.arguments import given
 from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
@@ -99,6 +100,7 @@ async def run_step(
 
     It may run again when the process dies between its end and the commit of its result.
     """
+    _check(name, fn, on_change, retry)
     step = Step(turn, name, key, fn, args)
     is_there, result = step.recorded(on_change)
     if is_there:
@@ -138,6 +140,7 @@ async def run_transaction(
     turn: Turn, name: str, fn: Callable[..., Any], args: tuple[Any, ...], *, key: str | None, on_change: OnChange
 ) -> Any:
     """A step whose function writes the user's own tables, in the commit that records it."""
+    _check(name, fn, on_change, None)
     step = Step(turn, name, key, fn, args)
     is_there, result = step.recorded(on_change)
     if is_there:
@@ -153,6 +156,18 @@ async def run_transaction(
     text, value = await turn.doors.writer.commit_apart(fn, args, record)
     turn.completed(step.memo, text)
     return value
+
+
+def _check(name: object, fn: object, on_change: object, retry: object) -> None:
+    """Raises InvalidInput."""
+    if not callable(fn):
+        said = "pass the function and its arguments, not what a call of it returned"
+        raise InvalidInput(f"step {given(name)}: fn {given(fn)} must be a function: {said}")
+    if on_change not in (choices := get_args(OnChange)):
+        raise InvalidInput(f"step {given(name)}: on_change {given(on_change)} must be one of {', '.join(choices)}")
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        policy = "must be a RetryPolicy, as in RetryPolicy(max_attempts=3)"
+        raise InvalidInput(f"step {given(name)}: retry {given(retry)} {policy}")
 
 
 def _calling(

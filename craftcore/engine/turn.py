@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import anyio
 
 from craftcore.action import Action
+from craftcore.arguments import seconds
 from craftcore.as_json import json_text
 from craftcore.clock import YEAR_10000, Clock
 from craftcore.config import TaskSettings
@@ -264,13 +266,10 @@ class Turn:
         self.again = ComesAgain(message, after)
         raise self.again
 
-    def later(self, seconds: float | timedelta) -> float:
-        """The moment so many seconds from now. Raises InvalidInput for what is no such number."""
+    def later(self, what: str, length: float | timedelta) -> float:
+        """The moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything else."""
         now = self.doors.clock.now()
-        length: object = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
-        if isinstance(length, bool) or not isinstance(length, int | float) or not 0 <= length < YEAR_10000 - now:
-            raise InvalidInput(f"{shown(seconds)} must be seconds from now: 0 or more, and before the year 10000")
-        return now + length
+        return now + seconds(what, length, InvalidInput, most=math.nextafter(YEAR_10000 - now, 0))
 
     def refuse_when_over(self) -> None:
         """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
@@ -310,7 +309,7 @@ def continues(turn: Turn, result: Continue[Any]) -> Continues:
             f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
             "Store what is large elsewhere and keep a reference"
         )
-    due_at = None if result.after is None else turn.later(result.after)
+    due_at = None if result.after is None else turn.later("Continue: after", result.after)
     if result.on is not None:
         if not is_name(result.on):
             raise InvalidInput(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from craftcore.arguments import seconds, whole_number
+
+ATTEMPTS_MAX = 1000
+LONGEST_BACKOFF = 36_525 * 86_400.0
+"""A hundred years, in seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """`max_attempts` in all; the wait after the n-th is `min(cap, base * 2**(n-1))`, half of it jittered.
 
-    Seconds. The jitter comes from (id, n), so the same trigger waits the same time in every run:
+    Seconds, or a timedelta. Raises ValueError for a policy that cannot be followed.
+    The jitter comes from (id, n), so the same trigger waits the same time in every run:
     after n = 1, 2, 3 with base 10 it waits between 5 and 10, 10 and 20, 20 and 40 seconds.
     """
 
@@ -19,10 +26,12 @@ class RetryPolicy:
     cap: float = 3600.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts is {self.max_attempts}; it must be at least 1")
-        if not 0 <= self.base <= self.cap < float("inf"):
-            raise ValueError(f"base is {self.base} and cap is {self.cap}; it must be 0 <= base <= cap")
+        whole_number("RetryPolicy: max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, ValueError)
+        for name in ("base", "cap"):
+            length = seconds(f"RetryPolicy: {name}", getattr(self, name), ValueError, most=LONGEST_BACKOFF)
+            object.__setattr__(self, name, length)
+        if self.base > self.cap:
+            raise ValueError(f"RetryPolicy: base {self.base:g} must not be more than cap {self.cap:g}")
 
     def backoff(self, trigger_id: str, attempt: int) -> float:
         """Seconds to wait after this attempt, counted from 1."""

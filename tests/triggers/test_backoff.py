@@ -43,12 +43,12 @@ def test_a_base_of_zero_retries_at_once():
 @pytest.mark.parametrize(
     ("policy", "refusal"),
     [
-        ({"max_attempts": 0}, "max_attempts is 0"),
-        ({"base": -1}, "base is -1"),
-        ({"base": 10, "cap": 9}, "0 <= base <= cap"),
-        ({"cap": math.inf}, "cap is inf"),
-        ({"base": math.nan}, "base is nan"),
-        ({"cap": math.nan}, "cap is nan"),
+        ({"max_attempts": 0}, "max_attempts 0 must be a whole number from 1 to 1000"),
+        ({"base": -1}, "base -1 must be at least 0"),
+        ({"base": 10, "cap": 9}, "base 10 must not be more than cap 9"),
+        ({"cap": math.inf}, "cap inf must be"),
+        ({"base": math.nan}, "base nan must be"),
+        ({"cap": math.nan}, "cap nan must be"),
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_refused(policy, refusal):
