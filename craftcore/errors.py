@@ -20,6 +20,7 @@ The tree:
     ├── ChildFailed           a child task did not end well
     ├── IdempotencyConflict   a key of an irreversible action was used for something else
     ├── ActivityUnknown       nobody can tell whether an irreversible action happened
+    ├── EngineCrashed         the engine was ended, and nobody asked for it  exit 70
     ├── NotReplayable         a record has no response that can be given back  exit 11
     ├── ReplayHashMismatch    a record is of another envelope than the one given  exit 11
     └── StorageError          the database said no                          exit 74
@@ -190,6 +191,15 @@ class ActivityUnknown(CraftcoreError):
     """
 
     code = ErrorCode.ACTIVITY_UNKNOWN
+
+
+class EngineCrashed(CraftcoreError):
+    """The engine was ended, and nobody asked for that: by an error of its own, or by code that ended its event loop.
+
+    `details["running"]` has the ids of the triggers that ran. The next start counts a crash for each of them.
+    """
+
+    code = ErrorCode.INTERNAL_AGENT_ERROR
 
 
 class NotReplayable(CraftcoreError):

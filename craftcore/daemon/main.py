@@ -63,11 +63,15 @@ def run(
     journal = logging.under_journal(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
     notifier = Notifier.from_environment(os.environ)
+    daemon = Daemon(app, path, config, load_config, notifier)
     try:
         refuse_foreign(path, config)
-        return anyio.run(Daemon(app, path, config, load_config, notifier).serve, paused, until_idle)
+        return anyio.run(daemon.serve, paused, until_idle)
     except BaseException as error:
         failure = only(error) if isinstance(error, BaseExceptionGroup) else error
+        if daemon.failure is not None and not isinstance(failure, CraftcoreError):
+            log.critical("daemon.ended", exc_info=failure)  # by code of a workflow: where, only this traceback says
+            failure = daemon.failure
         if not isinstance(failure, CraftcoreError | KeyboardInterrupt):
             log.critical("daemon.crashed", exc_info=failure)
         raise failure from None
@@ -101,13 +105,20 @@ class Daemon:
         self._stopping = False
         self._reload_asked = anyio.Event()
 
+    @property
+    def failure(self) -> CraftcoreError | None:
+        """What ended its engine although nobody asked for that; None: nothing did."""
+        return None if self._engine is None else self._engine.failure
+
     async def serve(self, paused: bool, until_idle: bool) -> int:
         """Boot, run, drain. The exit code: 0, or 4 when it ran until idle and something failed for good."""
         began = self._core.clock.now()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             await tasks.start(watch_signals, self._on_stop, self._on_stop_again, self._on_reload)
-            async with running(self._app, self._path, self._config, paused=paused, held_back=True) as engine:
+            async with running(
+                self._app, self._path, self._config, paused=paused, held_back=True, owns_loop=True
+            ) as engine:
                 self._engine = engine
                 await self._attend(engine, until_idle)
             self._say_stopping(engine)

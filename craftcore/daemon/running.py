@@ -43,6 +43,7 @@ from craftcore.schedules.service import Put
 from craftcore.storage import migrate
 from craftcore.storage.draft import sweep
 from craftcore.storage.writer import UNDER_ENGINE, Writer
+from craftcore.words import message_of, type_of
 
 LOOKS_AT_FILES_SECONDS = 1.0
 """How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
@@ -53,13 +54,22 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def running(
-    app: App, path: Path, config: Config, clock: Clock | None = None, *, paused: bool = False, held_back: bool = False
+    app: App,
+    path: Path,
+    config: Config,
+    clock: Clock | None = None,
+    *,
+    paused: bool = False,
+    held_back: bool = False,
+    owns_loop: bool = False,
 ) -> AsyncIterator[Engine]:
     """Boot and run the engine; drain it when the block is left.
 
     Lock -> listen for scrapes -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning
     when another process runs this database, another StorageError when it cannot be opened, or the one that ended it.
+    Raises EngineCrashed when the engine was ended and nobody asked for that.
     `held_back`: nothing is started before `engine.begin()`.
+    `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error was asked by nobody.
     """
     _be_quiet()
     with with_ready_made(app, config, os.environ):
@@ -120,6 +130,7 @@ async def _engine(
             config,
             epoch=boot.epoch,
             observer=observer,
+            owns_loop=owns_loop,
         )
         if engine.limits.rates:
             with core.reading() as reader:
@@ -131,7 +142,7 @@ async def _engine(
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine)
-        async with _consuming(engine, bell, Retaining(core, engine), lock):
+        async with _consuming(engine, bell, Retaining(core, engine), lock, owns_loop=owns_loop):
             yield engine
 
 
@@ -209,7 +220,9 @@ def _boot(
 
 
 @asynccontextmanager
-async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining, lock: DaemonLock) -> AsyncIterator[None]:
+async def _consuming(
+    engine: Engine, bell: Doorbell, retaining: Retaining, lock: DaemonLock, *, owns_loop: bool
+) -> AsyncIterator[None]:
     """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
     try:
         async with anyio.create_task_group() as tasks:
@@ -249,10 +262,17 @@ async def _consuming(engine: Engine, bell: Doorbell, retaining: Retaining, lock:
             tasks.start_soon(retaining.retain)
             try:
                 yield
+            except Exception as error:
+                if owns_loop:
+                    engine.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+                raise
             finally:
                 engine.stop()
-    except BaseExceptionGroup as group:
-        raise only(group) from None
+    except BaseException as error:
+        end = only(error) if isinstance(error, BaseExceptionGroup) else error
+        if engine.failure is not None and isinstance(end, anyio.get_cancelled_exc_class()):
+            end = engine.failure  # whoever ended the engine cancelled this as well
+        raise end from end.__cause__
 
 
 def _clear_files(lock: DaemonLock) -> None:
@@ -264,7 +284,8 @@ def _clear_files(lock: DaemonLock) -> None:
 
 
 async def _end(core: Core, engine: Engine) -> None:
-    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed."""
+    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
+    after an end that nobody asked for: that is a crash, and the next boot counts it."""
     if engine.failure is None:
         with anyio.CancelScope(shield=True):
             await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)

@@ -13,6 +13,7 @@ from craftcore.app import App
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routes import OWN, Delivery, Routes
 from craftcore.engine.run import Run
+from craftcore.errors import LeaseLost
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.agents import Agents
@@ -115,6 +116,14 @@ class Attempts:
             move if isinstance(move, Exception) else Settled(move, followed.get(run.claim.seq, NOTHING))
             for run, move in zip(runs, moves, strict=True)
         ]
+
+    def fail(self, tx: Transaction, claim: Claim, failed: Failed) -> Settled | Exception:
+        """Settle as FAILED what can be neither started nor settled as it should. Its record, if one is open, stays
+        incomplete."""
+        try:
+            return Settled(self._claims.fail(tx, claim, failed), Followed(due_at=tx.now))
+        except LeaseLost as error:
+            return error
 
     def _follow_all(self, tx: Transaction, settled: list[tuple[Run, Outcome, Settlement]]) -> dict[int, Followed]:
         """What the settled triggers mean for their tasks; what follows each, by the trigger's seq."""

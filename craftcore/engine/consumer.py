@@ -21,6 +21,7 @@ from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
 from craftcore.engine.attempts import Attempts, Settled
 from craftcore.engine.fallback import Fallback
+from craftcore.engine.faults import fault, report
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.router import Route, unroutable
@@ -67,8 +68,10 @@ class Consumer:
         set_aside: SetAside,
         on_room: Callable[[], None],
         on_refused: Callable[[Claim], None],
+        on_failed_start: Callable[[Claim], None],
         on_settled: Callable[[Run, Settled | Exception], None],
         on_lane_left: Callable[[], None],
+        on_lost: Callable[[], None],
         on_started: Callable[[Sequence[Run]], None],
     ) -> None:
         self._app = app
@@ -83,8 +86,10 @@ class Consumer:
         self._on_room = on_room
         self._on_started = on_started
         self._on_refused = on_refused
+        self._on_failed_start = on_failed_start
         self._on_settled = on_settled
         self._on_lane_left = on_lane_left
+        self._on_lost = on_lost
         self._starting: list[Claim] = []
         self._ready: deque[Run] = deque()
         self._idle: list[Any] = []
@@ -112,7 +117,7 @@ class Consumer:
                 await self._loop.wait(self._work_came)
                 continue
             self._starting = claims
-            runs = await self._insist(self._attempts.start_all, claims, self._alone is not None)
+            runs = await self._start_all(claims)
             self._starting = []
             self._give_up_places(claims, runs)
             for run in runs:
@@ -120,9 +125,9 @@ class Consumer:
                 if self._is_leaving:
                     run.outcome = run.outcome or Released(reason=RELEASED)
                 self._hand_over(run)
-            self._on_started(runs)
+            self._tell(self._on_started, runs)
             reach(CutPoint.START_COMMITTED)
-            self._on_room()
+            self._tell(self._on_room)
 
     async def work(self) -> None:
         """One of `concurrency` workers: run what was started; until cancelled."""
@@ -143,13 +148,50 @@ class Consumer:
                 await self._loop.wait(self._end_came)
             self._settling, self._ended = self._ended, []
             reach(CutPoint.SETTLE_BEGUN)
-            answers = await self._insist(self._attempts.settle_all, self._settling)
+            answers = await self._settle_all(self._settling)
             reach(CutPoint.SETTLE_COMMITTED)
             for run, answer in zip(self._settling, answers, strict=True):
                 self._settled(run, answer)
             self._settling = []
 
     # Steps
+
+    async def _start_all(self, claims: list[Claim]) -> list[Run]:
+        """Start these claims in one commit. After an error of ours each is started by itself, and fails by itself."""
+        try:
+            runs: list[Run] = await self._insist(self._attempts.start_all, claims, self._alone is not None)
+            return runs
+        except BaseException as error:
+            failed = fault(error, "start")
+            if len(claims) == 1:
+                report(claims[0], "start", error)
+        if len(claims) > 1:
+            return [run for claim in claims for run in await self._start_all([claim])]
+        await self._insist(self._attempts.fail, claims[0], failed)
+        self._tell(self._on_failed_start, claims[0])
+        return []
+
+    async def _settle_all(self, runs: list[Run]) -> list[Settled | Exception]:
+        """Settle these runs in one commit. After an error of ours each is settled by itself: as it ended, else as
+        failed, else by the fewest statements. An error in the last of these ends the engine."""
+        try:
+            return await self._settled_together(runs)
+        except BaseException as error:
+            failed = fault(error, "settle")
+            if len(runs) == 1:
+                report(runs[0].claim, "settle", error)
+        if len(runs) > 1:
+            return [answer for run in runs for answer in await self._settle_all([run])]
+        runs[0].outcome, runs[0].move = failed, None
+        try:
+            return await self._settled_together(runs)
+        except BaseException as error:
+            fault(error, "settle")
+        return [await self._insist(self._attempts.fail, runs[0].claim, failed)]
+
+    async def _settled_together(self, runs: list[Run]) -> list[Settled | Exception]:
+        answers: list[Settled | Exception] = await self._insist(self._attempts.settle_all, runs)
+        return answers
 
     def _startable(self) -> list[Claim]:
         """The best claims there are places for. One that was in too many crashes waits until nothing else runs."""
@@ -176,6 +218,11 @@ class Consumer:
             return await self._fallback.run(run)
         except LeaseLost as error:  # somebody settled it under our hands; the settle will be refused, too
             return Released(reason=str(error))
+        except BaseException as error:
+            failed = fault(error, "run")
+            report(run.claim, "run", error)
+            run.move = None
+            return failed
 
     async def _route(self, run: Run) -> Outcome | None:
         """Ask the app's router and note its decision; an outcome when the trigger ends here."""
@@ -211,6 +258,15 @@ class Consumer:
         run.entry = entry
         return None
 
+    def _tell(self, listener: Callable[..., None], *facts: Any) -> None:
+        """Tell the engine what was committed. An error there changes nothing of what is on disk: it is logged, and the
+        table is looked at for what was lost."""
+        try:
+            listener(*facts)
+        except Exception:
+            log.exception("listener.failed", listener=getattr(listener, "__name__", ""))
+            self._on_lost()
+
     def _leave_lane(self, lane: str | None) -> None:
         if lane is not None:
             self._queue.free(lane)
@@ -225,9 +281,9 @@ class Consumer:
         if isinstance(answer, Exception):
             log.warning("settle.refused", trigger=run.claim.id, reason=str(answer))
         else:
-            _log_settled(run, answer.move)
-        self._on_settled(run, answer)
+            self._tell(_log_settled, run, answer.move)
         self._loop.wake(self._work_came)
+        self._tell(self._on_settled, run, answer)
 
     async def _insist(self, work: Callable[..., Any], *args: Any) -> Any:
         return await insist(self._writer, self._set_aside, work, *args)
@@ -278,7 +334,7 @@ class Consumer:
                 self._queue.free(claim.lane)
                 self._end_solitude(claim)
                 self._free_place()
-                self._on_refused(claim)
+                self._tell(self._on_refused, claim)
 
     def _end_solitude(self, claim: Claim) -> None:
         if self._alone == claim.seq:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 
 import anyio
@@ -19,6 +20,7 @@ from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
 from craftcore.engine.live_state import keep_live_state, state_of
+from craftcore.engine.loop_end import LoopEnd, loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
 from craftcore.engine.queue import TriggerQueue
@@ -27,7 +29,7 @@ from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.turn import Doors
-from craftcore.errors import StorageError, StorageFull
+from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.schedules.ticks import TickService
@@ -43,6 +45,7 @@ from craftcore.tasks.turns import TurnService
 from craftcore.triggers.claims import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.service import TriggerService
+from craftcore.words import message_of, type_of
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,8 @@ DRAIN_SECONDS = 5.0
 
 FLUSHES_AT_THE_END = 3
 """How many flushes a stop waits for after the grace."""
+NAMED_MAX = 10
+"""So many of the triggers that ran are named when the engine is ended."""
 
 
 class Engine:
@@ -79,7 +84,10 @@ class Engine:
         *,
         epoch: int,
         observer: Observer | None = None,
+        owns_loop: bool = False,
     ) -> None:
+        """`owns_loop`: nothing else runs on its event loop, so that nobody but `stop` may end it."""
+        self._owns_loop = owns_loop
         self.app = app
         self.epoch = epoch
         self.counts: Counter[str] = Counter()
@@ -151,8 +159,10 @@ class Engine:
             set_aside=set_aside,
             on_room=self.feeder.room,
             on_refused=self._refused,
+            on_failed_start=self._failed_start,
             on_settled=self._settled,
             on_lane_left=self.feeder.ring,
+            on_lost=self.feeder.recheck,
             on_started=self.feeder.started,
         )
         self.requests = Requests(
@@ -168,7 +178,9 @@ class Engine:
         self._stopping = anyio.Event()
         self._hurry = anyio.Event()
         self._settled_one = anyio.Event()
-        self.failure: StorageError | None = None
+        self.failure: CraftcoreError | None = None
+        """What ended it although nobody asked for that; None: nothing did."""
+        self._ended_by_host = False
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
@@ -180,8 +192,9 @@ class Engine:
     # Life
 
     async def run(self) -> None:
-        """Run until `stop`, then drain. Raises the StorageError that made the database unusable."""
-        async with anyio.create_task_group() as tasks:
+        """Run until `stop`, then drain. Raises what ended it otherwise: the StorageError that made the database
+        unusable, or EngineCrashed."""
+        async with loop_end(self._loop_ended), anyio.create_task_group() as tasks:
             loops = (
                 self.scheduler.schedule,
                 self.feeder.feed,
@@ -212,6 +225,42 @@ class Engine:
             await task()
         except StorageError as error:
             self.fail(error)
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_effective_deadline() > -math.inf and not self._ended_by_host:
+                self.crash("a task of the engine was cancelled")
+            raise
+        except BaseException as error:
+            self.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+
+    def _loop_ended(self, by: LoopEnd) -> None:
+        """Somebody cancels every task of this event loop, in this call."""
+        if self.is_stopping:
+            return
+        if by.run is not None:
+            self.crash(f"{by.run.workflow} ({by.run.claim.id}) cancelled every task of the event loop", where=by.where)
+        elif by.was_broken:
+            self.crash("the event loop was ended by SystemExit, KeyboardInterrupt or loop.stop() in a task")
+        elif self._owns_loop:
+            self.crash("every task of the event loop was cancelled", where=by.where)
+        else:
+            self._ended_by_host = True  # the program that the engine runs in: it may end itself
+
+    def crash(self, why: str, cause: BaseException | None = None, *, where: Sequence[str] = ()) -> None:
+        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs."""
+        if self.is_stopping or self.failure is not None:
+            return
+        runs = self._running()
+        names = [f"{run.workflow} ({run.claim.id})" for run in runs]
+        if len(names) > NAMED_MAX:
+            names[NAMED_MAX:] = [f"{len(names) - NAMED_MAX} more"]
+        error = EngineCrashed(
+            f"the engine was ended, and nobody asked for that: {why}. Running then: {', '.join(names) or 'nothing'}. "
+            "The next start counts a crash for each; see the log for where it happened",
+            running=[run.claim.id for run in runs],
+        )
+        error.__cause__ = cause
+        log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
+        self.fail(error)
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
@@ -243,8 +292,9 @@ class Engine:
         self.stop()
         self._hurry.set()
 
-    def fail(self, error: StorageError) -> None:
-        """The database can no longer be written or trusted: stop at once; the next boot resumes. The first counts."""
+    def fail(self, error: CraftcoreError) -> None:
+        """The database can no longer be written or trusted, or the engine not: stop at once; the next boot resumes. The
+        first error counts."""
         self.failure = self.failure or error
         self.hurry()
         self._settled_one.set()
@@ -317,6 +367,10 @@ class Engine:
             else:
                 self.feeder.ring()  # it is being started: its run is not here yet, and will be at the next look
 
+    def _failed_start(self, _claim: Claim) -> None:
+        self.counts[TriggerStatus.FAILED] += 1
+        self._settled_one.set()
+
     def _refused(self, claim: Claim) -> None:
         self.feeder.ring()
         if claim.schedule_id is not None:
@@ -324,7 +378,6 @@ class Engine:
         self._settled_one.set()
 
     def _settled(self, run: Run, answer: Settled | Exception) -> None:
-        self._observer.settled(run, answer)
         if isinstance(answer, Settled):
             move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1
@@ -341,6 +394,7 @@ class Engine:
         if self.limits.frees_place(run.claim):
             self.feeder.ring()
         self._settled_one.set()
+        self._observer.settled(run, answer)
 
 
 def _schedule_of(run: Run) -> str | None:

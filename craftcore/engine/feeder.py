@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,15 +17,18 @@ import structlog
 
 from craftcore.clock import Clock
 from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.faults import fault, report
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.limits import Limits
 from craftcore.engine.queue import TriggerQueue
 from craftcore.engine.run import Run
+from craftcore.errors import LeaseLost
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.triggers.budget import Budget
 from craftcore.triggers.claims import ClaimService, Window
 from craftcore.triggers.model import Claim, NewTrigger
+from craftcore.triggers.settlement import Failed
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +93,7 @@ class Feeder:
         self._rung = anyio.Event()
         self._more = False
         self._strangers: list[Claim] = []
+        self._unfit: list[tuple[Claim, Failed]] = []
         self._kept = 0
         self._next_due = math.inf
         self._token_at = math.inf
@@ -108,6 +113,11 @@ class Feeder:
         """Something changed in the table: look."""
         self.saw_all = False
         self._rung.set()
+
+    def recheck(self) -> None:
+        """Something in memory was lost: look, and take back the claims that nobody holds."""
+        self._heartbeat_at = 0.0
+        self.ring()
 
     async def looked(self) -> None:
         """Wait until the table was looked at for the first time: only then is it known whether the engine is held."""
@@ -144,13 +154,13 @@ class Feeder:
         """Push a trigger that was claimed at its birth; None: it was not accepted, and gives its place back."""
         self._kept -= 1
         if claim is not None:
-            self._queue.push(claim)
+            self._push(claim)
             self._on_claimed()
 
     def take_next(self, claim: Claim) -> None:
         """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
         the turn before. When its lane was taken in the meantime, it is handed back."""
-        if self._queue.push(claim):
+        if self._push(claim):
             self._on_claimed()
         else:
             self._strangers.append(claim)
@@ -187,6 +197,7 @@ class Feeder:
                 del self._strangers[: len(strangers)]
                 if self._limits:
                     self.ring()  # they took places that others may have now
+            await self._fail_unfit()
             self._token_at = self._next_token()
             if want.limit > 0 and look.held is None:
                 self.room()  # the window may have emptied while the look was on its way, and nothing may start again
@@ -196,7 +207,10 @@ class Feeder:
         held = None
         if self._clock.boot_time() >= self._heartbeat_at:
             self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
-            held = frozenset((claim.seq, claim.lease_token) for claim in chain(self._held(), self._strangers))
+            held = frozenset(
+                (claim.seq, claim.lease_token)
+                for claim in chain(self._held(), self._strangers, (each for each, _ in self._unfit))
+            )
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
         budget = self._limits.budget(self._held(), self._running(), self._clock.boot_time())
@@ -230,7 +244,7 @@ class Feeder:
         self.looks += 1
         self._looked.set()
         window = look.window
-        self._strangers += [claim for claim in window.claims if not self._queue.push(claim)]
+        self._strangers += [claim for claim in window.claims if not self._push(claim)]
         self._more = window.more
         may_take = want.limit > 0 and look.held is None
         self.saw_all = not (window.more and may_take) and not self._rung.is_set()
@@ -249,6 +263,22 @@ class Feeder:
             self._on_claimed()
         if look.cancel_requests:
             self._on_cancel_requests(look.cancel_requests)
+
+    def _push(self, claim: Claim) -> bool:
+        """Whether the window takes it. A claim that meets an error of ours there is failed at once."""
+        try:
+            return self._queue.push(claim)
+        except Exception as error:
+            report(claim, "queue", error)
+            self._unfit.append((claim, fault(error, "queue")))
+            self.ring()
+            return True
+
+    async def _fail_unfit(self) -> None:
+        while self._unfit:
+            with suppress(LeaseLost):
+                await insist(self._writer, self._set_aside, self._claims.fail, *self._unfit[0])
+            del self._unfit[0]
 
     def _next_token(self) -> float:
         return self._limits.next_token(self._held(), self._running())

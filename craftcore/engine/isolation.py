@@ -15,7 +15,7 @@ import anyio
 
 from craftcore import forks
 from craftcore.engine.groups import is_only
-from craftcore.engine.run import Run
+from craftcore.engine.run import CURRENT, Run
 from craftcore.words import is_a
 
 T = TypeVar("T")
@@ -33,7 +33,9 @@ class Over(BaseException):
 def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any, Any, T]:
     """Await a coroutine so that what it sets in context variables is gone when it ends, and note how often it was
     told that it is over."""
-    within = copy_context().run
+    context = copy_context()
+    context.run(CURRENT.set, run)
+    within = context.run
     step, value = workflow.send, None
     told: BaseException | None = None
     began_in = forks.generation

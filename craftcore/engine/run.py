@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from craftcore.engine.turn import Turn
 
 Why = Literal["cancelled", "shutdown", "parked"]
+
+CURRENT: ContextVar[Run | None] = ContextVar("current_run", default=None)
+"""Whose code runs: set in the code of an async workflow, and in the tasks that it starts."""
 
 
 class Run:
@@ -71,6 +75,11 @@ class Run:
         self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
         self._scope: anyio.CancelScope | None = None
+
+    @property
+    def workflow(self) -> str:
+        """The workflow that runs, else the one that was asked for."""
+        return (self.routed.workflow if self.routed is not None else self.claim.workflow) or self.claim.source
 
     @property
     def deadline_at(self) -> float | None:

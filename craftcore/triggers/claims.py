@@ -22,6 +22,7 @@ from craftcore.triggers.settlement import (
     UNSTARTED,
     Cancelled,
     Continued,
+    Failed,
     Outcome,
     Rerouted,
     Settlement,
@@ -163,6 +164,15 @@ class ClaimService:
             ]
         settled = self._claims.settle_all(tx, moves)
         return [move if claim.seq in settled else _lease_lost(claim) for claim, move in moves]
+
+    def fail(self, tx: Transaction, claim: Claim, failed: Failed) -> Settlement:
+        """Settle a claim as FAILED, started or not, by the fewest statements: for one that nothing else can be done
+        with. Its task ends with it. Raises LeaseLost."""
+        move = Settlement(TriggerStatus.FAILED, failed.code, error_code=failed.code, error_message=failed.message)
+        if claim.seq not in self._claims.settle_all(tx, [(claim, move)]):
+            raise _lease_lost(claim)
+        self.follower.ended(tx, [claim.id])
+        return move
 
     def join_lane(self, tx: Transaction, claim: Claim, session_id: str) -> None:
         """A router put this started trigger into a session's lane. What the producer asked for stays as it was.

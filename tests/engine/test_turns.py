@@ -174,9 +174,9 @@ async def test_a_task_continues_at_once_on_an_event_that_came_before(tmp_path):
 
 
 NO_CONTINUATION: list[tuple[Any, str]] = [
-    (Continue(1, after=-1), "-1 must be seconds from now"),
-    (Continue(1, after=float("nan")), "nan must be seconds from now"),
-    (Continue(1, after="soon"), "'soon' must be seconds from now"),  # type: ignore[arg-type]
+    (Continue(1, after=-1), "Continue: after -1 must be at least 0"),
+    (Continue(1, after=float("nan")), "Continue: after nan must be"),
+    (Continue(1, after="soon"), "Continue: after 'soon' must be a number"),  # type: ignore[arg-type]
     (Continue(1, on="two words"), "Continue(on='two words'): an event is 1 to 200 characters"),
     (Continue(1, on=""), "Continue(on=''): an event is 1 to 200 characters"),
     (Continue({"a": [1, object()]}), "state.a[1]: object is not JSON"),

@@ -1,0 +1,36 @@
+"""Errors of the engine itself while it works on one trigger: that trigger fails, and the engine goes on.
+
+An error of the storage is never such a fault: it ends the engine, or is waited for. RowInvalid is one: nothing was
+written, and another trigger's rows may be accepted.
+"""
+
+from __future__ import annotations
+
+import anyio
+import structlog
+
+from craftcore.engine.failures import failed, met
+from craftcore.errors import ErrorCode, RowInvalid, StorageError
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import Failed
+from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of, type_of
+
+log = structlog.get_logger(__name__)
+
+
+def fault(error: BaseException, step: str) -> Failed:
+    """The failure of the trigger that met this error in a step of the engine: it is not tried again.
+
+    Raises the error itself when it is about the storage, or cancels the engine.
+    """
+    is_ours = is_a(error, StorageError) and not is_a(error, RowInvalid)
+    if is_ours or is_a(error, anyio.get_cancelled_exc_class()) or is_a(error, GeneratorExit):
+        raise error
+    message = f"craftcore failed to {step} this trigger: {type_of(error)}: {message_of(error)}"
+    found = failed(ErrorCode.INTERNAL_AGENT_ERROR, bounded(message, MESSAGE_LIMIT), **met(error))
+    return Failed(code=found.code, message=found.message, retryable=False, details=found.details)
+
+
+def report(claim: Claim, step: str, error: BaseException) -> None:
+    """Log a fault with its traceback."""
+    log.critical("trigger.fault", trigger=claim.id, workflow=claim.workflow, step=step, exc_info=error)

@@ -1,0 +1,76 @@
+"""Code of a workflow that ends the daemon each time it runs is found out, and what is beside it is done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from craftcore import Producer
+from tests.engine.lab import look
+from tests.processes import PATIENCE
+
+APP = """
+import asyncio
+from craftcore import App
+
+app = App("deadly")
+
+@app.workflow("innocent")
+async def innocent(n: int) -> int:
+    return n
+
+@app.workflow("deadly")
+async def deadly() -> None:
+    {code}
+    await asyncio.sleep(600)
+"""
+
+SIDE = "async def side():\n        {}\n    asyncio.create_task(side())"
+ENDS = {
+    "SystemExit in a side task": SIDE.format("raise SystemExit(3)"),
+    "KeyboardInterrupt in a side task": SIDE.format("raise KeyboardInterrupt"),
+    "loop.stop()": "asyncio.get_running_loop().stop()",
+    "cancels all": SIDE.format("[task.cancel() for task in asyncio.all_tasks()]"),
+    "os._exit": "import os; os._exit(70)",
+}
+
+
+def start(folder: Path) -> subprocess.CompletedProcess[str]:
+    """One start of the daemon, until it is idle or ended."""
+    return subprocess.run(
+        [sys.executable, "-m", "craftcore", "--db", "agent.db", "run", "deadly:app", "--until-idle"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+def test_code_that_ends_the_daemon_is_poison_after_three_starts_and_the_work_beside_it_is_done(tmp_path, code):
+    (tmp_path / "deadly.py").write_text(APP.format(code=code))
+    path = tmp_path / "agent.db"
+    with Producer(path) as producer:
+        deadly = producer.emit("deadly").id
+        for n in range(5):
+            producer.emit("innocent", {"n": n})
+
+    starts = [start(tmp_path)]
+    while starts[-1].returncode == 70 and len(starts) < 6:
+        starts.append(start(tmp_path))
+
+    rows = look(path, "SELECT workflow, status, reason, crash_count FROM triggers ORDER BY workflow, seq")
+    assert [(row["workflow"], row["status"]) for row in rows] == [
+        ("deadly", "DEAD"),
+        *[("innocent", "DONE")] * 5,
+    ]
+    assert (rows[0]["reason"], rows[0]["crash_count"]) == ("poison", 3)
+    assert [each.returncode for each in starts] == [70, 70, 70, 4]
+    if "_exit" not in code:
+        for each in starts[:3]:
+            assert "nobody asked for that" in each.stderr
+            assert f"deadly ({deadly})" in each.stderr

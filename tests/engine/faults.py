@@ -1,0 +1,151 @@
+"""Errors injected into the engine's own functions, wherever one of them is given a certain trigger.
+
+A first run without errors notes every function of craftcore that is called with the trigger in its arguments, between
+the first look of the feeder and the settle. Nobody keeps a list: a new function is in the next run by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import craftcore
+from craftcore.engine.run import Run
+from craftcore.engine.turn import Turn
+
+OURS = str(Path(craftcore.__file__).parent) + "/"
+STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")
+"""Where start, route, run and settle are written. What is below them is the storage, with rules of its own."""
+
+DEPTH = 6
+
+
+class Injected(Exception):
+    """The error that no code of ours expects."""
+
+
+def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
+    """Whether a value, or what it is made of, has that id."""
+    if isinstance(value, str):
+        return value == name
+    if depth == 0:
+        return False
+    if isinstance(value, dict):
+        return any(mentions(part, name, depth - 1) for item in value.items() for part in item)
+    if isinstance(value, tuple | list | set | frozenset | deque):
+        return any(mentions(part, name, depth - 1) for part in value)
+    if isinstance(value, Run):
+        return mentions(getattr(value, "claim", None), name, depth - 1)  # it may be in the making
+    if isinstance(value, Turn):
+        return mentions(getattr(value, "run", None), name, depth - 1)
+    if type(value).__module__.startswith("craftcore.engine."):
+        turns = (getattr(value, attribute, None) for attribute in ("_turn", "turn"))
+        if any(isinstance(turn, Turn) and mentions(turn, name, depth - 1) for turn in turns):
+            return True
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(mentions(getattr(value, field, None), name, depth - 1) for field in value.__dataclass_fields__)
+    return False
+
+
+class Recording:
+    """Notes the functions that are called with a trigger in their arguments, on all threads that begin within it."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        """Nothing is noted before it is set."""
+        self.codes: dict[CodeType, None] = {}
+
+    def __enter__(self) -> Recording:
+        threading.setprofile(self._called)
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or self.name is None or code in self.codes or not code.co_filename.startswith(OURS):
+            return
+        if not code.co_filename.removeprefix(OURS).startswith(STEPS) or code.co_name.startswith("<"):
+            return
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if any(mentions(frame.f_locals.get(each), self.name) for each in arguments):
+            self.codes[code] = None
+
+    def functions(self) -> list[FunctionType]:
+        """What can be replaced: functions of modules and methods of classes."""
+        found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
+        return sorted((fn for fn in found if list(_places(fn))), key=_said)
+
+
+def _said(fn: Callable[..., Any]) -> str:
+    return f"{fn.__module__}.{fn.__qualname__}"
+
+
+def _places(fn: FunctionType) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+    """Where a function is found by its callers: (owner, name, how it is wrapped there)."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("craftcore")]:
+        for name, value in list(vars(module).items()):
+            if value is fn:
+                yield module, name, lambda made: made
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                for key, member in list(vars(value).items()):
+                    if member is fn:
+                        yield value, key, lambda made: made
+                    elif isinstance(member, staticmethod | classmethod) and member.__func__ is fn:
+                        yield value, key, type(member)
+                    elif isinstance(member, property) and member.fget is fn:
+                        yield value, key, property
+
+
+class Fault:
+    """One function that raises while it is armed, when it is given the trigger; at most `times` times."""
+
+    def __init__(self, fn: FunctionType, name: str, times: float) -> None:
+        self.fn = fn
+        self.name = name
+        self.left = times
+        self.armed = False
+        self.raised = 0
+
+    def _meet(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self.armed and self.left > 0 and mentions((arguments, named), self.name):
+            self.left -= 1
+            self.raised += 1
+            raise Injected(f"injected into {_said(self.fn)}")
+
+    @contextmanager
+    def installed(self) -> Iterator[Fault]:
+        fn = self.fn
+
+        @functools.wraps(fn)
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            self._meet(arguments, named)
+            return fn(*arguments, **named)
+
+        @functools.wraps(fn)
+        async def awaited(*arguments: Any, **named: Any) -> Any:
+            self._meet(arguments, named)
+            return await fn(*arguments, **named)
+
+        made = awaited if inspect.iscoroutinefunction(fn) else wrapped
+        before = [(owner, name, vars(owner)[name], how) for owner, name, how in _places(fn)]
+        try:
+            for owner, name, _, how in before:
+                setattr(owner, name, how(made))
+            yield self
+        finally:
+            for owner, name, value, _ in before:
+                setattr(owner, name, value)

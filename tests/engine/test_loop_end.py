@@ -1,0 +1,197 @@
+"""Code of a workflow ends the event loop under the engine: a crash of what ran. A host that ends itself: no crash."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App
+from craftcore.daemon.running import running
+from craftcore.errors import EngineCrashed
+from tests.engine.lab import look, settings
+from tests.processes import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+HOST = """
+import asyncio, sys
+from craftcore import App
+from craftcore.config import Config, DaemonSettings
+
+app = App("host")
+running = asyncio.Event()
+
+@app.workflow("long")
+async def long() -> None:
+    running.set()
+    await asyncio.sleep(600)
+
+@app.workflow("ends")
+async def ends() -> None:
+    await running.wait()
+    {code}
+    await asyncio.sleep(600)
+
+async def engine():
+    async with app.running(sys.argv[1], config=Config(daemon=DaemonSettings(shutdown_grace=0))):
+        await app.emit("long")
+        if {emits!r}:
+            await app.emit("ends")
+        await asyncio.sleep(600)
+
+async def host():
+    {host}
+
+asyncio.run(host())
+"""
+
+IN_MAIN = "await engine()"
+IN_TASK = "task = asyncio.create_task(engine()); await running.wait(); await asyncio.sleep(600)"
+
+
+def life(path: Path, host: str, code: str = "") -> str:
+    """One life of a host program that a running workflow, or the host itself, ends; what it wrote to stderr."""
+    child = subprocess.run(
+        [sys.executable, "-c", HOST.format(host=host, code=code or "pass", emits=bool(code)), str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return child.stderr
+
+
+def ended(path: Path) -> tuple[bool, dict[str, int]]:
+    """Whether the epoch ended in order, and the attempts that each workflow has been charged for."""
+    [epoch] = look(path, "SELECT ended_at IS NOT NULL AS in_order FROM epochs")
+    rows = look(path, "SELECT workflow, attempts FROM triggers")
+    return bool(epoch["in_order"]), {row["workflow"]: row["attempts"] for row in rows}
+
+
+CANCELS_ALL = "[task.cancel() for task in asyncio.all_tasks()]"
+SIDE = "async def side():\n        {}\n    asyncio.create_task(side())"
+ENDS = {
+    "SystemExit in a side task": SIDE.format("raise SystemExit(3)"),
+    "KeyboardInterrupt in a side task": SIDE.format("raise KeyboardInterrupt"),
+    "loop.stop()": "asyncio.get_running_loop().stop()",
+    "loop.stop() in a side task": SIDE.format("asyncio.get_running_loop().stop()"),
+    "cancel all": CANCELS_ALL,
+    "cancel all in a side task": SIDE.format(CANCELS_ALL),
+}
+
+
+@pytest.mark.parametrize("host", [IN_MAIN, IN_TASK], ids=["in main", "in a task"])
+@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+def test_code_that_ends_the_loop_of_its_host_is_a_crash_of_all_that_ran(tmp_path, host, code):
+    path = tmp_path / "agent.db"
+
+    said = life(path, host, code)
+
+    assert ended(path) == (False, {"long": 1, "ends": 1})
+    assert "nobody asked for that" in said
+
+
+HOSTS = {
+    "main is cancelled": "asyncio.get_running_loop().call_later(0.1, asyncio.current_task().cancel); await engine()",
+    "its task is cancelled": "task = asyncio.create_task(engine()); await running.wait(); task.cancel(); await task",
+    "main returns while the engine runs": "task = asyncio.create_task(engine()); await running.wait()",
+    "main fails while the engine runs": "task = asyncio.create_task(engine()); await running.wait(); raise OSError",
+    "the host cancels every task": f"task = asyncio.create_task(engine()); await running.wait(); {CANCELS_ALL}",
+    "its block fails": "task = asyncio.create_task(engine()); await running.wait(); task.cancel('stop'); await task",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_a_host_that_ends_itself_is_no_crash_and_gives_the_attempts_back(tmp_path, host):
+    path = tmp_path / "agent.db"
+
+    said = life(path, host)
+
+    in_order, attempts = ended(path)
+    assert in_order, said
+    assert attempts.get("long", 0) == 0
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_is_cancelled_by_a_scope_ends_in_order(tmp_path):
+    """On asyncio and on trio."""
+    app = App()
+    begun = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    path = tmp_path / "agent.db"
+    async with anyio.create_task_group() as host:
+
+        async def engine() -> None:
+            async with running(app, path, settings(shutdown_grace=0)):
+                await app.emit("long")
+                await anyio.sleep_forever()
+
+        host.start_soon(engine)
+        await begun.wait()
+        host.cancel_scope.cancel()
+
+    assert ended(path) == (True, {"long": 0})
+
+
+def test_the_error_names_what_ran_and_who_cancelled_every_task(tmp_path):
+    app = App()
+    outcome: list[Any] = []
+
+    @app.workflow("guilty")
+    async def guilty() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+        await anyio.sleep_forever()
+
+    async def main() -> None:
+        try:
+            async with running(app, tmp_path / "agent.db", settings()):
+                outcome.append(await app.emit("guilty"))
+                await anyio.sleep_forever()
+        except BaseException as error:
+            outcome.append(error)
+
+    asyncio.run(main())
+
+    emitted, error = outcome
+    assert isinstance(error, EngineCrashed)
+    assert error.exit_code == 70
+    assert f"guilty ({emitted.id}) cancelled every task of the event loop" in error.message
+    assert error.details["running"] == [emitted.id]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "look_at",
+    [lambda: asyncio.all_tasks(), lambda: [task for task in asyncio.all_tasks() if task.get_name() == "nobody"]],
+)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_code_that_looks_at_the_tasks_or_cancels_its_own_ends_nothing(tmp_path, look_at: Callable[[], Any]):
+    app = App()
+
+    @app.workflow("fine")
+    async def fine() -> int:
+        look_at()
+        mine = asyncio.create_task(asyncio.sleep(600))
+        await asyncio.sleep(0)
+        mine.cancel()
+        return 1
+
+    async with running(app, tmp_path / "agent.db", settings()) as engine:
+        await app.emit("fine")
+        await engine.settled()
+
+    assert ended(tmp_path / "agent.db") == (True, {"fine": 1})
