@@ -429,3 +429,18 @@ def test_what_was_in_two_crashes_runs_alone(core, crash_count, alone):
     emit(core)
 
     assert must_run_alone(claim_one(core)._replace(crash_count=crash_count)) is alone
+
+
+def test_a_start_with_a_lease_that_was_lost_changes_nothing_and_leaves_the_start_to_its_holder(core):
+    """The trigger was handed back and claimed again; then the first claimer starts it."""
+    trigger_id = emit(core).id
+    late = claim_one(core)
+    core.do(core.claims.release_unstarted, [late])
+    current = claim_one(core)
+    before = snapshot(core)
+
+    with pytest.raises(LeaseLost):
+        start(core, late)
+
+    assert snapshot(core) == before
+    assert (start(core, current).attempts, look(core, trigger_id).starts) == (1, 1)
