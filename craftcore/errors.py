@@ -379,7 +379,7 @@ def _to_retry(whose: str, code: object) -> ErrorCode:
         return found
     there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
     why = "is no code" if found is None else "is never tried again: raise Fail with it"
-    raise InvalidInput(f"{whose}: code {given(code)} {why}. Those that are tried again: {there_are}")
+    raise InvalidInput(f"{whose}(code={given(code)}) {why}. Those that are tried again: {there_are}")
 
 
 class NoModel(ValueError):

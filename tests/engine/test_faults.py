@@ -30,8 +30,11 @@ STARTS_MAX = 4
 STARTS_BEFORE_SAFE_MODE = 7
 """An error before anything starts is nobody's crash: it ends in safe mode."""
 
-ONCE_IN = 6
+ONCE_IN = 24
 """The quick campaign takes each n-th function of each scenario."""
+
+
+LIVE_TASK = "SELECT 1 FROM tasks WHERE id = :id AND status IN ('RUNNING', 'WAITING')"
 
 
 class Everywhere:
@@ -145,8 +148,8 @@ class Life:
         ill = [id for id, row in rows.items() if id.startswith("healthy") and row["status"] != "DONE"]
         if ill:
             return f"{ill} did not end well beside it"
-        tasks = look(self.path, "SELECT id, status FROM tasks WHERE status IN ('RUNNING', 'WAITING')")
-        if [task for task in tasks if task["id"] == self.victim]:
+        asked = look(self.path, "SELECT 1 FROM questions WHERE status = 'OPEN'")  # about an act in doubt, say
+        if not asked and look(self.path, LIVE_TASK, id=self.victim):
             return "its task lives, and nothing will go on with it"
         if rows[self.victim]["status"] in ("FAILED", "DEAD") and not rows[self.victim]["error_message"]:
             return "it failed and does not say why"
@@ -207,4 +210,4 @@ async def test_an_error_in_any_step_of_one_trigger_fails_that_trigger_alone(tmp_
     count, harm = await campaign(tmp_path, ONCE_IN, times)
 
     assert harm == {}
-    assert count > 100 / ONCE_IN
+    assert count >= len(SCENARIOS)
