@@ -73,13 +73,13 @@ async def running(
     """
     _be_quiet()
     with with_ready_made(app, config, os.environ):
-        async with _engine(app, path, config, clock, paused=paused, held_back=held_back) as engine:
+        async with _engine(app, path, config, clock, paused=paused, held_back=held_back, owns_loop=owns_loop) as engine:
             yield engine
 
 
 @asynccontextmanager
 async def _engine(
-    app: App, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool
+    app: App, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
 ) -> AsyncIterator[Engine]:
     core = Core(path, config, clock)
     app.default_retry = default_retry(config)
