@@ -14,6 +14,7 @@ from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.ticks import TickService
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
+from craftcore.storage.facts import give_id
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.all_work import CancelledWork, cancel_all
@@ -79,7 +80,7 @@ class Core:
         return cancel_all(tx, self.triggers, self.tasks, self.schedules, reason, with_schedules=with_schedules)
 
     def prepare(self) -> None:
-        """Make sure the schema is this program's: a new file gets it, an older one is refused."""
+        """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""
         try:
             with self.database.reading() as reader:
                 fresh = reader.value("SELECT count(*) FROM sqlite_schema") == 0
@@ -88,7 +89,8 @@ class Core:
         except NotFound:
             fresh = True
         if fresh:
-            migrate.migrate(self.database, self.clock)
+            new_id = self.clock.new_id()
+            migrate.migrate(self.database, self.clock, also=lambda tx, _: give_id(tx, new_id))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """The synchronous door: one transaction, on disk when the block is left."""

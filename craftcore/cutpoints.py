@@ -22,7 +22,8 @@ class CutPoint(StrEnum):
     TURN_ENTERED = "turn.entered"  # its start is on disk, no user code of it has run
     STEP_RAN = "step.ran"  # its function has returned, nothing of it is on disk
     STEP_COMMITTED = "step.committed"  # its result is on disk, the workflow does not have it
-    INTENT_COMMITTED = "intent.committed"  # an irreversible action is about to be called
+    INTENT_COMMITTED = "intent.committed"  # the intent of an irreversible action is on disk, and only there
+    CALL_MARKED = "call.marked"  # the lock file, too, shows that it may have been called
     PROVIDER_ANSWERED = "provider.answered"  # it was called, nothing of what came of it is on disk
     ACTIVITY_SETTLED = "activity.settled"  # what came of it is on disk, the workflow does not know
     TURN_SUSPENDED = "turn.suspended"  # user code is unwound, the wait is not on disk

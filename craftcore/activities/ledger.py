@@ -18,7 +18,7 @@ from craftcore.storage.transaction import Transaction
 LEFT_BEHIND = CallEnd(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
 RESTORED = "the database was restored: it may be done"
-"""Of one that has no row, and may have had one in the file that was lost."""
+"""Of one that the file that was lost may have known more of: it has no row, or could have been called again."""
 
 
 class Ledger:
@@ -31,8 +31,8 @@ class Ledger:
         """Write the intents of what was never begun, or may be called again; an answer each.
 
         The activity as it stands where it must not be called: DONE, refused for good, or in doubt, which in a restored
-        database is also what has no row. IdempotencyConflict, and nothing written, where the key is that of another
-        action or of other arguments.
+        database is also what has no row, or could have been called again. IdempotencyConflict, and nothing written,
+        where the key is that of another action or of other arguments.
         """
         known = self._store.known(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
@@ -62,7 +62,17 @@ class Ledger:
         may_be_called = (before.status is ActivityStatus.FAILED and before.may_retry) or (
             before.status is ActivityStatus.UNKNOWN and before.decision is Decision.RESEND
         )
+        if may_be_called and self._may_have_gone_further(tx, before):
+            self._store.doubt(tx, before, intent.epoch, RESTORED)
+            return self._store.by_seq(tx, before.seq)
         return self.call_again(tx, before, intent) if may_be_called else before
+
+    def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
+        """Whether it was last touched before the database was restored: the lost file may have called it again."""
+        restored_at, restored_epoch = fact(tx, "restored_at"), fact(tx, "restored_epoch")
+        if restored_at is None or restored_epoch is None:
+            return False
+        return activity.epoch < int(restored_epoch) and activity.updated_at <= float(restored_at)
 
     def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity:
         """Write the intent of another call of an activity as it was seen; how it stands, where it changed meanwhile."""

@@ -130,11 +130,14 @@ class NewIntent(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """The intent is on disk: call the provider. `calls` is the number of this call, and proves that it is this one."""
+    """The intent is on disk: call the provider. `calls` is the number of this call, and proves that it is this one.
+    `mark`: the call mark of its commit, which has to be beside the file before the call; 0: it is not to be called.
+    """
 
     seq: int
     calls: int
     in_doubt: bool
+    mark: int = 0
 
 
 class CallEnd(NamedTuple):

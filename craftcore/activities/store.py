@@ -132,6 +132,34 @@ class ActivityStore:
         assert row is not None, intent
         return activity_of(row)
 
+    def doubt(self, tx: Transaction, before: Activity, epoch: int, reason: str) -> None:
+        """Make one in doubt that could have been called again, as it was seen: nobody knows whether that was done."""
+        tx.run(
+            """
+            UPDATE activity_log
+               SET status     = 'UNKNOWN',
+                   reason     = :reason,
+                   in_doubt   = 1,
+                   may_retry  = 1,
+                   decision   = NULL,
+                   epoch      = :epoch,
+                   updated_at = :now,
+                   settled_at = NULL
+             WHERE seq = :seq
+               AND calls = :calls
+               AND status = :status
+               AND status IN ('FAILED', 'UNKNOWN')
+               AND decision IS :decision
+            """,
+            reason=reason,
+            epoch=epoch,
+            now=tx.now,
+            seq=before.seq,
+            calls=before.calls,
+            status=before.status,
+            decision=before.decision,
+        )
+
     def tasks_since_before(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
         """Those of these tasks that, or whose triggers, were there at that moment."""
         rows = tx.tuples(

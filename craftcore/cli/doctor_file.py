@@ -14,7 +14,7 @@ from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
 from craftcore.storage.checking import FileCheck, check_file, quick_check, schema_faults
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import call_mark, fact
 from craftcore.storage.transaction import Reader
 
 CHAIN_ENDS = "SELECT head_seq, head_hash, anchor_seq FROM record_chain"
@@ -60,10 +60,11 @@ class Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which database it is, by its own word and by that of its lock file."""
+    """Which database it is, by its own word and by that of its lock file. The lock file was read before it."""
 
     database_id: str | None
     epoch: int | None
+    call_mark: int
     note: LockNote | None
 
 
@@ -98,7 +99,7 @@ def ends_of(reader: Reader) -> Ends:
 def identity_of(reader: Reader, note: LockNote | None) -> Identity:
     """Gathered from both."""
     epoch = reader.value("SELECT max(epoch) FROM epochs")
-    return Identity(database_id=fact(reader, "database_id"), epoch=epoch, note=note)
+    return Identity(database_id=fact(reader, "database_id"), epoch=epoch, call_mark=call_mark(reader), note=note)
 
 
 def integrity_of(reader: Reader, beat: Beat, *, full: bool) -> FileCheck:
@@ -159,4 +160,9 @@ def identity(known: Identity) -> Finding:
     if note.epoch > (known.epoch or 0):
         text = f"it remembers epoch {note.epoch}, and this file knows {known.epoch}: it is an older copy"
         return warn("lock file", f"{text}. The next start holds everything until: {hint('release')}")
+    if (note.call_mark or 0) > known.call_mark:
+        text = f"it remembers irreversible calls up to mark {note.call_mark}, and this file up to {known.call_mark}"
+        return warn(
+            "lock file", f"{text}: it is an older copy. The next start holds everything until: {hint('release')}"
+        )
     return ok("lock file", f"remembers this database, at epoch {note.epoch}")

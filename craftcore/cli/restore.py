@@ -24,6 +24,7 @@ from craftcore.engine.boot import Process, PutBack, put_back
 from craftcore.errors import InvalidInput
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.draft import Draft, a_draft, make_folder
+from craftcore.storage.facts import LastSeen
 from craftcore.storage.manifest import manifest_path
 from craftcore.storage.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
 
@@ -74,8 +75,7 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
     with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
         give_to_owner(place, lock.path)
         is_there, id = present_id(database)
-        note = lock.previous
-        seen = (note.database_id, note.epoch) if note and note.database_id and note.epoch is not None else None
+        seen = lock.previous.last_seen if lock.previous is not None else None
         with a_draft(place) as draft:
             sha256 = bring(source, manifest, draft)
             applied = make_current(draft, source, database)
@@ -85,7 +85,7 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
             done = _hold(session, draft, name_of(context), brought, source, seen)
             kept = replace(draft, database, patience=core.config.storage.busy_timeout)
         if done.database_id is not None:
-            lock.write(database_id=done.database_id, epoch=done.epoch)
+            lock.write(database_id=done.database_id, epoch=done.epoch, call_mark=done.call_mark)
     _say(session, place, source, brought, kept, applied, done)
 
 
@@ -114,7 +114,7 @@ def _hold(
     command: str,
     brought: Origin,
     source: Path,
-    seen: tuple[str, int] | None,
+    seen: LastSeen | None,
 ) -> PutBack:
     """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
     core = Core(draft.path, session.settings())

@@ -1,15 +1,18 @@
 """One daemon per database, proven by the kernel.
 
 The proof is an `flock` on `<db>.lock`, a side file that we never remove, and put back when somebody does; it falls with
-the process that holds it, however that dies. Inside is a note, which proves nothing.
+the process that holds it, however that dies. Inside is a note, which proves nothing about the holder. It shows how far
+the database had come, so the next boot recognises an older copy of the file.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +21,7 @@ from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, Sto
 from craftcore.forks import in_forked_children
 from craftcore.storage.failures import NO_ROOM
 from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.whole_file import flush_folder
 
 PROBES_OUTLIVED = 100
 PROBE_WAIT_SECONDS = 0.005
@@ -30,13 +34,14 @@ class DaemonLock:
     def __init__(self, descriptor: int, path: str, note: LockNote, previous: LockNote | None) -> None:
         self._descriptor: int | None = descriptor
         self._note = note
+        self._one_writes = threading.Lock()
         self.path = path
         self.previous = previous
         self._forget_forks = in_forked_children(self._close_copy)
 
     @classmethod
     def acquire(cls, db_path: str | os.PathLike[str], *, pid: int, host: str, now: float) -> DaemonLock:
-        """Take the lock and put our name on it; the earlier `database_id` and `epoch` stay until `write`.
+        """Take the lock and put our name on it; what is noted of the database stays until `write`.
 
         Raises DaemonRunning, naming the holder, when it is held; CannotCreate or PermissionRefused when
         the file cannot be made or opened.
@@ -54,16 +59,16 @@ class DaemonLock:
                 started_at=now,
                 inodes=None,
             )
-            _write(descriptor, path, note)
+            _write(descriptor, path, note, is_new=previous is None)
         except BaseException:
             os.close(descriptor)
             raise
         return cls(descriptor, path, note, previous)
 
-    def write(self, *, database_id: str, epoch: int) -> None:
-        """Note, durably, which database this is and which epoch it has come to."""
+    def write(self, *, database_id: str, epoch: int, call_mark: int) -> None:
+        """Note, durably, which database this is, and which epoch and call mark it has come to."""
         assert self._descriptor is not None, "the lock was released"
-        self._note = replace(self._note, database_id=database_id, epoch=epoch)
+        self._note = replace(self._note, database_id=database_id, epoch=epoch, call_mark=call_mark)
         _write(self._descriptor, self.path, self._note)
 
     def note_files(self, files: OpenFiles | None) -> None:
@@ -71,9 +76,26 @@ class DaemonLock:
 
         Not flushed: the numbers mean nothing once the lock has fallen.
         """
-        assert self._descriptor is not None, "the lock was released"
-        self._note = replace(self._note, inodes=None if files is None else files.inode_numbers)
-        _write(self._descriptor, self.path, self._note, flush=False)
+        with self._one_writes:
+            assert self._descriptor is not None, "the lock was released"
+            self._note = replace(self._note, inodes=None if files is None else files.inode_numbers)
+            _write(self._descriptor, self.path, self._note, flush=False)
+
+    def mark(self, call_mark: int) -> None:
+        """Note, durably, that irreversible calls up to this mark may have been made. It never goes back.
+
+        For a thread beside the event loop. A lock file that was removed is put back first: a mark in a file without a
+        name is found by nobody. Raises as `keep` does, and StorageError or StorageFull when it cannot be written. The
+        calls must not be made then.
+        """
+        with self._one_writes:
+            self._put_back()
+            if call_mark <= (self._note.call_mark or 0):
+                return
+            note = replace(self._note, call_mark=call_mark)
+            assert self._descriptor is not None, "the lock was released"
+            _write(self._descriptor, self.path, note)
+            self._note = note
 
     def keep(self) -> bool:
         """Put the lock back where somebody removed its file; False when it was there. To be asked again and again: a
@@ -81,6 +103,14 @@ class DaemonLock:
 
         Raises DaemonRunning when another one took it meanwhile, also when that has ended since.
         """
+        if not self._one_writes.acquire(blocking=False):
+            return False  # `mark` looks at the file itself, and the event loop does not wait for its flush
+        try:
+            return self._put_back()
+        finally:
+            self._one_writes.release()
+
+    def _put_back(self) -> bool:
         assert self._descriptor is not None, "the lock was released"
         if _is_at(self._descriptor, self.path):
             return False
@@ -89,7 +119,7 @@ class DaemonLock:
             other = _read(descriptor)
             if other is not None or not _flock(descriptor, self.path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
                 raise DaemonRunning(f"{self.path} was removed, and {_held_by(other, self.path)}", path=self.path)
-            _write(descriptor, self.path, self._note)
+            _write(descriptor, self.path, self._note, is_new=True)
         except BaseException:
             os.close(descriptor)
             raise
@@ -99,16 +129,18 @@ class DaemonLock:
 
     def _close_copy(self) -> None:
         """In a forked child: a copy of the descriptor would hold the lock for as long as the child lives."""
+        self._one_writes = threading.Lock()  # a thread that is not in the child may have held it
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def release(self) -> None:
         """Let the next daemon in. The file and its note stay."""
-        if self._descriptor is not None:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for copies of the descriptor in forked children
-            os.close(self._descriptor)
-            self._descriptor = None
+        with self._one_writes:
+            if self._descriptor is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also for copies of the descriptor in forked children
+                os.close(self._descriptor)
+                self._descriptor = None
         self._forget_forks()
 
     def __enter__(self) -> Self:
@@ -177,14 +209,18 @@ def _flock(descriptor: int, path: str, how: int, *, tries: int) -> bool:
     return False
 
 
-def _write(descriptor: int, path: str, note: LockNote, *, flush: bool = True) -> None:
+def _write(descriptor: int, path: str, note: LockNote, *, flush: bool = True, is_new: bool = False) -> None:
+    """On disk when it returns, unless `flush` is False; with `is_new` its name, too."""
     # Overwritten first and cut after: the first line is the old note or the new one, and never nothing.
     line = note_line(note)
     try:
         os.pwrite(descriptor, line, 0)
-        os.ftruncate(descriptor, len(line))
+        if os.fstat(descriptor).st_size != len(line):
+            os.ftruncate(descriptor, len(line))
         if flush:
-            os.fsync(descriptor)
+            os.fdatasync(descriptor)
+        if is_new:
+            flush_folder(Path(path).parent)
     except OSError as error:
         failure = StorageFull if error.errno in NO_ROOM else StorageError
         raise failure(f"cannot write the lock file {path}: {error.strerror}", path=path) from error

@@ -1,4 +1,7 @@
-"""The note inside the lock file, one line of JSON: for people, for `status`, and for the next boot."""
+"""The note inside the lock file, one line of JSON: for people, for `status`, and for the next boot.
+
+The line has a fixed length, so a write in place changes no length and no other block of the disk.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 from craftcore.clock import YEAR_10000
+from craftcore.storage.facts import LastSeen
+
+NOTE_BYTES = 512
+"""Length of a line, filled up with spaces: one sector, which a disk writes whole or not at all. Longer with a long host
+name only."""
 
 NOTE_MAX_BYTES = 4096
+
+CALL_MARK_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockNote:
-    """Who holds, or last held, the lock. `database_id` and `epoch` are None until the database was opened once.
+    """Who holds, or last held, the lock. `database_id`, `epoch` and `call_mark` are None until the database was opened
+    once.
 
-    `inodes` are the numbers of the files that the holder has open: database, WAL, shared memory. None while it starts
-    or stops, and for a command that holds the lock.
+    call_mark  that of the newest irreversible calls that may have been made (`storage/facts.py`)
+    inodes     the numbers of the files that the holder has open: database, WAL, shared memory. None while it starts or
+               stops, and for a command that holds the lock
     """
 
     pid: int
@@ -26,6 +38,14 @@ class LockNote:
     database_id: str | None = None
     epoch: int | None = None
     inodes: tuple[int, ...] | None = None
+    call_mark: int | None = None
+
+    @property
+    def last_seen(self) -> LastSeen | None:
+        """How far the database had come; None: it was never opened under this lock."""
+        if self.database_id is None or self.epoch is None:
+            return None
+        return LastSeen(self.database_id, self.epoch, self.call_mark or 0)
 
     @property
     def since(self) -> str:
@@ -34,7 +54,7 @@ class LockNote:
 
 
 def note_line(note: LockNote) -> bytes:
-    return json.dumps(asdict(note)).encode() + b"\n"
+    return json.dumps(asdict(note)).encode().ljust(NOTE_BYTES - 1) + b"\n"
 
 
 def note_from(content: bytes) -> LockNote | None:
@@ -53,6 +73,7 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
     database_id: Any = found.get("database_id")
     epoch: Any = found.get("epoch")
     inodes: Any = found.get("inodes")
+    call_mark: Any = found.get("call_mark")
     sound = (
         type(pid) is int
         and 0 < pid < 2**31
@@ -64,6 +85,7 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
         and type(database_id) in (str, type(None))
         and type(epoch) in (int, type(None))
         and (inodes is None or (type(inodes) is list and all(type(number) is int for number in inodes)))
+        and (call_mark is None or (type(call_mark) is int and 0 <= call_mark < CALL_MARK_MAX))
     )
     if not sound:
         return None
@@ -74,4 +96,5 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
         database_id=database_id,
         epoch=epoch,
         inodes=None if inodes is None else tuple(inodes),
+        call_mark=call_mark,
     )

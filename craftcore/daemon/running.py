@@ -23,7 +23,6 @@ from craftcore.daemon.declarations import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.groups import only
 from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.lock_note import LockNote
 from craftcore.daemon.metrics import observing
 from craftcore.daemon.ready_made import with_ready_made
 from craftcore.daemon.reloading import default_retry
@@ -129,6 +128,7 @@ async def _engine(
             core.clock,
             config,
             epoch=boot.epoch,
+            write_mark=lock.mark,
             observer=observer,
             owns_loop=owns_loop,
         )
@@ -176,7 +176,7 @@ def _boot(
                 process,
                 sorted(app.workflows),
                 new_database_id=core.clock.new_id(),
-                last_seen=_last_seen(lock.previous),
+                last_seen=lock.previous.last_seen if lock.previous is not None else None,
             )
             held_tasks.judge(tx)
             leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused)
@@ -200,7 +200,7 @@ def _boot(
         boot = take_over()
     core.close()
     reach(CutPoint.RECLAIM_COMMITTED)
-    lock.write(database_id=boot.database_id, epoch=boot.epoch)
+    lock.write(database_id=boot.database_id, epoch=boot.epoch, call_mark=boot.call_mark)
     say_declared(puts)
     held_tasks.say()
     log.info(
@@ -305,12 +305,6 @@ def _be_quiet() -> None:
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         )
-
-
-def _last_seen(previous: LockNote | None) -> tuple[str, int] | None:
-    if previous is None or previous.database_id is None or previous.epoch is None:
-        return None
-    return previous.database_id, previous.epoch
 
 
 def _machine_boot_id() -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
-from craftcore.storage.facts import fact, forget, remember
+from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, remember
 from craftcore.storage.transaction import Many, Transaction
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
@@ -34,11 +34,17 @@ class Process:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What the boot found and did. `held`: why nothing is claimed until a person releases it; `safe_mode`: why
-    scheduled and resumed work is not; `in_doubt`: how many irreversible actions were being called when it died."""
+    """What the boot found and did.
+
+    call_mark  what the lock file has to remember, beside the epoch
+    held       why nothing is claimed until a person releases it
+    safe_mode  why scheduled and resumed work is not
+    in_doubt   how many irreversible actions were being called when it died
+    """
 
     epoch: int
     database_id: str
+    call_mark: int
     reclaimed: Reclaimed
     resumed: Resumed
     in_doubt: int
@@ -50,9 +56,10 @@ class Boot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutBack:
     """What a restore found in the file: its id, None when no daemon ever ran on it, and how many irreversible actions
-    it was calling; `epoch`: the one that it took."""
+    it was calling; `epoch`: the one that it took; `call_mark`: what the lock file has to remember beside it."""
 
     epoch: int
+    call_mark: int
     database_id: str | None
     in_doubt: int
 
@@ -66,21 +73,25 @@ def boot(
     workflows: list[str],
     *,
     new_database_id: str,
-    last_seen: tuple[str, int] | None,
+    last_seen: LastSeen | None,
 ) -> Boot:
     """Take the next epoch, reclaim what earlier ones held, let their tasks go on, declare the workflows. One commit.
 
-    `last_seen` is (database id, epoch) as the lock file remembers them: a database that is behind its lock file
-    was restored behind our back, and time went backwards. Nothing of it runs until a person releases it. Raises
-    DatabaseInvalid when no record can be closed.
+    `last_seen` is what the lock file remembers. A database whose epoch or call mark is behind that was restored behind
+    our back, and time went backwards. Nothing of it runs until a person releases it. Raises DatabaseInvalid when no
+    record can be closed.
     """
-    database_id = fact(tx, "database_id") or new_database_id
-    remember(tx, "database_id", database_id)
+    give_id(tx, new_database_id)
+    database_id = fact(tx, "database_id")
+    assert database_id is not None
     last = tx.one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
     epoch = (last["epoch"] if last else 0) + 1
-    if last_seen is not None and last_seen[0] == database_id and last_seen[1] >= epoch:
-        epoch = last_seen[1] + 1
-        _hold_restored(tx, f"the database is older than its lock file (epoch {last_seen[1]}): it was restored")
+    mark = call_mark(tx)
+    seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
+    if seen is not None and (behind := _behind(seen, epoch, mark)) is not None:
+        epoch = max(epoch, seen.epoch + 1)
+        mark = _catch_up(tx, mark, seen)
+        _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
     _begin(tx, epoch, process)
     if (unclean := _unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
         remember(tx, "safe_mode", f"{unclean} unclean starts within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes")
@@ -99,6 +110,7 @@ def boot(
     return Boot(
         epoch=epoch,
         database_id=database_id,
+        call_mark=mark,
         reclaimed=reclaimed,
         resumed=resumed,
         in_doubt=in_doubt,
@@ -118,25 +130,47 @@ def end(tx: Transaction, claims: ClaimService, acts: Acts, epoch: int) -> None:
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
 
 
-def put_back(tx: Transaction, acts: Acts, process: Process, why: str, *, last_seen: tuple[str, int] | None) -> PutBack:
+def put_back(tx: Transaction, acts: Acts, process: Process, why: str, *, last_seen: LastSeen | None) -> PutBack:
     """Say in a file that is about to be restored what the boot says of one that was restored behind our back; `why` is
     what people are told. What it was calling is in doubt, and all that is live is held.
 
-    It takes an epoch, beyond those of the file and `last_seen`, and ends it: the next boot finds nothing to be older
-    than, and what a person released stays released.
+    It takes an epoch, beyond those of the file and `last_seen`, and ends it; and it takes the greater call mark. So the
+    next boot finds nothing to be older than, and what a person released stays released.
     """
     database_id = fact(tx, "database_id")
-    seen = last_seen[1] if last_seen is not None and last_seen[0] == database_id else 0
-    epoch = max(tx.value("SELECT max(epoch) FROM epochs") or 0, seen) + 1
+    seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
+    epoch = max(tx.value("SELECT max(epoch) FROM epochs") or 0, seen.epoch if seen else 0) + 1
     _begin(tx, epoch, process)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
-    _hold_restored(tx, why)
-    return PutBack(epoch=epoch, database_id=database_id, in_doubt=acts.leave_behind(tx))
+    mark = _catch_up(tx, call_mark(tx), seen)
+    _hold_restored(tx, why, epoch)
+    return PutBack(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.leave_behind(tx))
 
 
-def _hold_restored(tx: Transaction, why: str) -> None:
+def _behind(seen: LastSeen, next_epoch: int, mark: int) -> str | None:
+    """In what a database is behind its lock file; None: in nothing.
+
+    The lock file never has a mark before the database has it, so a crash between the two writes looks like no restore.
+    """
+    if seen.epoch >= next_epoch:
+        return f"epoch {seen.epoch}"
+    if seen.call_mark > mark:
+        return f"call mark {seen.call_mark}, and the database has {mark}"
+    return None
+
+
+def _catch_up(tx: Transaction, mark: int, seen: LastSeen | None) -> int:
+    """The greater of both marks, in the database from now on: a copy that is put back once more is found out again."""
+    if seen is not None and seen.call_mark > mark:
+        mark = seen.call_mark
+        remember(tx, CALL_MARK, str(mark))
+    return mark
+
+
+def _hold_restored(tx: Transaction, why: str, epoch: int) -> None:
     remember(tx, "held", why)
     remember(tx, "restored_at", repr(tx.now))
+    remember(tx, "restored_epoch", str(epoch))
 
 
 def _begin(tx: Transaction, epoch: int, process: Process) -> None:

@@ -14,6 +14,7 @@ from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.call_marks import CallMarks
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
@@ -83,6 +84,7 @@ class Engine:
         config: Config,
         *,
         epoch: int,
+        write_mark: Callable[[int], None],
         observer: Observer | None = None,
         owns_loop: bool = False,
     ) -> None:
@@ -103,6 +105,7 @@ class Engine:
             writer=writer,
             recording=recording,
             acts=acts,
+            marked=CallMarks(write_mark).reached,
             actions=app.actions,
             flights={},
             epoch=epoch,

@@ -26,15 +26,19 @@ from craftcore.engine.calling import NOT_CALLED, TOO_LATE, Answer, call_provider
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import insist
 from craftcore.engine.turn import Turn
-from craftcore.errors import IdempotencyConflict, RowInvalid, StorageFull
+from craftcore.errors import ErrorCode, IdempotencyConflict, NoEffect, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.tasks.acts import EVENTS, ActEnd, NewAct
 from craftcore.triggers.acceptance import is_name
+from craftcore.words import shown
 
 log = structlog.get_logger(__name__)
 
 REQUEST_MAX = 65_536
 """Characters of the arguments that the ledger keeps for people."""
+
+
+NOT_MARKED = "nothing was called: its mark could not be written beside the file"
 
 
 class Ledgered:
@@ -120,12 +124,15 @@ class Ledgered:
 
     async def _called(self, begun: Begun) -> Answer | Activity:
         turn = self._turn
-        if turn.run.interrupted_by is not None:  # in a scope that shields it from that
+        reach(CutPoint.INTENT_COMMITTED)
+        if (unmarked := await self._unmarked(begun)) is not None:
+            answer = unmarked
+        elif turn.run.interrupted_by is not None:  # in a scope that shields it from that
             answer = NOT_CALLED
         elif begun.in_doubt and turn.doors.clock.now() > self._resend_until:
             answer = TOO_LATE  # its intent was long on its way to disk, or the machine slept
         else:
-            reach(CutPoint.INTENT_COMMITTED)
+            reach(CutPoint.CALL_MARKED)
             call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
             answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
             reach(CutPoint.PROVIDER_ANSWERED)
@@ -140,6 +147,21 @@ class Ledgered:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
             raise answer.error
         return answer
+
+    async def _unmarked(self, begun: Begun) -> Answer | None:
+        """Why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._turn.doors.marked(begun.mark)
+        except Exception as error:
+            code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
+            end = CallEnd(
+                ActivityStatus.FAILED, NOT_MARKED, error_code=code, error_message=shown(error), may_retry=True
+            )
+            return Answer(end, error=NoEffect(f"{self._action.name}: {NOT_MARKED} ({shown(error)})", code=code))
+        except BaseException as error:  # a task of asyncio that somebody cancelled by itself
+            return NOT_CALLED._replace(interrupts=error)
+        return None
 
     async def _settle(self, begun: Begun, end: CallEnd) -> CallEnd:
         """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before

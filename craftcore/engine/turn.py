@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -74,12 +74,18 @@ class ComesAgain(BaseException):
 
 
 class Doors(NamedTuple):
-    """What a turn reaches of the engine. `accept` refuses a spec the app could only fail; `due` tells the feeder when
-    to look; `flights` are the irreversible actions that are being called, by key."""
+    """What a turn reaches of the engine.
+
+    marked   waits until a call mark is on disk beside the file
+    accept   refuses a spec that the app could only fail
+    due      tells the feeder when to look
+    flights  the irreversible actions that are being called, by key
+    """
 
     writer: Writer
     recording: Recording
     acts: Acts
+    marked: Callable[[int], Awaitable[None]]
     actions: Mapping[str, Action]
     flights: dict[str, Flight]
     epoch: int

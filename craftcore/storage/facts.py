@@ -1,11 +1,14 @@
 """Single facts about a database, by name: what no table of its own is worth.
 
-database_id       made with the first epoch
+database_id       made with the file, by whoever made it
 held              why the engine claims nothing until a person releases it
 restored_at       when it was found the last time that this file is older than what ran on it: what was there by then
                   may have been done already
 live_state        what the running engine knows of itself and no row shows, as JSON: failing checkpoints, a slow disk
 engine            what the last start decided and no row shows, as JSON: whether it is paused, the limits of workflows
+restored_epoch    the epoch that was taken then: what was called in earlier ones may have gone further
+call_mark         how many commits have begun irreversible calls; the lock file has the same number before any of those
+                  calls is made, so a file whose number is smaller is older than what ran on it
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
 reload            what became of the last time that a daemon was told to read its settings again, as JSON
@@ -17,13 +20,52 @@ clock_trusted_at  the wall time at which a person said the last time that the cl
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from craftcore.storage.transaction import Reader, Transaction
+
+CALL_MARK = "call_mark"
+
+
+class LastSeen(NamedTuple):
+    """What the lock file remembers of a database: how far it had come. `call_mark` is 0 when it remembers none."""
+
+    database_id: str
+    epoch: int
+    call_mark: int = 0
 
 
 def fact(tx: Reader, name: str) -> str | None:
     """What stands under that name; None when nothing does."""
     value: str | None = tx.value("SELECT value FROM facts WHERE name = :name", name=name)
     return value
+
+
+def give_id(tx: Transaction, new_id: str) -> None:
+    """Name a database that has no id yet. So its lock file knows it from the first trigger on."""
+    tx.run("INSERT OR IGNORE INTO facts (name, value) VALUES ('database_id', :id)", id=new_id)
+
+
+def call_mark(tx: Reader) -> int:
+    """How many commits have begun irreversible calls in this database; 0 when there were none."""
+    mark: int = tx.value(
+        "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM facts WHERE name = :name", name=CALL_MARK
+    )
+    return mark
+
+
+def next_call_mark(tx: Transaction) -> int:
+    """Count one more commit that begins irreversible calls; how many there are with it."""
+    mark: int = tx.value(
+        """
+        INSERT INTO facts (name, value)
+        VALUES (:name, '1')
+        ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+        RETURNING CAST(value AS INTEGER)
+        """,
+        name=CALL_MARK,
+    )
+    return mark
 
 
 def remember(tx: Transaction, name: str, value: str) -> None:

@@ -16,6 +16,7 @@ from craftcore.canonical import canonical
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.executions.model import EventType
+from craftcore.storage.facts import next_call_mark
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.memo_store import MemoStore, NewEvent
 from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
@@ -82,12 +83,20 @@ class Acts:
                 answers[act.intent.key] = self._ledger.call_again(tx, act.again, act.intent)
                 if isinstance(answers[act.intent.key], Begun):
                     self._store.note_decision(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
+        self._mark(tx, answers)
         begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], Begun)]
         if again := [answer.seq for _, answer in begun if answer.calls > 1]:
             self._questions.withdraw_about(tx, again)
         self._recording.append_all(tx, [told(act, answer) for act, answer in begun])
         lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
         return [answers.get(act.intent.key, lost) for act in acts]
+
+    def _mark(self, tx: Transaction, answers: dict[str, Begun | Activity | Exception]) -> None:
+        """Give what is to be called the call mark of this commit: one for all of it."""
+        begun = {key: answer for key, answer in answers.items() if isinstance(answer, Begun)}
+        if begun:
+            mark = next_call_mark(tx)
+            answers.update((key, one._replace(mark=mark)) for key, one in begun.items())
 
     def intent_of(self, tx: Transaction, intent: NewIntent) -> Begun | None:
         """The intent that was written by this attempt and has no end yet; None when there is none."""

@@ -14,6 +14,7 @@ from tests.activities.life import (
     LISTING,
     NOTHING,
     STORE,
+    UNKNOWN,
     an_activity,
     an_intent,
     begin_call,
@@ -31,6 +32,7 @@ def put_back(core: VirtualCore) -> None:
     """The file is found to be older than what ran on it."""
     with core.transaction() as tx:
         remember(tx, "restored_at", repr(tx.now))
+        remember(tx, "restored_epoch", "3")
 
 
 def doubt(answer: object) -> Activity:
@@ -79,13 +81,59 @@ def test_a_clock_that_is_behind_the_creation_of_a_task_does_not_put_that_after_n
 def test_what_has_a_row_is_what_it_was(core):
     running = begin(core)
     done = an_activity(core, running, DONE, "1.1")
-    an_activity(core, running, NOTHING, "1.2")
     put_back(core)
 
     assert begin_call(core, an_intent(running, "1.1")) == done
-    assert begin_call(core, an_intent(running, "1.2")) == Begun(2, 2, False)
     refused = begin_call(core, an_intent(running, "1.1", args_hash="another"))
     assert isinstance(refused, IdempotencyConflict)
+
+
+def test_what_could_have_been_called_again_is_in_doubt_once(core, clock):
+    """It had failed without an effect when the file was copied. The file that was lost may have called it again."""
+    running = begin(core)
+    failed = an_activity(core, running, NOTHING, "1.1")
+    put_back(core)
+    clock.advance(1)
+
+    found = doubt(begin_call(core, an_intent(running, "1.1", epoch=3)))
+    assert (found.calls, found.in_doubt, found.reason) == (1, True, "the database was restored: it may be done")
+    assert found.first_call_at == failed.first_call_at
+    assert core.do(STORE.undecided, [running.task.seq]) == [found]
+
+    decide(core, found, Decision.RESEND)
+    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == Begun(found.seq, 2, False)
+
+
+def test_that_it_did_not_happen_was_said_of_the_file_as_it_was_then(core, clock):
+    """A person let it be sent again, and then the file was copied: it may have been sent since."""
+    running = begin(core)
+    unknown = an_activity(core, running, UNKNOWN, "1.1")
+    decide(core, unknown, Decision.RESEND)
+    put_back(core)
+    clock.advance(1)
+
+    assert doubt(begin_call(core, an_intent(running, "1.1", epoch=3))).decision is None
+
+
+def test_a_decision_from_after_the_restore_counts(core, clock):
+    running = begin(core)
+    unknown = an_activity(core, running, UNKNOWN, "1.1")
+    put_back(core)
+    clock.advance(1)
+    decide(core, unknown, Decision.RESEND)
+
+    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == Begun(unknown.seq, 2, False)
+
+
+def test_what_failed_after_the_restore_is_called_again_whatever_the_clock_says(core, clock):
+    running = begin(core)
+    put_back(core)
+    clock.set_back(3600)
+    intent = an_intent(running, "1.1", epoch=3)
+    decide(core, doubt(begin_call(core, intent)), Decision.RESEND)
+    assert end_call(core, begun(core, intent), NOTHING)
+
+    assert begin_call(core, intent) == Begun(1, 3, False)
 
 
 def test_a_task_that_began_since_may_act(core, clock):
@@ -153,11 +201,11 @@ def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
 def test_a_person_decides_it_like_any_other(core, decision):
     running = begin(core)
     put_back(core)
-    found = doubt(begin_call(core, an_intent(running)))
+    found = doubt(begin_call(core, an_intent(running, epoch=3)))
 
     decided = decide(core, found, decision)
 
-    answer = begin_call(core, an_intent(running))
+    answer = begin_call(core, an_intent(running, epoch=3))
     if decision is Decision.RESEND:
         assert answer == Begun(found.seq, 2, False)
         assert end_call(core, answer, DONE)

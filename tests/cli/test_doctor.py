@@ -392,17 +392,27 @@ def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, datab
 def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, database):
     core.do(remember, "database_id", "d1")
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
-        lock.write(database_id="d1", epoch=0)
+        lock.write(database_id="d1", epoch=0, call_mark=0)
     assert found()["lock file"] == ("ok", "remembers this database, at epoch 0", None)
 
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
-        lock.write(database_id="d1", epoch=3)
+        lock.write(database_id="d1", epoch=3, call_mark=0)
     assert "it is an older copy" in found()["lock file"][1]
 
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
-        lock.write(database_id="d2", epoch=3)
+        lock.write(database_id="d2", epoch=3, call_mark=0)
     assert found()["lock file"][0] == "warn"
     assert "another database" in found()["lock file"][1]
+
+
+def test_an_older_copy_of_the_same_epoch_is_known_by_the_calls_that_it_lacks(core, found, database):
+    core.do(remember, "database_id", "d1")
+    core.do(remember, "call_mark", "4")
+    for mark, level in ((3, "ok"), (4, "ok"), (5, "warn")):
+        with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+            lock.write(database_id="d1", epoch=0, call_mark=mark)
+        assert found()["lock file"][0] == level
+    assert "irreversible calls up to mark 5, and this file up to 4: it is an older copy" in found()["lock file"][1]
 
 
 def test_records_that_retention_took_are_not_missed():

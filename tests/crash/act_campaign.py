@@ -53,7 +53,12 @@ NEW_TASKS = 4
 SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
 """Backend and concurrency of one database after the other."""
 
-AROUND_A_CALL = (CutPoint.INTENT_COMMITTED, CutPoint.PROVIDER_ANSWERED, CutPoint.ACTIVITY_SETTLED)
+AROUND_A_CALL = (
+    CutPoint.INTENT_COMMITTED,
+    CutPoint.CALL_MARKED,
+    CutPoint.PROVIDER_ANSWERED,
+    CutPoint.ACTIVITY_SETTLED,
+)
 WAYS = (*POINTS, *AROUND_A_CALL, *(FROM_OUTSIDE,) * 8, LEAVES, QUIET)
 """How lives end, unless one of their tasks ends them before; what stands here more than once does so more often."""
 

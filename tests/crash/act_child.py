@@ -31,6 +31,7 @@ POINTS = (
     CutPoint.START_COMMITTED,
     CutPoint.TURN_ENTERED,
     CutPoint.INTENT_COMMITTED,
+    CutPoint.CALL_MARKED,
     CutPoint.PROVIDER_ANSWERED,
     CutPoint.ACTIVITY_SETTLED,
     CutPoint.TURN_SUSPENDED,

@@ -35,6 +35,7 @@ OF_TASKS = {
     CutPoint.STEP_RAN,
     CutPoint.STEP_COMMITTED,
     CutPoint.INTENT_COMMITTED,
+    CutPoint.CALL_MARKED,
     CutPoint.PROVIDER_ANSWERED,
     CutPoint.ACTIVITY_SETTLED,
     CutPoint.TURN_SUSPENDED,

@@ -27,7 +27,7 @@ HOLDER = """
 import os, sys
 from craftcore.daemon.lock import DaemonLock
 lock = DaemonLock.acquire(sys.argv[1], pid=os.getpid(), host="there", now=1767323045.0)
-lock.write(database_id="db-1", epoch=7)
+lock.write(database_id="db-1", epoch=7, call_mark=3)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -84,17 +84,21 @@ def test_the_lock_falls_with_a_killed_daemon_and_its_note_is_read_by_the_next(db
     first.communicate()
 
     with acquire(db) as lock:
-        assert lock.previous == LockNote(pid=first.pid, host="there", started_at=STARTED, database_id="db-1", epoch=7)
+        assert lock.previous == LockNote(
+            pid=first.pid, host="there", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
+        )
 
 
 def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_it(db: Path) -> None:
     with acquire(db, pid=1) as lock:
-        lock.write(database_id="db-1", epoch=7)
+        lock.write(database_id="db-1", epoch=7, call_mark=3)
     with acquire(db, pid=2):
         pass
 
     with acquire(db, pid=3) as lock:
-        assert lock.previous == LockNote(pid=2, host="here", started_at=STARTED, database_id="db-1", epoch=7)
+        assert lock.previous == LockNote(
+            pid=2, host="here", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
+        )
 
 
 def test_a_lost_lock_file_is_put_back_with_its_note_and_keeps_others_out(db: Path) -> None:
@@ -248,14 +252,70 @@ def test_a_note_that_is_not_one_is_nothing_and_never_an_error(db: Path, content:
 
 def test_a_shorter_note_leaves_nothing_of_a_longer_one(db: Path) -> None:
     with acquire(db) as lock:
-        lock.write(database_id="d" * 200, epoch=10**9)
-        lock.write(database_id="d", epoch=1)
+        lock.write(database_id="d" * 600, epoch=10**9, call_mark=0)
+        lock.write(database_id="d", epoch=1, call_mark=0)
 
         note, _ = read_note(db)
 
         assert note is not None
         assert (note.database_id, note.epoch) == ("d", 1)
         assert Path(lock.path).read_bytes().count(b"\n") == 1
+
+
+def test_a_mark_is_on_disk_when_it_is_written_and_never_goes_back(db: Path) -> None:
+    with acquire(db) as lock:
+        lock.write(database_id="d", epoch=1, call_mark=5)
+        size = Path(lock.path).stat().st_size
+
+        for mark, noted in ((6, 6), (4, 6), (10**12, 10**12)):
+            lock.mark(mark)
+
+            note, _ = read_note(db)
+            assert note is not None
+            assert note.last_seen == ("d", 1, noted)
+            assert Path(lock.path).stat().st_size == size, "a longer line could be cut off by a power loss"
+
+
+def test_a_mark_puts_a_lock_file_back_that_was_removed(db: Path) -> None:
+    with acquire(db) as lock:
+        lock.write(database_id="d", epoch=1, call_mark=5)
+        os.unlink(lock.path)
+
+        lock.mark(6)
+
+        note, held = read_note(db)
+        assert held
+        assert note is not None
+        assert note.last_seen == ("d", 1, 6)
+
+
+def test_a_mark_is_refused_when_another_daemon_has_the_lock_by_now(db: Path) -> None:
+    with acquire(db) as lock:
+        lock.write(database_id="d", epoch=1, call_mark=5)
+        os.unlink(lock.path)
+        other = child(HOLDER, db)
+
+        with pytest.raises(DaemonRunning):
+            lock.mark(6)
+
+        end(other)
+
+
+@pytest.mark.parametrize("mark", ["-1", "1.5", '"7"', "true", "9007199254740992"])
+def test_a_mark_that_is_none_makes_no_note(db: Path, mark: str) -> None:
+    text = f'{{"pid": 1, "host": "h", "started_at": 1, "database_id": "d", "epoch": 1, "call_mark": {mark}}}\n'
+    Path(lock_path(db)).write_text(text)
+
+    assert read_note(db) == (None, False)
+
+
+def test_the_note_of_an_older_version_has_no_mark(db: Path) -> None:
+    Path(lock_path(db)).write_text('{"pid": 1, "host": "h", "started_at": 1, "database_id": "d", "epoch": 1}\n')
+
+    note, _ = read_note(db)
+
+    assert note is not None
+    assert note.last_seen == ("d", 1, 0)
 
 
 def test_status_sees_a_note_and_whether_it_is_held(db: Path) -> None:

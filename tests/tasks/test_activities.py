@@ -11,6 +11,7 @@ import pytest
 from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
 from craftcore.errors import ErrorCode, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.executions.model import EventType
+from craftcore.storage.facts import call_mark
 from craftcore.tasks.acts import ActEnd, NewAct, question_about
 from craftcore.tasks.deciding import REFERENCE_MAX
 from craftcore.tasks.memo_store import NewEvent
@@ -340,7 +341,7 @@ def test_one_that_is_called_again_is_not_asked_about_any_more(core):
 
     [call] = core.do(core.acts.begin_all, [act(again, again=activity)])
 
-    assert call == Begun(activity.seq, 2, True)
+    assert call == Begun(activity.seq, 2, True, mark=1)
     assert questions(core) == [("activity", "WITHDRAWN")]
     assert [(row["decision"], row["decided_by"]) for row in rows(core, "activity_decisions")] == [
         ("resend", "policy ask")
@@ -689,9 +690,22 @@ def test_a_turn_that_has_lost_its_trigger_begins_nothing_and_the_others_of_its_b
 
     assert isinstance(first, LeaseLost)
     assert isinstance(last, LeaseLost)
-    assert call == Begun(1, 1, False)
+    assert call == Begun(1, 1, False, mark=1)
     assert [row["task_id"] for row in rows(core, "activity_log")] == [holding.task.id]
     assert recorded(core) == [("ACTIVITY_INTENT", 1)]
+
+
+def test_each_commit_that_begins_calls_has_a_mark_of_its_own_and_no_other(core):
+    running = begin(core)
+    together = [act(running, place=place) for place in ("1.1", "1.2")]
+
+    marks = [call.mark for call in core.do(core.acts.begin_all, together)]
+    assert [call.mark for call in core.do(core.acts.begin_all, [act(running, place="1.3")])] == [2]
+    assert marks == [1, 1]
+
+    other = act(running)
+    core.do(core.acts.begin_all, [other._replace(intent=other.intent._replace(args_hash="another"))])
+    assert core.do(call_mark) == 2, "a conflict begins no call"
 
 
 def test_what_happened_is_written_although_the_turn_has_lost_its_trigger_meanwhile(core):
@@ -720,7 +734,7 @@ def test_a_call_that_a_policy_repeats_is_one_of_the_record_and_a_decision_of_tha
 
     [call] = core.do(core.acts.begin_all, [act(running, again=doubt)])
 
-    assert call == Begun(doubt.seq, 2, True)
+    assert call == Begun(doubt.seq, 2, True, mark=1)
     [row] = rows(core, "activity_decisions")
     assert (row["decision"], row["decided_by"]) == ("resend", "policy ask")
     assert recorded(core) == [("ACTIVITY_INTENT", doubt.seq)]

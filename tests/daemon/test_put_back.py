@@ -1,0 +1,202 @@
+"""A database file that was put back by hand is found out, also within one epoch, before anything is done again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, Producer, TaskContext
+from craftcore.config import Config
+from craftcore.core import Core
+from craftcore.daemon.lock import lock_path, read_note
+from craftcore.engine import boot as booting
+from craftcore.storage.facts import fact
+from tests.engine.acts import Provider, ledger, questions, statuses
+from tests.engine.lab import Lab, lab
+from tests.virtual import VirtualClock, VirtualCore
+
+
+def an_app(provider: Callable[..., Any]) -> App:
+    """A workflow that waits for a word, and pays."""
+    app = App("payer")
+
+    async def pay(call: Call, *, to: str) -> Any:
+        return await provider(call, to=to)
+
+    app.action("pay", irreversible=True)(pay)
+
+    @app.workflow("pay")
+    async def workflow(ctx: TaskContext) -> Any:
+        await ctx.wait_for("go")
+        return await ctx.act("pay", to="ada")
+
+    return app
+
+
+def copy(database: Path, name: str = "copy.db") -> Path:
+    """A whole copy of the file as it is now."""
+    place = database.with_name(name)
+    place.touch()
+    Core(database, Config()).database.copy_into(place)
+    return place
+
+
+def put_back(copied: Path, database: Path) -> None:
+    """By hand: everything of the file goes but its lock file."""
+    for side in ("", "-wal", "-shm"):
+        database.with_name(database.name + side).unlink(missing_ok=True)
+    shutil.copy(copied, database)
+
+
+def held(it: Lab) -> str | None:
+    with Core(it.path, Config()).reading() as reader:
+        return fact(reader, "held")
+
+
+def release(it: Lab) -> None:
+    core = VirtualCore(it.path, VirtualClock())
+    core.do(booting.release)
+    core.close()
+    it.engine.ring(schedules=True)
+
+
+@pytest.mark.anyio
+async def test_a_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about(tmp_path):
+    provider = Provider()
+    async with lab(an_app(provider), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+        copied = copy(it.path)
+        await it.app.signal(task_id, "go")
+        await it.ended(task_id)
+    assert len(provider.calls) == 1
+
+    put_back(copied, it.path)
+    async with lab(an_app(provider), tmp_path) as it:
+        assert held(it) == (
+            "the database is older than its lock file (call mark 1, and the database has 0): it was restored"
+        )
+        release(it)
+        await it.app.signal(task_id, "go")
+        await it.question("activity")
+        assert statuses(it) == ["UNKNOWN"]
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_the_same_copy_put_back_a_second_time_is_found_out_a_second_time(tmp_path):
+    provider = Provider()
+    async with lab(an_app(provider), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+        copied = copy(it.path)
+        await it.app.signal(task_id, "go")
+        await it.ended(task_id)
+
+    for _ in range(2):
+        put_back(copied, it.path)
+        async with lab(an_app(provider), tmp_path) as it:
+            assert held(it) is not None
+            release(it)
+            await it.until(lambda: it.engine.feeder.held_reason is None)
+        async with lab(an_app(provider), tmp_path) as it:
+            assert held(it) is None, "what a person released stays released"
+
+
+@pytest.mark.anyio
+async def test_a_copy_that_knows_every_payment_is_not_held(tmp_path):
+    provider = Provider()
+    async with lab(an_app(provider), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.app.signal(await _waiting(it, task_id), "go")
+        await it.ended(task_id)
+        copied = copy(it.path)
+
+    put_back(copied, it.path)
+    async with lab(an_app(provider), tmp_path) as it:
+        assert held(it) is None
+        await it.idle()
+    assert len(provider.calls) == 1
+
+
+async def _waiting(it: Lab, task_id: str) -> str:
+    await it.waiting(task_id)
+    return task_id
+
+
+@pytest.mark.anyio
+async def test_a_copy_from_before_the_first_daemon_is_found_out(tmp_path):
+    """No daemon had given the file an epoch when it was copied."""
+    with Producer(tmp_path / "agent.db") as producer:
+        producer.emit("pay")
+    copied = copy(tmp_path / "agent.db")
+    async with lab(an_app(Provider()), tmp_path) as it:
+        await it.idle()
+
+    put_back(copied, tmp_path / "agent.db")
+    async with lab(an_app(Provider()), tmp_path) as it:
+        assert held(it) == "the database is older than its lock file (epoch 1): it was restored"
+
+
+@pytest.mark.anyio
+async def test_a_start_after_a_crash_between_the_intent_and_its_mark_is_no_restore(tmp_path):
+    """The database has the mark, the lock file does not: it can only be so when the call was not made."""
+    async with lab(an_app(Provider()), tmp_path) as it:
+        await it.idle()
+    core = VirtualCore(it.path, VirtualClock())
+    with core.transaction() as tx:
+        tx.run("INSERT INTO facts (name, value) VALUES ('call_mark', '1')")
+    core.close()
+
+    async with lab(an_app(Provider()), tmp_path) as it:
+        assert held(it) is None
+        note, _ = read_note(it.path)
+        assert note is not None
+        assert note.call_mark == 1
+
+
+@pytest.mark.anyio
+async def test_the_mark_is_beside_the_file_when_the_provider_is_called_also_when_the_lock_file_was_removed(tmp_path):
+    noted: list[int | None] = []
+
+    async def provider(call: Call, *, to: str) -> str:
+        note, is_held = read_note(tmp_path / "agent.db")
+        noted.append(note.call_mark if note is not None and is_held else None)
+        return "ref"
+
+    async with lab(an_app(provider), tmp_path) as it:
+        for _ in range(2):
+            task_id = (await it.app.emit("pay")).id
+            await it.waiting(task_id)
+            Path(lock_path(it.path)).unlink()
+            await it.app.signal(task_id, "go")
+            await it.ended(task_id)
+
+    assert noted == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_nothing_is_called_while_the_mark_cannot_be_written_and_it_goes_on_when_it_can(tmp_path):
+    provider = Provider()
+    async with lab(an_app(provider), tmp_path) as it:
+        task_id = (await it.app.emit("pay", max_attempts=1_000)).id
+        await it.waiting(task_id)
+        lock = Path(lock_path(it.path))
+        lock.unlink()
+        lock.mkdir()
+        await it.app.signal(task_id, "go")
+        await it.until(lambda: statuses(it) == ["FAILED"])
+        assert provider.calls == []
+        [row] = ledger(it)
+        assert row["reason"] == "nothing was called: its mark could not be written beside the file"
+        assert "cannot create the lock file" in row["error_message"]
+
+        lock.rmdir()
+
+        await it.ended(task_id)
+    assert len(provider.calls) == 1
+    assert questions(it) == []
