@@ -159,6 +159,11 @@ class Action(Generic[R]):
         """What it says that it returns. Looked at when it is first called: a class may be declared below it."""
         return return_type(self.fn)
 
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its arguments, in order; without the call."""
+        return list(self._signature.parameters)
+
     def terms_for(self, arguments: Mapping[str, Any]) -> Terms:
         """The terms of a call with these arguments."""
         return self.terms if self._terms_of is None else self._terms_of(arguments)

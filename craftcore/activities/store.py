@@ -312,6 +312,24 @@ class ActivityStore:
         row = tx.one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
         return activity_of(row) if row else None
 
+    def numbered(self, tx: Reader, task_id: str, task_seq: int, turn: int) -> list[Activity]:
+        """The activities of one turn that are known by their number, not by a key of their own."""
+        prefix = f"activity:{task_id}:{turn}"
+        rows = tx.all(
+            """
+            SELECT *
+              FROM activity_log
+             WHERE idem_key > :first
+               AND idem_key < :end
+               AND +task_seq = :task_seq
+             ORDER BY idem_key
+            """,
+            first=f"{prefix}.",
+            end=f"{prefix}/",  # the character after the point
+            task_seq=task_seq,
+        )
+        return [activity_of(row) for row in rows]
+
     def by_seq(self, tx: Reader, seq: int) -> Activity:
         """The activity of this seq, which there is."""
         row = tx.one("SELECT * FROM activity_log WHERE seq = :seq", seq=seq)

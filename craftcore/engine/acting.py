@@ -21,6 +21,7 @@ from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.engine.calling import Answer, Finding, deadline_of, reconciled, unstored
 from craftcore.engine.ledgered import Ledgered
+from craftcore.engine.redeclared import done_as_step, is_ledgered
 from craftcore.engine.steps import run_step
 from craftcore.engine.turn import Turn, check_name
 from craftcore.error_codes import known
@@ -44,9 +45,12 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
     terms = action.terms_for(arguments)
     place = _place(turn, key)
     activity_key = f"activity:{turn.task.id}:{place}"
-    if not terms.irreversible:
+    if not terms.irreversible and not await is_ledgered(turn, action, key, place, activity_key):
         return await _act_plainly(turn, action, activity_key, place, terms, arguments)
     text = json_text(dict(arguments), f"the arguments of {action.name}")
+    is_done, result = await done_as_step(turn, action, key, place, activity_key, arguments)
+    if is_done:
+        return result
     one = _Act(turn, action, terms, activity_key, place, arguments, text)
     if place not in turn.acts:
         turn.spend()

@@ -17,6 +17,7 @@ from craftcore.as_json import json_text
 from craftcore.engine.acting import act
 from craftcore.engine.child import Child, start_child
 from craftcore.engine.emitting import emit_recorded
+from craftcore.engine.redeclared import refuse_done_act
 from craftcore.engine.run import Run
 from craftcore.engine.steps import OnChange, run_step, run_transaction
 from craftcore.engine.turn import Turn
@@ -195,7 +196,11 @@ class TaskContext(Generic[S]):
         Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; what `fn`
         raises. A crash between the function's end and the commit of its result runs it again.
         """
-        return await run_step(self._turn, name, fn, args, key=key, retry=retry, on_change=on_change)
+        turn = self._turn
+        is_new = turn.is_entered_again and turn.identity("step", name, key) not in turn.memo
+        if is_new and (key is None or is_name(key)):
+            await refuse_done_act(turn, name, key)
+        return await run_step(turn, name, fn, args, key=key, retry=retry, on_change=on_change)
 
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
         """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or

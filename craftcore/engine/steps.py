@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -35,6 +35,14 @@ class Completed(msgspec.Struct):
 
     args: str
     result: msgspec.Raw
+
+
+def recorded_text(memo: Mapping[str, str], identity: str) -> str | None:
+    """The newest event of a completed step; None when it is not completed."""
+    text, revision = memo.get(identity), 0
+    while (later := memo.get(f"{identity}~{revision + 1}")) is not None:
+        text, revision = later, revision + 1
+    return text
 
 
 class Step:

@@ -36,6 +36,7 @@ from craftcore.tasks.model import (
     NewQuestion,
     NewWait,
     QuestionKind,
+    Resume,
     Task,
     Wait,
     WaitKind,
@@ -120,6 +121,10 @@ class Turn:
         self.progress_at = time.monotonic()
         self.asked_at = 0.0
         """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
+        self.is_entered_again = (
+            run.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
+        )
+        """Code ran in this turn before: in an attempt that is over, or up to a wait."""
         self._entry = entry
         self._own_task = doors.loop.task()
         self._taken: set[str] = set()
@@ -147,12 +152,20 @@ class Turn:
         check_name(f"{kind} name", name)
         if key is not None:
             check_name(f"{kind} key", key)
-        identity = f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
+        identity = self.identity(kind, name, key)
         if identity in self._taken:
             said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
             raise StepConflict(f"{said} was used before in this turn: give each its own key=…, e.g. the item it is for")
         self._taken.add(identity)
         return identity
+
+    def identity(self, kind: str, name: str, key: str | None) -> str:
+        """What the agent that runs completes is known by, when it has a name."""
+        return f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
+
+    def is_taken(self, identity: str) -> bool:
+        """Whether this entry has come to it."""
+        return identity in self._taken
 
     def count(self, kind: str, key: str | None) -> str:
         """The identity of something that needs no name: its key, else its place among those of the turn's own task.

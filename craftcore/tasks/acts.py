@@ -118,6 +118,14 @@ class Acts:
         assert found is not None, key
         return found
 
+    def find(self, tx: Transaction, key: str) -> Activity | None:
+        """The activity of this key as it stands; None when nothing was begun under it."""
+        return self._store.get(tx, key)
+
+    def numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
+        """The activities of one turn that are known by their number, not by a key of their own."""
+        return self._store.numbered(tx, task_id, task_seq, turn)
+
     def decide(
         self,
         tx: Transaction,

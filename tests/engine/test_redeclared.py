@@ -1,0 +1,315 @@
+"""An action that is declared in another way in mid-turn is not done again: what is on record of it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
+from tests.engine.acts import Provider, ledger, questions, statuses
+from tests.engine.lab import Lab, lab
+from tests.engine.turns import failure, result
+
+Turn = Callable[[TaskContext], Awaitable[Any]]
+
+
+def an_app(provider: Provider, turn: Turn, *, irreversible: bool) -> App:
+    """One deployment: how `pay` is declared, and what the workflow does."""
+    app = App("payer")
+
+    async def pay(call: Call, *, to: str) -> Any:
+        return await provider(call, to=to)
+
+    app.action("pay", irreversible=irreversible)(pay)
+
+    async def workflow(ctx: TaskContext) -> Any:
+        return await turn(ctx)
+
+    app.declare("pay", workflow, max_attempts=3)
+    return app
+
+
+async def deployed_twice(folder: Path, first: App, second: App) -> tuple[dict[str, Any], Lab]:
+    """The row of a task that waits for `go` under the first app, and ends under the second; and the second lab."""
+    async with lab(first, folder) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+    async with lab(second, folder) as it:
+        await it.app.signal(task_id, "go")
+        return await it.ended(task_id), it
+
+
+def acting(key: str | None = None, to: str = "ada") -> Turn:
+    async def turn(ctx: TaskContext) -> Any:
+        done = await ctx.act("pay", key=key, to=to)
+        await ctx.wait_for("go")
+        return done
+
+    return turn
+
+
+def stepping(provider: Provider, key: str | None = None) -> Turn:
+    async def turn(ctx: TaskContext) -> Any:
+        done = await ctx.step("pay", _as_step(provider), "ada", key=key)
+        await ctx.wait_for("go")
+        return done
+
+    return turn
+
+
+def _as_step(provider: Provider) -> Callable[[str], Awaitable[Any]]:
+    async def pay(to: str) -> Any:
+        provider.calls.append(("step", 1, to))
+        return f"ref-{len(provider.calls)}"
+
+    return pay
+
+
+KEYS = [pytest.param(None, id="counted"), pytest.param("rent", id="keyed")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
+async def test_a_flip_of_irreversible_repeats_no_done_action(tmp_path, was, key):
+    provider = Provider()
+    first, second = (an_app(provider, acting(key), irreversible=irreversible) for irreversible in (was, not was))
+
+    row, _ = await deployed_twice(tmp_path, first, second)
+
+    assert result(row) == "ref-1"
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_of_several_done_before_the_flip_each_is_known_and_what_was_not_done_is_done(tmp_path):
+    provider = Provider()
+
+    def paying(count: int) -> Turn:
+        async def turn(ctx: TaskContext) -> Any:
+            done = [await ctx.act("pay", to=f"payee {number}") for number in range(count)]
+            await ctx.wait_for("go")
+            return done
+
+        return turn
+
+    first = an_app(provider, paying(2), irreversible=False)
+    row, it = await deployed_twice(tmp_path, first, an_app(provider, paying(3), irreversible=True))
+
+    assert result(row) == ["ref-1", "ref-2", "ref-3"]
+    assert [to for _, _, to in provider.calls] == ["payee 0", "payee 1", "payee 2"]
+    assert [row["idem_key"].rsplit(":", 1)[1] for row in ledger(it)] == ["1.3"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
+async def test_other_arguments_under_a_key_that_was_used_are_refused_and_nothing_is_called(tmp_path, was):
+    provider = Provider()
+    first = an_app(provider, acting("rent"), irreversible=was)
+
+    row, it = await deployed_twice(tmp_path, first, an_app(provider, acting("rent", "bob"), irreversible=not was))
+
+    assert failure(row)[0] == "IDEMPOTENCY_CONFLICT"
+    assert questions(it) == [("conflict", "OPEN")]
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_what_is_in_doubt_stays_a_persons_matter_when_the_action_can_be_repeated_now(tmp_path):
+    provider = Provider(RuntimeError("connection lost"))
+    async with lab(an_app(provider, acting(), irreversible=True), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        asked = await it.question("activity")
+    async with lab(an_app(provider, acting(), irreversible=False), tmp_path) as it:
+        await it.app.answer(asked["id"], "happened", reference="ref-0", answered_by="ada")
+        await it.app.signal(task_id, "go")
+        assert result(await it.ended(task_id)) == "ref-0"
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_what_had_no_effect_before_the_flip_is_called_again_by_its_row(tmp_path):
+    provider = Provider(NoEffect("refused"))
+
+    async def turn(ctx: TaskContext) -> Any:
+        try:
+            return await ctx.act("pay", to="ada")
+        except NoEffect:
+            await ctx.wait_for("go")
+            raise
+
+    first, second = (an_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
+    row, it = await deployed_twice(tmp_path, first, second)
+
+    assert result(row) == "ref-2"
+    assert provider.attempts == [1, 2]
+    assert statuses(it) == ["DONE"]
+
+
+@pytest.mark.anyio
+async def test_a_key_used_in_an_earlier_turn_is_that_of_the_ledger(tmp_path):
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = await ctx.act("pay", key="rent", to="ada")
+        return Continue(None, on="go") if ctx.turn == 1 else done
+
+    first, second = (an_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
+    row, _ = await deployed_twice(tmp_path, first, second)
+
+    assert result(row) == "ref-1"
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_a_step_of_an_agent_that_failed_is_known_to_the_next_one_by_its_key(tmp_path):
+    provider = Provider()
+
+    def apps(*, irreversible: bool) -> App:
+        async def first(ctx: TaskContext) -> Any:
+            await ctx.act("pay", key="rent", to="ada")
+            raise Fail("NO", "no")
+
+        async def second(ctx: TaskContext) -> Any:
+            await ctx.wait_for("go")
+            return await ctx.act("pay", key="rent", to="ada")
+
+        app = an_app(provider, first, irreversible=irreversible)
+        del app.workflows["pay"]
+        app.declare("pay", first, fallback=["second"])
+        app.declare("second", second)
+        return app
+
+    row, _ = await deployed_twice(tmp_path, apps(irreversible=False), apps(irreversible=True))
+
+    assert result(row) == "ref-1"
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_another_action_in_the_place_of_one_that_was_done_is_refused(tmp_path):
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = await ctx.act("charge", to="ada")
+        await ctx.wait_for("go")
+        return done
+
+    first, second = (an_app(provider, one, irreversible=True) for one in (acting(), turn))
+    second.action("charge", irreversible=True)(provider)
+
+    row, _ = await deployed_twice(tmp_path, first, second)
+
+    code, message = failure(row)
+    assert code == "IDEMPOTENCY_CONFLICT"
+    assert "was used before for pay" in message
+    assert len(provider.calls) == 1
+
+
+# Steps
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_step_that_became_an_irreversible_act_of_its_name_is_not_done_again(tmp_path, key):
+    provider = Provider()
+    first = an_app(provider, stepping(provider, key), irreversible=True)
+
+    row, _ = await deployed_twice(tmp_path, first, an_app(provider, acting(key), irreversible=True))
+
+    assert result(row) == "ref-1"
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_step_that_became_an_act_with_other_arguments_is_a_conflict(tmp_path, key):
+    provider = Provider()
+    first = an_app(provider, stepping(provider, key), irreversible=True)
+
+    row, _ = await deployed_twice(tmp_path, first, an_app(provider, acting(key, "bob"), irreversible=True))
+
+    code, message = failure(row)
+    assert code == "IDEMPOTENCY_CONFLICT"
+    assert "was used before for the step pay" in message
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", KEYS)
+async def test_an_irreversible_act_that_became_a_step_of_its_name_is_refused(tmp_path, key):
+    provider = Provider()
+    first = an_app(provider, acting(key), irreversible=True)
+
+    row, _ = await deployed_twice(tmp_path, first, an_app(provider, stepping(provider, key), irreversible=True))
+
+    code, message = failure(row)
+    assert code == "STEP_CONFLICT"
+    assert message.startswith("step pay was not run: in this turn pay was called as an irreversible action, and acti")
+    assert "is DONE: the provider answered. Call it with ctx.act again" in message
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.anyio
+async def test_an_act_without_an_effect_that_became_a_step_is_run(tmp_path):
+    provider = Provider(NoEffect("refused"))
+
+    async def turn(ctx: TaskContext) -> Any:
+        try:
+            return await ctx.act("pay", to="ada")
+        except NoEffect:
+            await ctx.wait_for("go")
+            raise
+
+    first, second = (an_app(provider, one, irreversible=True) for one in (turn, stepping(provider)))
+    row, _ = await deployed_twice(tmp_path, first, second)
+
+    assert result(row) == "ref-2"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("order", ["act, step", "step, act"])
+async def test_a_step_and_an_act_of_one_name_in_one_turn_are_two(tmp_path, order):
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = {}
+        for what in order.split(", "):
+            if what == "act":
+                done[what] = await ctx.act("pay", to="ada")
+            else:
+                done[what] = await ctx.step("pay", _as_step(provider), "ada")
+            await ctx.wait_for("go")
+        return [done["step"], done["act"]]
+
+    async with lab(an_app(provider, turn, irreversible=True), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        for _ in range(2):
+            await it.waiting(task_id)
+            await it.app.signal(task_id, "go")
+        ended = await it.ended(task_id)
+
+    assert sorted(result(ended)) == ["ref-1", "ref-2"]
+    assert sorted(key.partition(":")[0] for key, _, _ in provider.calls) == ["activity", "step"]
+
+
+@pytest.mark.anyio
+async def test_a_second_act_of_the_name_of_a_step_is_another_one(tmp_path):
+    provider = Provider()
+
+    async def twice(ctx: TaskContext) -> Any:
+        done = [await ctx.act("pay", to="ada") for _ in range(2)]
+        await ctx.wait_for("go")
+        return done
+
+    first = an_app(provider, stepping(provider), irreversible=True)
+    async with lab(first, tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+    async with lab(an_app(provider, twice, irreversible=True), tmp_path) as it:
+        await it.app.signal(task_id, "go")
+        assert result(await it.ended(task_id)) == ["ref-1", "ref-2"]
+    assert len(provider.calls) == 2
