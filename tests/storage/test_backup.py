@@ -270,6 +270,8 @@ def test_nothing_goes_that_is_not_an_older_whole_backup_of_this_database(core, t
 
 
 def test_of_a_database_without_an_id_nobody_can_tell_which_are_its_own(core, tmp_path, clock):
+    """An older version gave an id to a file only when a daemon ran on it."""
+    core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'database_id'"))
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     clock.advance(60)
 
