@@ -17,6 +17,9 @@ from craftcore.as_json import SCALARS, SHOWN, json_text, options_of, told, why
 from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput
 
+AWAITABLE = "_craftcore_awaitable"
+"""What a plain function is marked with that returns a coroutine."""
+
 _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 
 
@@ -64,6 +67,8 @@ def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
     while isinstance(fn, partial):
         fn = fn.func
+    if getattr(fn, AWAITABLE, False):
+        return True
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 

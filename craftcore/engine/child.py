@@ -12,6 +12,7 @@ import msgspec
 from craftcore.engine.emitting import commit_emit, emitted_before
 from craftcore.engine.steps import digest_of
 from craftcore.engine.turn import Turn
+from craftcore.engine.unawaited import CallsMade, awaited
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
@@ -36,6 +37,11 @@ class Child:
         self._turn = turn
         self._timeouts = 0
 
+    @property
+    def _calls_made(self) -> CallsMade:
+        return self._turn.calls_made
+
+    @awaited("child.result")
     async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
         """Suspend the turn until the child has ended; its result, converted to `type`.
 

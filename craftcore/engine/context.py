@@ -21,6 +21,7 @@ from craftcore.engine.redeclared import refuse_done_act
 from craftcore.engine.run import Run
 from craftcore.engine.steps import OnChange, run_step, run_transaction
 from craftcore.engine.turn import Turn
+from craftcore.engine.unawaited import CallsMade, awaited
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.tasks.model import Creator, NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
@@ -125,6 +126,10 @@ class TaskContext(Generic[S]):
         self.resume: Resume = run.entry.resume
         self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
 
+    @property
+    def _calls_made(self) -> CallsMade:
+        return self._turn.calls_made
+
     @cached_property
     def received(self) -> Any:
         wait = self._entry.received
@@ -135,6 +140,7 @@ class TaskContext(Generic[S]):
         """A structlog logger that knows task, turn and attempt."""
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
 
+    @awaited("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
         """The newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises InvalidInput.
 
@@ -179,6 +185,7 @@ class TaskContext(Generic[S]):
         on_change: OnChange = "error",
     ) -> T: ...
 
+    @awaited("ctx.step")
     async def step(
         self,
         name: str,
@@ -202,6 +209,7 @@ class TaskContext(Generic[S]):
             await refuse_done_act(turn, name, key)
         return await run_step(turn, name, fn, args, key=key, retry=retry, on_change=on_change)
 
+    @awaited("ctx.note")
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
         """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
         PayloadTooLarge."""
@@ -214,6 +222,7 @@ class TaskContext(Generic[S]):
         keyed = "null" if key is None else f'"{key}"'
         await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
 
+    @awaited("ctx.transaction")
     async def transaction(
         self,
         name: str,
@@ -230,6 +239,7 @@ class TaskContext(Generic[S]):
         result: T = await run_transaction(self._turn, name, fn, args, key=key, on_change=on_change)
         return result
 
+    @awaited("ctx.emit")
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
         **options: Unpack[EmitOptions],
@@ -237,6 +247,7 @@ class TaskContext(Generic[S]):
         """Accept a trigger, once in this turn. Options and errors are those of App.emit, and StepConflict."""
         return await emit_recorded(self._turn, workflow, payload, key, options)
 
+    @awaited("ctx.start_child")
     async def start_child(
         self, workflow: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
         **options: Unpack[EmitOptions],
@@ -253,6 +264,7 @@ class TaskContext(Generic[S]):
     @overload
     async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
 
+    @awaited("ctx.act")
     async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
         """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
 
@@ -271,6 +283,7 @@ class TaskContext(Generic[S]):
 
     # What suspends the turn
 
+    @awaited("ctx.sleep")
     async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
         """Suspend the turn for so long; nothing of it stays in memory."""
         await self._turn.waited(
@@ -281,6 +294,7 @@ class TaskContext(Generic[S]):
             ),
         )
 
+    @awaited("ctx.sleep_until")
     async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
         """Suspend the turn until that moment: an aware datetime or epoch seconds."""
         due_at = moment("at", at)
@@ -288,6 +302,7 @@ class TaskContext(Generic[S]):
             "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at, at_given=True)
         )
 
+    @awaited("ctx.wait_for")
     async def wait_for(
         self,
         event: str,
@@ -311,6 +326,7 @@ class TaskContext(Generic[S]):
         )
         return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
 
+    @awaited("ctx.ask")
     async def ask(
         self,
         question: str,

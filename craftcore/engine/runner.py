@@ -44,6 +44,9 @@ from craftcore.typed import from_json
 from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
 from craftcore.workflow import Workflow
 
+PLACES_MAX = 10
+"""Of calls that were not awaited; so many are told."""
+
 
 class Runner:
     """Runs the workflow of one started trigger."""
@@ -92,6 +95,7 @@ class Runner:
         finally:
             if run.turn is not None:
                 run.turn.is_over = True
+                run.turn.calls_made.close()
                 await flown(run.turn.flights)
 
     def _context(self, run: Run, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
@@ -144,6 +148,8 @@ class Runner:
             return _swallowed(run.turn)
         if run.turn is not None and run.turn.again is not None:
             return _again(run.turn.again)
+        if run.turn is not None and (left := run.turn.calls_made.close()):
+            return failed(ErrorCode.INTERNAL_AGENT_ERROR, left[0].said, where=[one.place for one in left[:PLACES_MAX]])
         if isinstance(result, Continue):
             return self._continued(run, workflow, result)
         succeeded = _succeeded(result.result if isinstance(result, Done) else result)

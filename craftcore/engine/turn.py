@@ -21,6 +21,7 @@ from craftcore.config import TaskSettings
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.run import Run
+from craftcore.engine.unawaited import CallsMade
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.storage.waiters import Loop
@@ -118,6 +119,8 @@ class Turn:
         self.again: ComesAgain | None = None
         """Why this attempt ends so that the next one can go on."""
         self.is_over = False
+        self.calls_made = CallsMade()
+        """What its code has called of `ctx`."""
         self.progress_at = time.monotonic()
         self.asked_at = 0.0
         """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""

@@ -1,0 +1,175 @@
+"""A call of `ctx` without `await` does nothing: the attempt fails, and says where it was made."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, TaskContext
+from tests.engine.lab import lab
+from tests.engine.turns import Counting, failure, result, run
+
+
+async def nothing(*_: Any) -> None: ...
+
+
+CALLS: dict[str, Callable[[TaskContext], Any]] = {
+    "ctx.step": lambda ctx: ctx.step("price", nothing),
+    "ctx.act": lambda ctx: ctx.act("pay"),
+    "ctx.note": lambda ctx: ctx.note("seen"),
+    "ctx.transaction": lambda ctx: ctx.transaction("write", lambda tx: None),
+    "ctx.ask": lambda ctx: ctx.ask("Go on?"),
+    "ctx.sleep": lambda ctx: ctx.sleep(1),
+    "ctx.sleep_until": lambda ctx: ctx.sleep_until(datetime(2026, 1, 1, tzinfo=UTC)),
+    "ctx.wait_for": lambda ctx: ctx.wait_for("go"),
+    "ctx.emit": lambda ctx: ctx.emit("other"),
+    "ctx.start_child": lambda ctx: ctx.start_child("other"),
+    "ctx.events": lambda ctx: ctx.events(),
+}
+
+
+def an_app(counting: Counting) -> App:
+    app = App("careless")
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> None:
+        await counting(call.key)
+
+    @app.workflow("other")
+    def other() -> None: ...
+
+    return app
+
+
+def test_every_coroutine_of_ctx_is_among_them():
+    async_ones = {name for name, method in vars(TaskContext).items() if hasattr(method, "__wrapped__")}
+    assert {f"ctx.{name}" for name in async_ones} == set(CALLS)
+    assert not {name for name, method in vars(TaskContext).items() if asyncio.iscoroutinefunction(method)}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_that_is_not_awaited_fails_the_attempt_and_names_its_place(tmp_path, name):
+    counting = Counting()
+
+    async def turn(ctx: TaskContext) -> str:
+        CALLS[name](ctx)
+        return "done"
+
+    async with lab(an_app(counting), tmp_path) as it:
+        row = await run(it, turn, max_attempts=1)
+        response = it.response(row["trigger_id"])
+
+    place = f"{__file__}:{CALLS[name].__code__.co_firstlineno} in <lambda>"
+    assert failure(row) == (
+        "INTERNAL_AGENT_ERROR",
+        f"{name}(…) at {place} was not awaited, so it did nothing. Write: await {name}(…)",
+    )
+    assert response["error"]["details"]["where"] == [place]
+    assert counting.calls == []
+
+
+@pytest.mark.anyio
+async def test_a_child_whose_end_is_not_awaited_fails_the_attempt(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        child = await ctx.start_child("other")
+        child.result()  # type: ignore[unused-coroutine]
+
+    async with lab(an_app(Counting()), tmp_path) as it:
+        assert failure(await run(it, turn, max_attempts=1))[1].startswith("child.result(…) at ")
+
+
+@pytest.mark.anyio
+async def test_continue_does_not_hide_it(tmp_path):
+    async def turn(ctx: TaskContext) -> Any:
+        ctx.step("price", nothing)  # type: ignore[unused-coroutine]
+        return Continue(1)
+
+    async with lab(an_app(Counting()), tmp_path) as it:
+        row = await run(it, turn, max_attempts=1)
+    assert failure(row)[0] == "INTERNAL_AGENT_ERROR"
+    assert (row["turn"], row["state_json"]) == (1, "null")
+
+
+@pytest.mark.anyio
+async def test_the_attempt_is_tried_again_and_what_it_completed_stays(tmp_path):
+    """A deployment may have mended it by then."""
+    counting = Counting()
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = await ctx.step("fetch", counting, 7)
+        late = ctx.note("seen")
+        if ctx.attempt > 1:
+            await late
+        return done
+
+    async with lab(an_app(counting), tmp_path) as it:
+        assert result(await run(it, turn, max_attempts=3)) == 7
+    assert counting.calls == [(7,)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_of_tasks_of_asyncio_those_that_have_begun_count_as_awaited(tmp_path, anyio_backend):
+    """The first of two counts, and the other one is cancelled: a race is no mistake. A task that never ran is one."""
+
+    async def race(ctx: TaskContext) -> Any:
+        tasks = [asyncio.create_task(ctx.step(name, sleep, name)) for name in ("quick", "slow")]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        return [task.result() for task in done]
+
+    async def sleep(name: str) -> str:
+        if name == "slow":
+            await anyio.sleep_forever()
+        return name
+
+    kept: list[asyncio.Task[Any]] = []
+
+    async def forget(ctx: TaskContext) -> None:
+        kept.append(asyncio.create_task(ctx.step("price", nothing)))
+
+    async with lab(an_app(Counting()), tmp_path) as it:
+        assert result(await run(it, race, max_attempts=1)) == ["quick"]
+        assert "was not awaited" in failure(await run(it, forget, max_attempts=1))[1]
+        await asyncio.wait(kept)
+        assert kept[0].exception() is not None
+
+
+@pytest.mark.anyio
+async def test_what_is_awaited_in_another_way_is_awaited(tmp_path):
+    counting = Counting()
+
+    async def turn(ctx: TaskContext) -> Any:
+        late = ctx.step("late", counting, 1)
+        await ctx.step("inner", partial(ctx.note, "inside"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ctx.step, "beside", counting, 2)
+            tasks.start_soon(partial(ctx.note, "seen", key="k"))
+        for number in range(200):  # more than are remembered
+            await ctx.step("many", counting, 3, key=str(number))
+        return [await late, [event.type for event in await ctx.events()].count("NOTE")]
+
+    async with lab(an_app(counting), tmp_path) as it:
+        row = await run(it, turn)
+    assert json.loads(row["result_json"]) == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_what_was_left_by_a_turn_that_failed_or_waits_is_not_what_it_fails_of(tmp_path):
+    async def turn(ctx: TaskContext) -> Any:
+        late = ctx.step("late", nothing)
+        await ctx.sleep(0)
+        await late
+        raise ValueError("its own")
+
+    async with lab(an_app(Counting()), tmp_path) as it:
+        assert failure(await run(it, turn, max_attempts=1))[1] == "its own"
