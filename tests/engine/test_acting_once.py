@@ -336,3 +336,36 @@ async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_
 
     assert len(reached) == 1
     assert provider.calls == []
+
+
+async def test_what_came_of_a_call_is_written_although_it_is_cancelled_while_the_disk_is_full(tmp_path, monkeypatch):
+    """It happened. Whoever cancels it has to wait until that is on disk, however long the disk is full."""
+    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    app = App()
+    scope = anyio.CancelScope()
+
+    with FaultyDisk() as disk:
+
+        async def fill(call: Call) -> str:
+            disk.fill()
+            return "ref-1"
+
+        send = sends(app, Provider(fill))
+
+        async def turn(ctx: TaskContext) -> Any:
+            with scope:
+                await ctx.act(send)
+            return scope.cancelled_caught
+
+        with anyio.fail_after(PATIENCE):
+            async with lab(app, tmp_path) as it:
+                task_id = await begin(it, turn)
+                await it.until(lambda: it.engine.writer.full)
+                scope.cancel()
+                for _ in range(3):  # until it was tried again and again, and so after the cancellation
+                    refused = disk.refused_writes
+                    await it.until(lambda refused=refused: disk.refused_writes > refused)  # type: ignore[misc]
+                disk.free()
+
+                assert result(await it.ended(task_id)) is True
+                assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "ref-1")]
