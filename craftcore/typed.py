@@ -7,8 +7,8 @@ import re
 import typing
 from collections.abc import Callable
 from functools import lru_cache, partial
-from types import FunctionType, SimpleNamespace
-from typing import Any
+from types import FunctionType, SimpleNamespace, UnionType
+from typing import Any, ClassVar
 
 import msgspec
 import msgspec.inspect
@@ -102,14 +102,83 @@ def convert(kind: Any, value: Any) -> Any:
     return kind.model_validate(value, **names)
 
 
+class _AnyOfThem(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return True  # `model_validate` made it
+
+
+class Either(metaclass=_AnyOfThem):
+    """A union that msgspec does not read: of several classes whose JSON has no tag. The text decides which it is.
+
+    msgspec asks it as it asks a pydantic model.
+    """
+
+    members: ClassVar[tuple[Any, ...]] = ()
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Any:
+        """The value as the one type that writes the same text again; else as the first that loses no key.
+
+        Raises ValueError when none fits, or several do.
+        """
+        text = canonical(value)
+        fitting = [(made, json_text(made, "value")) for made in cls._made_of(text)]
+        exact = [made for made, again in fitting if again == text]
+        if len({type(made) for made in exact}) > 1:
+            names = " and ".join(sorted(type(made).__name__ for made in exact))
+            raise ValueError(f"fits {names}: give each a tag, as in class {type(exact[0]).__name__}(Struct, tag=True)")
+        if exact:
+            return exact[0]
+        for made, again in fitting:
+            if _keys(value) <= _keys(from_json(again)):
+                return made
+        raise ValueError(f"is none of {cls.__name__}")
+
+    @classmethod
+    def _made_of(cls, text: str) -> list[Any]:
+        made = []
+        for member in cls.members:
+            try:
+                made.append(from_json(text, member))
+            except InvalidInput:
+                continue
+        return made
+
+
+@lru_cache(maxsize=1024)
+def readable(hint: Any) -> Any:
+    """The same type, or one that reads its unions. Raises TypeError for what JSON cannot become."""
+    try:
+        require_readable(hint)
+    except TypeError:
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if not parts:
+            raise
+        if origin in (typing.Union, UnionType):
+            return _either(tuple(readable(part) for part in parts))
+        if origin is typing.Annotated:
+            return readable(parts[0])
+        rebuilt = origin[tuple(part if part is ... else readable(part) for part in parts)]
+        require_readable(rebuilt)
+        return rebuilt
+    return hint
+
+
+def _either(members: tuple[Any, ...]) -> type[Either]:
+    name = " | ".join(getattr(member, "__name__", str(member)) for member in members)
+    return typing.cast("type[Either]", _AnyOfThem(name, (Either,), {"members": members}))
+
+
+def _keys(value: Any) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()
+
+
 @lru_cache(maxsize=1024)
 def _return_type(fn: Any) -> Any:
     try:
-        hint = fn if isinstance(fn, type) else _return_hint(fn)
-        require_readable(hint)
+        return readable(fn if isinstance(fn, type) else _return_hint(fn))
     except Exception:  # an annotation is an expression, and may raise anything
         return Any
-    return hint
 
 
 def _return_hint(fn: Any) -> Any:

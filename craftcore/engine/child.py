@@ -17,7 +17,7 @@ from craftcore.errors import ChildFailed, ErrorCode, InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.triggers.model import EmitOptions, TriggerSpec
-from craftcore.typed import from_json
+from craftcore.typed import from_json, readable
 
 
 class Ending(msgspec.Struct):
@@ -58,7 +58,7 @@ class Child:
             raise ChildFailed(message, id=self.id, status=TaskStatus.RUNNING, code=ErrorCode.AGENT_TIMEOUT)
         ending = msgspec.json.decode(wait.value_json or "null", type=Ending)
         if ending.status == TaskStatus.DONE:
-            return from_json(bytes(ending.result).decode(), type, f"the result of child {self.id}")
+            return from_json(bytes(ending.result).decode(), readable(type), f"the result of child {self.id}")
         error = ending.error or {}
         raise ChildFailed(
             f"child {self.id} ({self.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
