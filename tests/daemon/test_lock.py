@@ -103,7 +103,7 @@ def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_
 
 def test_a_lost_lock_file_is_put_back_with_its_note_and_keeps_others_out(db: Path) -> None:
     with acquire(db) as lock:
-        lock.write(database_id="db-1", epoch=7)
+        lock.write(database_id="db-1", epoch=7, call_mark=0)
         note = Path(lock.path).read_bytes()
         assert lock.keep() is False
         Path(lock.path).unlink()
