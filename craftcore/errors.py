@@ -30,6 +30,7 @@ The tree:
         ├── OutcomeUnknown    the commit failed half way: the write may or may not be on disk
         ├── DatabaseInvalid   corrupt, foreign, or newer than this program  exit 65
         ├── RowInvalid        a constraint of the schema refused the write  exit 65
+        ├── WriterDied        the thread that writes was ended by an error of ours  exit 70
         ├── CannotCreate      the directory or file cannot be made          exit 73
         └── PermissionRefused this user may not open it, or make it there  exit 77
 
@@ -276,6 +277,12 @@ class RowInvalid(StorageError):
     """What was to be written, or a row it touches, contradicts the schema. Nothing was written."""
 
     exit_code = 65
+
+
+class WriterDied(StorageError):
+    """The thread that writes was ended by an error of craftcore itself. Nothing more is written before a restart."""
+
+    exit_code = 70
 
 
 class CannotCreate(StorageError):

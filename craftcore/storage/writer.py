@@ -27,7 +27,7 @@ import apsw
 import structlog
 
 from craftcore.cutpoints import CutPoint, reach
-from craftcore.errors import StorageError, StorageFull
+from craftcore.errors import StorageError, StorageFull, WriterDied
 from craftcore.storage.apart import Apart, require_plain
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
@@ -82,6 +82,10 @@ class Writer:
         self._on_fatal = on_fatal
         self._on_flushed = on_flushed
         self._pending: deque[Piece] = deque()
+        self._batch: list[Piece] = []
+        """What is being written, until its answers are on their way."""
+        self._batch_is_over = False
+        """It was committed, or failed: its pieces have their answers."""
         self._bell = threading.Condition(threading.Lock())
         self._closing = False
         self._wal_holds_work = False
@@ -200,8 +204,15 @@ class Writer:
     # On the writer's thread from here on.
 
     def _write(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # outside of a commit: an error of ours, or no memory
+            self._die(error)
+
+    def _serve(self) -> None:
         pace = Pace()
         while (batch := self._take()) is not None:
+            self._batch = batch
             pace.before()
             after: list[After] = []
             fatal: StorageError | None = None
@@ -209,14 +220,29 @@ class Writer:
                 after = self._commit_batch(batch)
             except BaseException as error:
                 fatal = self._fail(batch, error)
+            self._batch_is_over = True
             pace.after()
             self._loop.call_soon(partial(self._answer, batch, after))
+            self._batch, self._batch_is_over = [], False
             if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
                 self._loop.call_soon(partial(self._on_fatal, fatal))
             if self._wal_pages >= CHECKPOINT_PAGES:
                 self._checkpoint()
         if not self.flushes.is_slow:
             self._checkpoint()
+
+    def _die(self, error: BaseException) -> None:
+        """Whatever ends this thread: who waits hears why, and the daemon ends. What was committed stays committed."""
+        log.critical("writer.died", exc_info=error)
+        why = WriterDied(f"{self._database.path}: the thread that writes was ended by {shown(error)}")
+        batch = self._batch
+        if not self._batch_is_over:
+            for piece in batch:
+                piece.error = why if piece.error is None else piece.error
+        fatal = self._fail_rest(batch, self.failed or why)
+        self._loop.call_soon(partial(self._answer, batch, []))
+        if self._on_fatal is not None:
+            self._loop.call_soon(partial(self._on_fatal, fatal))
 
     def _take(self) -> list[Piece] | None:
         """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
@@ -294,6 +320,10 @@ class Writer:
             self.full = True
             return None
         fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {shown(error)}")
+        return self._fail_rest(batch, fatal)
+
+    def _fail_rest(self, batch: list[Piece], fatal: StorageError) -> StorageError:
+        """Nothing is written from now on: those who still wait are answered with the batch."""
         self._wal_holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
         with self._bell:
             self.failed = fatal
@@ -345,7 +375,10 @@ class Writer:
         wake = self._loop.wake
         for piece in batch:
             piece.done = True
-            wake(piece.waiter)
+            try:
+                wake(piece.waiter)
+            except Exception:  # the others must hear all the same
+                log.exception("answer.failed")
         for fn in after:
             try:
                 fn()
