@@ -9,18 +9,32 @@ import click
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.given import refuse_bad_reason, the_task
+from craftcore.cli.given import refuse_bad_reason, the_task, whole_id
 from craftcore.cli.payload import read_json
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.cli.task_text import in_short, told_task
+from craftcore.errors import NotFound
+from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import TaskStatus
+from craftcore.triggers.store import TriggerStore
+
+
+def _trigger_to_begin(reader: Reader, given: str) -> str | None:
+    """The id of a live trigger that has created no task yet; None: the id is of no such trigger."""
+    try:
+        trigger = TriggerStore().get(reader, whole_id(reader, given))
+    except NotFound:
+        return None
+    if trigger is None or trigger.status.is_settled or trigger.task_id is not None:
+        return None
+    return trigger.id
 
 
 @click.command(
     "signal",
     cls=ByHand,
-    exits={PROBLEM: "it has not begun, has ended, or has too much unread mail", NO_SUCH: None},
+    exits={PROBLEM: "it has ended, or has too much unread mail", NO_SUCH: None},
     examples=(
         "craftcore task signal 01a1fdfa approved true",
         """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
@@ -40,14 +54,22 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     brought = read_json(payload)
     core = session.core()
     with session.changing(core) as (tx, did):
-        whole = the_task(tx, task_id).id
+        try:
+            whole = the_task(tx, task_id).id
+        except NotFound:
+            if (to_begin := _trigger_to_begin(tx, task_id)) is None:
+                raise
+            whole = to_begin
         waited = core.tasks.signal(tx, whole, event, brought, sent_by=caller())
         did(whole, event=event, waited=waited)
-        after = core.tasks.get(tx, whole)
+        after = core.tasks.find(tx, whole)
     if session.json:
-        session.out.document({**told_task(after), "waited": waited})
+        told = {"id": whole, "status": None} if after is None else told_task(after)
+        session.out.document({**told, "waited": waited})
         return
-    if waited:
+    if after is None:
+        session.out.line(f"{event} is kept for {whole}, which has not begun")
+    elif waited:
         session.out.line(f"{whole} waited for {event}, and goes on")
     else:
         session.out.line(f"{event} is kept for {whole}, which is {in_short(after)}")

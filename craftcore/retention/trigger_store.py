@@ -46,6 +46,10 @@ UPDATE triggers
 """
 
 
+STRIP_EARLY_MAIL = "DELETE FROM early_mail WHERE trigger_id = (SELECT id FROM triggers WHERE seq = :seq)"
+"""Signals to a task that never began. Those of a removed trigger go with it."""
+
+
 WINDOWED = Windowed(
     first=FIRST,
     last=LAST,
@@ -67,6 +71,7 @@ class OldTriggers:
         for row in WINDOWED.still_due(tx, old, seqs):
             if row["is_kept"]:
                 taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"], now=tx.now)
+                tx.run(STRIP_EARLY_MAIL, seq=row["seq"])
             else:
                 taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
         return taken

@@ -18,6 +18,7 @@ from craftcore.clock import Clock
 from craftcore.errors import (
     CannotCreate,
     DatabaseInvalid,
+    InvalidInput,
     NotFound,
     OutcomeUnknown,
     PermissionRefused,
@@ -64,6 +65,8 @@ class Database:
         busy_timeout: float = 30.0,
         read_only: bool = False,
     ) -> None:
+        if str(path) == ":memory:":
+            raise InvalidInput(":memory: is not a file, and work must survive its process: give the path of a file")
         self.path = Path(path).absolute()
         self.clock = clock
         self._synchronous = synchronous

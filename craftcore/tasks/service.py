@@ -15,6 +15,7 @@ from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge,
 from craftcore.storage.corrupt import whole
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.deciding import Deciding
+from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.ending import Ending
 from craftcore.tasks.holds import Holds
 from craftcore.tasks.mail_store import MailStore
@@ -65,6 +66,7 @@ class TaskService:
         self._waits = WaitStore()
         self._questions = QuestionStore()
         self._mails = MailStore()
+        self._early = EarlyMailStore()
 
     def find(self, tx: Reader, task_id: str) -> Task | None:
         """The task with this id; None when there is none."""
@@ -84,7 +86,8 @@ class TaskService:
     def signal(
         self, tx: Transaction, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None
     ) -> bool:
-        """Tell a live task that something happened; whether it waited for just that. If not, it is kept until it does.
+        """Tell a live task that something happened; whether it waited for just that. If not, it is kept until it does,
+        also before the first turn of the task.
 
         Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
@@ -97,10 +100,25 @@ class TaskService:
                 f"payload has {len(text):,} bytes; the limit is {self._payload_max_bytes:,} "
                 "(triggers.payload_max_bytes). Store the body elsewhere and pass a reference"
             )
+        if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
+            return self._keep_for_first_turn(tx, task_id, event, text, sent_by)
         task = self._live(tx, task_id)
         if self._waiting.is_full(tx, task):
             raise StateRefused(f"task {task_id} has {MAILBOX_MAX:,} unread mails; nothing was written")
         return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
+
+    def _keep_for_first_turn(
+        self, tx: Transaction, trigger_id: str, event: str, payload_json: str, sent_by: str | None
+    ) -> bool:
+        """Keep a signal for the task that this live trigger will create; False: nobody waits for it yet."""
+        if (advances := self._triggers.get(tx, trigger_id).task_id) is not None and advances != trigger_id:
+            raise StateRefused(
+                f"trigger {trigger_id} goes on with task {advances}: signal that one; nothing was written"
+            )
+        if self._early.count(tx, trigger_id) >= MAILBOX_MAX:
+            raise StateRefused(f"task {trigger_id} has {MAILBOX_MAX:,} unread mails; nothing was written")
+        self._early.put(tx, trigger_id, event, payload_json, sent_by)
+        return False
 
     def answer(
         self,
@@ -251,8 +269,15 @@ class TaskService:
 
     def _live(self, tx: Transaction, task_id: str) -> Task:
         if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
-            raise StateRefused(f"task {task_id} has not begun: wait until its first turn has; nothing was written")
-        task = self.get(tx, task_id)
+            raise StateRefused(
+                f"{task_id} is a trigger that has no task: it has not begun, or its workflow takes no ctx. Nothing was "
+                f"written. To cancel it: craftcore trigger cancel {task_id}"
+            )
+        task = self._tasks.get(tx, task_id)
+        if task is None:
+            if self._triggers.exists(tx, task_id):
+                raise NotFound(f"no task {task_id}: it is a trigger that is settled and has no task")
+            raise NotFound(f"no task {task_id}")
         if not task.status.is_live:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
         return task

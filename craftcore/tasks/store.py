@@ -10,6 +10,7 @@ from craftcore.canonical import canonical
 from craftcore.errors import NoModel
 from craftcore.storage.corrupt import Damaged, each
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
 
@@ -76,10 +77,20 @@ class TaskStore:
     """Rows of `tasks`. Holds nothing; every method runs on the transaction it is given."""
 
     def create_all(self, tx: Transaction, rows: Sequence[NewTask]) -> list[Task]:
-        """Insert tasks, RUNNING at their first turn. `seq` is assigned here, under the write lock."""
-        first: int = tx.value("SELECT coalesce(max(seq), 0) + 1 FROM tasks")
+        """Insert tasks, RUNNING at their first turn, with the signals that were sent to them before. `seq` is assigned
+        here, under the write lock."""
+        found = tx.one(
+            """
+            SELECT (SELECT coalesce(max(seq), 0) + 1 FROM tasks) AS seq,
+                   EXISTS (SELECT 1 FROM early_mail) AS has_mail
+            """
+        )
+        assert found is not None
+        first: int = found["seq"]
         tasks = [_new_task(row, seq, tx.now) for seq, row in enumerate(rows, first)]
         tx.many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
+        if found["has_mail"]:
+            EarlyMailStore().deliver(tx, [(task.seq, task.id) for task in tasks])
         return tasks
 
     def failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:

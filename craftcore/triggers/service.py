@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from craftcore.clock import Clock
-from craftcore.errors import DuplicateTrigger, NotFound, StateRefused
+from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.storage.transaction import Row, Transaction
-from craftcore.triggers.acceptance import accept
+from craftcore.triggers.acceptance import accept, shown
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.following import Follower, Nobody
 from craftcore.triggers.hand_store import HandStore
@@ -41,6 +41,10 @@ class TriggerService:
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
         """Check a spec before anything is written. Raises InvalidInput or PayloadTooLarge."""
+        if not isinstance(spec, TriggerSpec):
+            raise InvalidInput(
+                f"{shown(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
+            )
         minted_id = spec.id or self._clock.new_id()
         return accept(spec, self._clock.now(), minted_id, payload_max_bytes=self._payload_max_bytes)
 
@@ -171,6 +175,10 @@ class TriggerService:
         if trigger is None:
             raise NotFound(f"no trigger {trigger_id}")
         return trigger
+
+    def exists(self, tx: Transaction, trigger_id: str) -> bool:
+        """Whether there is such a trigger, live or settled."""
+        return self._store.find_id(tx, trigger_id) is not None
 
     def is_live(self, tx: Transaction, trigger_id: str) -> bool:
         """Whether there is such a trigger, and it is not settled."""

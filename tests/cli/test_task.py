@@ -243,7 +243,14 @@ def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, comma
     assert refused(plain) == (
         f"craftcore: trigger {plain} is no task: its workflow plain takes no ctx. See: craftcore trigger show {plain}\n"
     )
-    assert f"trigger {later} is no task: it is PENDING and has never been started" in refused(later)
+    if command[0] == "signal":
+        done = cli("task", "signal", later, "approved", "7")
+        assert (done.code, done.out.splitlines()[0]) == (0, f"approved is kept for {later}, which has not begun")
+        assert core.rows("SELECT trigger_id, payload_json FROM early_mail") == [
+            {"trigger_id": later, "payload_json": "7"}
+        ]
+    else:
+        assert f"trigger {later} is no task: it is PENDING and has never been started" in refused(later)
     assert f"{turn['id']} is a trigger of task {count}; see: craftcore task show {count}" in refused(turn["id"])
 
 
