@@ -29,6 +29,7 @@ class Verdict:
 def check(folder: Path, life_of_pid: dict[int, int]) -> Verdict:
     """Compare the database with what the journals say happened. Call it when the last life ended idle."""
     connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(60_000)  # a foreign program that was killed just now may not be gone
     try:
         return _Check(folder, connection, life_of_pid).verdict
     finally:

@@ -7,9 +7,11 @@ As `campaign`; the lives and the programs are those of `foreign_child`. Both are
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +75,8 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
         ended = wait(pid, chance.uniform(0.05, 0.5) if way == FROM_OUTSIDE else None)
         for program in programs:
             left = wait(program, chance.uniform(0.0, 0.05))
+            with suppress(ProcessLookupError):
+                os.killpg(program, signal.SIGKILL)
             result.kills[FOREIGN] += left == -signal.SIGKILL
             if left not in (0, -signal.SIGKILL):
                 result.wrong.append(f"a foreign program beside life {number} ended with {left}: {last_words(home)}")
@@ -97,6 +101,7 @@ def _of_theirs(home: Path) -> Verdict:
     """Each row that a foreign program has committed is there."""
     said = (home / "foreign").read_text().split() if (home / "foreign").exists() else []
     connection = apsw.Connection(str(home / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(60_000)
     try:
         there = {who for (who,) in connection.execute("SELECT who FROM theirs")} if said else set()
     finally:

@@ -82,7 +82,8 @@ async def _live(life: Life) -> None:
 
 
 def meddle(life: Life, number: int) -> None:
-    """Be one foreign program after the other."""
+    """Be one foreign program after the other. Whoever kills this kills its group, and with it a shell at work."""
+    os.setsid()
     chance = random.Random(life.seed + number)
     foreign = Journal(life.folder / "foreign")
     for turn in range(TURNS):
