@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
     from craftcore.tasks.outcomes import Continue, Done
+    from craftcore.tasks.trigger_view import TriggerView
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
+    from craftcore.triggers.sources import living_ui_key, proactive_key
     from craftcore.workflow import Rate
 
 _HOMES = {
@@ -81,6 +83,9 @@ _HOMES = {
     "TaskEvent": "craftcore.engine.context",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
+    "TriggerView": "craftcore.tasks.trigger_view",
+    "living_ui_key": "craftcore.triggers.sources",
+    "proactive_key": "craftcore.triggers.sources",
 }
 
 __all__ = [
@@ -126,6 +131,9 @@ __all__ = [
     "TaskEvent",
     "TriggerSource",
     "TriggerSpec",
+    "TriggerView",
+    "living_ui_key",
+    "proactive_key",
 ]
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from craftcore.arguments import seconds, whole_number
 from craftcore.errors import ConfigInvalid
+from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
@@ -69,6 +70,8 @@ class Workflow:
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    takes_trigger: str | None = None
+    """The keyword that is given the trigger of the attempt, a TriggerView; None: it asks for none."""
     task_when: Callable[[str], bool] | None = None
     """Which payloads make it a task, where not all do: with another one its ctx is None. None: all, if it takes ctx."""
 
@@ -99,20 +102,22 @@ class Workflow:
         if not self.takes_rest:
             return named
         rest = msgspec.json.decode(payload_json, type=dict[str, Any])
-        if self.takes_context and "ctx" in rest:
-            raise msgspec.ValidationError("Object contains the field `ctx`, which is the workflow's own")
+        for own in ("ctx" if self.takes_context else None, self.takes_trigger):
+            if own is not None and own in rest:
+                raise msgspec.ValidationError(f"Object contains the field `{own}`, which is the workflow's own")
         return {**rest, **named}
 
 
 class Parameters(NamedTuple):
-    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, and
-    the type of its task's state."""
+    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, the
+    type of its task's state, and which keyword is given the trigger."""
 
     is_async: bool
     takes_context: bool
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    takes_trigger: str | None
 
 
 FALLBACK_MAX = 20
@@ -146,6 +151,11 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     except (NameError, TypeError) as error:
         raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
     fields: list[Any] = []
+    views = [parameter for parameter in declared if _not_none(hints.get(parameter.name)) is TriggerView]
+    if len(views) > 1 or (views and (takes_context or views[0].kind is not inspect.Parameter.KEYWORD_ONLY)):
+        why = "its ctx.trigger is the same" if takes_context else "declare one, after a *: `*, trigger: TriggerView`"
+        raise ConfigInvalid(f"workflow {name}: parameter {views[-1].name} cannot be given the trigger: {why}")
+    declared = [parameter for parameter in declared if parameter not in views]
     takes_rest = bool(declared) and declared[-1].kind is inspect.Parameter.VAR_KEYWORD
     for parameter in declared[:-1] if takes_rest else declared:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
@@ -166,7 +176,8 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         require_readable(state_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
-    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type)
+    takes_trigger = views[0].name if views else None
+    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type, takes_trigger)
 
 
 def _not_none(hint: Any) -> Any:

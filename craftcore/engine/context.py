@@ -24,11 +24,11 @@ from craftcore.engine.turn import Turn
 from craftcore.engine.unawaited import CallsMade, awaited
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
-from craftcore.tasks.model import Creator, NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
+from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
+from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.acceptance import is_name, moment, shown
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.model import Claim, EmitOptions, Emitted
-from craftcore.triggers.overdue import due_moment, overdue_note, overdue_seconds
+from craftcore.triggers.model import EmitOptions, Emitted
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -43,47 +43,6 @@ QUESTION_MAX = 4_000
 
 OPTIONS_MAX = 100
 EVENTS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerView:
-    """The trigger that is being run: of a later turn, or after a wait, it is another one than that of the task.
-
-    `description` is what the producer of the task wrote, never changed; a late trigger has `overdue_seconds` and a
-    `note` beside it, else both are None. `schedule_id` and `nominal_at` tell for which occurrence of a schedule the
-    task is; None when it is for none.
-    """
-
-    id: str
-    source: str
-    session_id: str | None
-    description: str | None
-    due_at: datetime
-    schedule_id: str | None
-    nominal_at: datetime | None
-    overdue_seconds: float | None
-    note: str | None
-
-    @staticmethod
-    def of(claim: Claim, creator: Creator | None, started_at: float, overdue_after: float) -> TriggerView:
-        """The view of a started trigger, `creator` being that of its task when it is another.
-
-        Raises OverflowError, ValueError or OSError when `due_at` is no moment.
-        """
-        of_task: Claim | Creator = claim if creator is None else creator
-        due_at, nominal_at = due_moment(claim), of_task.nominal_at
-        late = overdue_seconds(due_at, started_at, overdue_after)
-        return TriggerView(
-            id=claim.id,
-            source=claim.source,
-            session_id=claim.session_id,
-            description=of_task.description,
-            due_at=datetime.fromtimestamp(due_at, UTC),
-            schedule_id=of_task.schedule_id,
-            nominal_at=None if nominal_at is None else datetime.fromtimestamp(nominal_at, UTC),
-            overdue_seconds=late,
-            note=None if late is None else overdue_note(due_at, late),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from craftcore.as_json import json_text
 from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import Withdrawn
-from craftcore.engine.context import TaskContext, TriggerView
+from craftcore.engine.context import TaskContext
 from craftcore.engine.failures import failed, outcome_of
 from craftcore.engine.flights import flown
 from craftcore.engine.groups import is_only
@@ -26,8 +26,9 @@ from craftcore.engine.run import Run
 from craftcore.engine.threads import in_thread
 from craftcore.engine.turn import ComesAgain, Doors, Suspend, Turn, continues, told
 from craftcore.errors import ErrorCode, InvalidInput
-from craftcore.tasks.model import Entry, Returned, Suspends
+from craftcore.tasks.model import Creator, Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
+from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.settlement import (
     RELEASED,
     Cancelled,
@@ -80,16 +81,17 @@ class Runner:
             return _too_late(workflow)
         ends_at = self._ends_at(run, workflow)
         call = partial(workflow.fn, **arguments)
-        if workflow.takes_context:
-            entry = run.entry if workflow.is_task(payload) else None
-            assert entry is not None or workflow.task_when is not None, run.claim
-            try:
-                context = None if entry is None else self._context(run, entry, workflow, ends_at)
-            except (OverflowError, ValueError, OSError) as error:
-                return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
-            except InvalidInput as error:
-                return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
-            call = partial(call, context)
+        try:
+            if workflow.takes_trigger is not None:
+                call = partial(call, **{workflow.takes_trigger: self._view(run, None)})
+            if workflow.takes_context:
+                entry = run.entry if workflow.is_task(payload) else None
+                assert entry is not None or workflow.task_when is not None, run.claim
+                call = partial(call, None if entry is None else self._context(run, entry, workflow, ends_at))
+        except (OverflowError, ValueError, OSError) as error:
+            return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
+        except InvalidInput as error:
+            return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
         try:
             return await self._call(run, workflow, call, ends_at)
         finally:
@@ -99,11 +101,14 @@ class Runner:
                 await flown(run.turn.flights)
 
     def _context(self, run: Run, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
-        trigger = TriggerView.of(run.claim, entry.creator, run.record.created_at, self._overdue_after)
+        trigger = self._view(run, entry.creator)
         text = entry.task.state_json
         state = None if text == "null" else from_json(text, workflow.state_type, "state")
         run.turn = Turn(run, entry, self._doors, ends_at)
         return TaskContext(run, run.turn, trigger, state=state, deadline_at=ends_at)
+
+    def _view(self, run: Run, creator: Creator | None) -> TriggerView:
+        return TriggerView.of(run.claim, creator, run.record.created_at, self._overdue_after)
 
     def _ends_at(self, run: Run, workflow: Workflow) -> float | None:
         """When this attempt is over at the latest: by the workflow's timeout, or by the task's deadline."""

@@ -16,7 +16,7 @@ from craftcore.canonical import canonical, sha256_of
 from craftcore.clock import YEAR_10000, utc_iso
 from craftcore.executions.document import event_path, said_by
 from craftcore.executions.document_shape import Document, Object, Ours, not_one, shape_of
-from craftcore.executions.model import Status
+from craftcore.executions.model import Status, require_supported
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.sealing import Event
 
@@ -24,6 +24,8 @@ from craftcore.executions.sealing import Event
 def record_of(value: Any) -> ExecutionRecord:
     """The record of a document. Raises InvalidInput with the path to what cannot be in one: `events[3].seq: …`."""
     document = shape_of(value)
+    if document.envelope is not None:
+        require_supported(document.envelope)
     return _plain(document) if document.craftcore is None else _ours(document, document.craftcore)
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from craftcore.canonical import canonical, sha256_of
+from craftcore.errors import InvalidInput
 from craftcore.triggers.versions import FIRST_VERSION, intent_of
 
 
@@ -110,9 +111,27 @@ def envelope(
     name = "null" if intent is None else f'"{intent}"'
     text = (
         f'{{"intent":{{"name":{name},"version":"{version}"}},"metadata":{{{metadata}"source":"{source}"}},'
-        f'"payload":{payload_json},"version":"1.0"}}'
+        f'"payload":{payload_json},"version":"{ENVELOPE_VERSION}"}}'
     )
     return Envelope(text, sha256_of(text))
+
+
+ENVELOPE_VERSION = "1.0"
+"""Of the envelopes that are written, and the only one that is read."""
+
+
+def require_supported(envelope: Mapping[str, Any]) -> None:
+    """Raise InvalidInput, a VALIDATION_ERROR, for an envelope of another version, or one whose intent has no name.
+
+    An envelope without a version passes. An intent whose name is null passes: its router decides.
+    """
+    version, intent = envelope.get("version", ENVELOPE_VERSION), envelope.get("intent")
+    if version != ENVELOPE_VERSION:
+        raise InvalidInput(
+            f"Invalid envelope: unsupported version {version!r:.80}; the version that is read is {ENVELOPE_VERSION}"
+        )
+    if isinstance(intent, Mapping) and intent.get("name") == "":
+        raise InvalidInput("Invalid envelope: the name of the intent is empty; give the name of a workflow")
 
 
 def envelope_hash(envelope: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from craftcore.clock import utc_iso
 from craftcore.errors import CraftcoreError, InvalidInput, NotReplayable, ReplayHashMismatch
-from craftcore.executions.model import Reason, envelope_hash
+from craftcore.executions.model import Reason, envelope_hash, require_supported
 from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
 
 FORCED = "Forced replay of non-replayable record"
@@ -100,7 +100,9 @@ def refusal(record: ExecutionRecord) -> str | None:
 
 
 def require_envelope(execution_id: str, recorded: str, envelope: Mapping[str, Any]) -> None:
-    """Raise ReplayHashMismatch unless `recorded` is the hash of the envelope; InvalidInput when it has none."""
+    """Raise ReplayHashMismatch unless `recorded` is the hash of the envelope; InvalidInput when it has none, or its
+    version is not supported."""
+    require_supported(envelope)
     try:
         provided = envelope_hash(envelope)
     except (TypeError, ValueError, RecursionError) as error:

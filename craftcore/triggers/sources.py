@@ -29,7 +29,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from craftcore.errors import InvalidInput
 from craftcore.triggers.model import DedupScope, TriggerSource
+from craftcore.words import shown
 
 
 class Defaults(NamedTuple):
@@ -97,13 +99,17 @@ def scheduled_now_key(schedule_id: str, asked_at: float) -> str:
 
 
 def living_ui_key(project_id: str, job_kind: str) -> str:
-    """`living_ui:{project_id}:{job_kind}`"""
-    return f"living_ui:{project_id}:{job_kind}"
+    """`living_ui:{project_id}:{job_kind}`: one live job of a kind for each project. Raises InvalidInput for a project
+    whose id has a colon: it could be taken for another."""
+    return f"living_ui:{_first(project_id)}:{job_kind}"
 
 
 def proactive_key(frequency: str, slot: str) -> str:
-    """`proactive:{frequency}:{slot}`"""
-    return f"proactive:{frequency}:{slot}"
+    """`proactive:{frequency}:{slot}`: one trigger for each slot, like `proactive_key("hourly", "2026-01-02T10")`.
+
+    Raises InvalidInput for a frequency that has a colon: it could be taken for another.
+    """
+    return f"proactive:{_first(frequency)}:{slot}"
 
 
 def memory_key(slot: str) -> str:
@@ -119,3 +125,10 @@ def onboarding_key() -> str:
 def system_key(kind: str, epoch: int) -> str:
     """`system:{kind}:{epoch}`"""
     return f"system:{kind}:{epoch}"
+
+
+def _first(part: str) -> str:
+    """The first part of a key of two."""
+    if ":" in part:
+        raise InvalidInput(f"{shown(part)} is the first part of a dedup key, and has a colon: use another character")
+    return part

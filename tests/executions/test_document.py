@@ -397,3 +397,14 @@ def test_whatever_stands_wherever_it_is_a_record_or_is_refused_in_words(whole, d
     if record is not None:
         assert carried(record) == record
         assert replay(record, force=True).original_execution_id == record.id
+
+
+@pytest.mark.parametrize("change", [{"version": "2.0"}, {"intent": {"name": "", "version": "1.0"}}])
+def test_a_document_with_an_envelope_that_is_not_supported_is_no_record(core, change):
+    document = document_of(look(core, seen(core, Succeeded(result_json="1"))))
+    document["envelope"] = {**document["envelope"], **change}
+
+    with pytest.raises(InvalidInput, match="Invalid envelope") as refused:
+        record_of(document)
+
+    assert refused.value.code == "VALIDATION_ERROR"

@@ -290,3 +290,35 @@ def test_a_result_cannot_be_changed(core):
 
     with pytest.raises(AttributeError):
         result.status = "error"  # type: ignore[misc]
+
+
+# Envelopes of other versions
+
+
+@pytest.mark.parametrize(
+    ("envelope", "told"),
+    [
+        ({"version": "2.0"}, "Invalid envelope: unsupported version '2.0'; the version that is read is 1.0"),
+        ({"version": 1.0}, "Invalid envelope: unsupported version 1.0"),
+        ({"version": None}, "Invalid envelope: unsupported version None"),
+        ({"version": "1.0", "intent": {"name": "", "version": "1.0"}}, "the name of the intent is empty"),
+        ({"version": "2.0", "intent": {"name": "", "version": "1.0"}}, "unsupported version '2.0'"),
+    ],
+)
+def test_an_envelope_that_is_not_supported_is_refused_with_its_code(core, envelope, told):
+    record = look(core, seen(core, Succeeded(result_json="1")))
+
+    with pytest.raises(InvalidInput) as refused:
+        replay(record, envelope)
+
+    assert told in refused.value.message
+    assert refused.value.code == "VALIDATION_ERROR"
+
+
+def test_an_envelope_without_a_version_or_with_ours_is_compared_by_its_hash(core):
+    record = look(core, seen(core, Succeeded(result_json="1")))
+
+    assert replay(record, record.envelope).payload == 1
+    for envelope in ({}, {"version": "1.0", "intent": {"name": None}}):
+        with pytest.raises(ReplayHashMismatch):
+            replay(record, envelope)

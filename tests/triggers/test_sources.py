@@ -149,3 +149,10 @@ def test_proactive_slots_and_living_ui_kinds_are_told_apart(core):
     created = [emit(core, dedup_key=key).created for key in [*keys, *keys]]
 
     assert created == [True] * 6 + [False] * 6
+
+
+@pytest.mark.parametrize("key", [proactive_key, living_ui_key])
+def test_the_first_part_of_a_key_has_no_colon_so_no_two_are_one(key):
+    with pytest.raises(InvalidInput, match="has a colon"):
+        key("a:b", "c")
+    assert key("a", "b:c") == key("a", "b") + ":c"

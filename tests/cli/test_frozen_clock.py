@@ -1,0 +1,18 @@
+"""The program says moments by the clock of its process, also when that is frozen."""
+
+from __future__ import annotations
+
+from freezegun import freeze_time
+
+FROZEN = "2031-05-06T07:08:09Z"
+
+
+def test_the_program_says_the_frozen_moment(cli):
+    with freeze_time(FROZEN):
+        emitted = cli("--json", "emit", "greet").json
+        shown = cli("--json", "trigger", "show", emitted["id"]).json
+        status = cli("--json", "status").json
+
+    assert shown["created_at_iso"].startswith("2031-05-06T07:08:09")
+    assert status["now_iso"].startswith("2031-05-06T07:08:09")
+    assert "2031-05-06 07:08:09Z" in cli("trigger", "show", emitted["id"]).out

@@ -1,0 +1,97 @@
+"""A workflow without `ctx` can ask for the trigger of its attempt: so its logs can be joined with the record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from craftcore import App, RetryPolicy, TaskContext, TriggerView
+from craftcore.errors import ConfigInvalid
+from tests.engine.lab import lab
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_it_is_given_the_id_attempt_record_and_schedule(tmp_path, is_async):
+    app = App()
+    seen: list[tuple[str, TriggerView]] = []
+
+    def note(path: str, by: TriggerView) -> None:
+        seen.append((path, by))
+        if by.attempt == 1:
+            raise OSError("not yet")
+
+    if is_async:
+
+        @app.workflow("backup", retry=RetryPolicy(base=0, cap=0))
+        async def backs_up(path: str, *, by: TriggerView) -> None:
+            note(path, by)
+
+    else:
+
+        @app.workflow("backup", retry=RetryPolicy(base=0, cap=0))
+        def backs_up_plainly(path: str, *, by: TriggerView) -> None:
+            note(path, by)
+
+    app.schedule("nightly", "on startup", workflow="backup", payload={"path": "/srv"}, description="at night")
+    async with lab(app, tmp_path) as it:
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM triggers WHERE settled_at IS NOT NULL")))
+        [trigger] = it.rows("SELECT id, nominal_at FROM triggers")
+        records = [row["id"] for row in it.rows("SELECT id FROM executions ORDER BY seq")]
+
+    assert [path for path, _ in seen] == ["/srv", "/srv"]
+    views = [view for _, view in seen]
+    assert [view.attempt for view in views] == [1, 2]
+    assert [view.execution_id for view in views] == records
+    assert {(view.id, view.schedule_id, view.source, view.description) for view in views} == {
+        (trigger["id"], "nightly", "SCHEDULED", "at night")
+    }
+    assert views[0].nominal_at == datetime.fromtimestamp(trigger["nominal_at"], UTC)
+
+
+async def test_a_payload_cannot_give_it(tmp_path):
+    app = App()
+
+    @app.workflow("strict")
+    async def strict(*, trigger: TriggerView) -> None: ...
+
+    @app.workflow("open")
+    async def takes_all(*, trigger: TriggerView, **rest: Any) -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        for workflow in ("strict", "open"):
+            with pytest.raises(Exception, match="trigger"):
+                await app.emit(workflow, {"trigger": {"id": "forged"}})
+        emitted = await app.emit("open", {"other": 1})
+        assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_a_parameter_of_that_name_and_another_type_is_a_field_of_the_payload(tmp_path):
+    app = App()
+    seen: list[str] = []
+
+    @app.workflow("plain")
+    async def plain(trigger: str) -> None:
+        seen.append(trigger)
+
+    async with lab(app, tmp_path) as it:
+        await it.settled((await app.emit("plain", {"trigger": "mine"})).id)
+
+    assert seen == ["mine"]
+
+
+def test_where_it_cannot_be_given_the_declaration_is_refused():
+    app = App()
+
+    async def positional(trigger: TriggerView) -> None: ...
+
+    async def twice(*, one: TriggerView, other: TriggerView) -> None: ...
+
+    async def with_context(ctx: TaskContext, *, trigger: TriggerView) -> None: ...
+
+    for fn, why in ((positional, "after a \\*"), (twice, "declare one"), (with_context, "ctx.trigger is the same")):
+        with pytest.raises(ConfigInvalid, match=why):
+            app.workflow(fn.__name__)(fn)

@@ -1,0 +1,67 @@
+"""A frozen clock reaches the edges: the stamps of log lines, and the moments that the program prints."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import structlog
+from freezegun import freeze_time
+
+from craftcore import App
+from craftcore.daemon import logging as logs
+from tests.engine.lab import look
+from tests.processes import PATIENCE
+
+FROZEN = "2031-05-06T07:08:09Z"
+
+
+@pytest.fixture(autouse=True)
+def _restored():
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_a_log_line_is_stamped_by_the_frozen_clock(format):
+    stream = io.StringIO()
+    logs.configure("info", format, stream=stream, under_systemd=False)
+
+    with freeze_time(FROZEN):
+        structlog.get_logger("frozen").info("thing.happened")
+
+    line = stream.getvalue()
+    assert "2031-05-06" in line
+    assert "07:08:09" in line
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_engine_runs_under_a_frozen_clock_that_leaves_the_loop_alone(tmp_path: Path, backend):
+    """`real_asyncio=True` on asyncio, `tick=True` on both: inside a plain freeze_time every sleep would hang."""
+    app, path = App(), tmp_path / "agent.db"
+
+    @app.workflow("greet")
+    async def greet() -> str:
+        return "hello"
+
+    async def live() -> str:
+        async with app.running(path):
+            emitted = await app.emit("greet")
+            with anyio.fail_after(PATIENCE):
+                while not settled(path, emitted.id):  # noqa: ASYNC110 - a table has no event to wait on
+                    await anyio.sleep(0.01)
+            return emitted.id
+
+    with freeze_time(FROZEN, tick=True, real_asyncio=backend == "asyncio"):
+        id = anyio.run(live, backend=backend)
+
+    assert settled(path, id)[0]["created_at"] - datetime.fromisoformat(FROZEN).timestamp() < 2 * PATIENCE
+
+
+def settled(path: Path, id: str) -> list[dict[str, Any]]:
+    return look(path, "SELECT created_at FROM triggers WHERE id = :id AND status = 'DONE'", id=id)
