@@ -34,10 +34,12 @@ from craftcore.triggers.service import TriggerService
 class Core:
     """One database with the services on it. Raises a StorageError when it cannot be opened.
 
-    With `read_only` it is never opened to write: what would is refused with PermissionRefused.
+    With `read_only` it is never opened to write: what would is refused with PermissionRefused. `vfs` as for Database.
     """
 
-    def __init__(self, path: Path, config: Config, clock: Clock | None = None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, config: Config, clock: Clock | None = None, *, read_only: bool = False, vfs: str | None = None
+    ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
         self.database = Database(
@@ -46,6 +48,7 @@ class Core:
             synchronous=config.storage.synchronous,
             busy_timeout=config.storage.busy_timeout,
             read_only=read_only,
+            vfs=vfs,
         )
         self.triggers = TriggerService(self.clock, payload_max_bytes=config.triggers.payload_max_bytes)
         self.claims = ClaimService(

@@ -73,7 +73,7 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
         )
     make_folder(place.parent)
     with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
-        give_to_owner(place, lock.path)
+        give_to_owner(place, lock.fileno())
         is_there, id = present_id(database)
         seen = lock.previous.last_seen if lock.previous is not None else None
         with a_draft(place) as draft:
@@ -117,7 +117,7 @@ def _hold(
     seen: LastSeen | None,
 ) -> PutBack:
     """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
-    core = Core(draft.path, session.settings())
+    core = Core(draft.path, session.settings(), vfs=draft.vfs)
     process = Process(
         boot_id=core.clock.new_id(),
         machine_boot_id=NO_MACHINE,

@@ -23,10 +23,12 @@ from craftcore.cli.units import (
     this_program,
 )
 from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
+from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.failures import translate_os
 from craftcore.storage.whole_file import write_whole
 
 UNIT_MODE, SECRET_MODE = 0o644, 0o600
+UNIT_MAX_BYTES = 1 << 20
 
 user_option = click.option("--user", is_flag=True, help="A daemon of one's own, in ~/.config/systemd/user.")
 backup_option = click.option("--backup", is_flag=True, help="With the timer of the regular backup.")
@@ -138,9 +140,12 @@ def _below(root: str | None, path: Path) -> Path:
 def _standing(path: Path) -> str | None:
     """What the file says; None when there is none."""
     try:
-        return path.read_text(encoding="utf-8", errors="backslashreplace")
+        with open_regular(path) as file:
+            return file.read(UNIT_MAX_BYTES).decode(errors="backslashreplace")
     except FileNotFoundError:
         return None
+    except NoRegularFile as error:
+        raise CannotCreate(f"{path}: there is something else than a regular file, which is left as it is") from error
     except OSError as error:
         raise translate_os(error, path) from error
 
@@ -169,8 +174,7 @@ def _write(path: Path, text: str, mode: int, user: bool) -> Path:
     missing = [folder for folder in path.parents if not folder.exists()]
     try:
         for folder in reversed(missing):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o700 if user else 0o755)
+            _make_folder(folder, 0o700 if user else 0o755)
         write_whole(path, text.encode(), mode=mode)
     except (OSError, PermissionRefused) as error:
         told = translate_os(error, path) if isinstance(error, OSError) else error
@@ -178,6 +182,17 @@ def _write(path: Path, text: str, mode: int, user: bool) -> Path:
             told = PermissionRefused(f"{told.message}. It takes root (sudo), or --user for a unit of your own")
         raise told from error
     return path
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    """With that mode whatever the umask, and never the mode of something else that was put there meanwhile."""
+    os.mkdir(folder, mode)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def _say(

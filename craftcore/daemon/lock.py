@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
+import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +25,8 @@ from craftcore.forks import in_forked_children
 from craftcore.storage.failures import NO_ROOM
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.whole_file import flush_folder
+
+ENDS = ".lock"
 
 PROBES_OUTLIVED = 100
 PROBE_WAIT_SECONDS = 0.005
@@ -43,14 +48,12 @@ class DaemonLock:
     def acquire(cls, db_path: str | os.PathLike[str], *, pid: int, host: str, now: float) -> DaemonLock:
         """Take the lock and put our name on it; what is noted of the database stays until `write`.
 
-        Raises DaemonRunning, naming the holder, when it is held; CannotCreate or PermissionRefused when
-        the file cannot be made or opened.
+        Raises DaemonRunning, naming the holder, when it is held; CannotCreate or PermissionRefused when the file cannot
+        be made or opened, or another user could hold it.
         """
         path = lock_path(db_path)
-        descriptor = _open(path)
+        descriptor = _locked(path)
         try:
-            if not _flock(descriptor, path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
-                raise DaemonRunning(_held_by(_read(descriptor), path), path=path)
             previous = _read(descriptor)
             note = replace(
                 previous or LockNote(pid=pid, host=host, started_at=now),
@@ -97,9 +100,14 @@ class DaemonLock:
             _write(self._descriptor, self.path, note)
             self._note = note
 
+    def fileno(self) -> int:
+        """The open lock file."""
+        assert self._descriptor is not None, "the lock was released"
+        return self._descriptor
+
     def keep(self) -> bool:
-        """Put the lock back where somebody removed its file; False when it was there. To be asked again and again: a
-        file that is gone keeps no second daemon out.
+        """Put the lock back where somebody removed its file, or opened it to others; False when it was in order. To be
+        asked again and again: a file that is gone keeps no second daemon out.
 
         Raises DaemonRunning when another one took it meanwhile, also when that has ended since.
         """
@@ -113,7 +121,10 @@ class DaemonLock:
     def _put_back(self) -> bool:
         assert self._descriptor is not None, "the lock was released"
         if _is_at(self._descriptor, self.path):
-            return False
+            if not _is_open_to_others(self._descriptor):
+                return False
+            self._descriptor = _renewed(self._descriptor, self.path)
+            return True
         descriptor = _open(self.path)
         try:
             other = _read(descriptor)
@@ -154,11 +165,15 @@ class DaemonLock:
 
 def lock_path(db_path: str | os.PathLike[str]) -> str:
     """Beside the real file: two links to one database are one database."""
-    return os.path.realpath(db_path) + ".lock"
+    return os.path.realpath(db_path) + ENDS
 
 
 def read_note(db_path: str | os.PathLike[str]) -> tuple[LockNote | None, bool]:
-    """What the lock file says, and whether a daemon holds it now. Makes no file. Raises PermissionRefused."""
+    """What the lock file says, and whether a daemon holds it now. Makes no file. Raises PermissionRefused.
+
+    A file that another user made or can open says nothing: whoever holds it need not be a daemon. A running daemon
+    replaces such a file within a second (`keep`).
+    """
     path = lock_path(db_path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -169,6 +184,8 @@ def read_note(db_path: str | os.PathLike[str]) -> tuple[LockNote | None, bool]:
     except OSError as error:
         raise StorageError(f"cannot read the lock file {path}: {error.strerror}", path=path) from error
     try:
+        if _refusal(descriptor, path) is not None or _is_open_to_others(descriptor):
+            return None, False
         held = not _flock(descriptor, path, fcntl.LOCK_SH, tries=1)
         return _read(descriptor), held
     finally:
@@ -178,13 +195,79 @@ def read_note(db_path: str | os.PathLike[str]) -> tuple[LockNote | None, bool]:
 def _open(path: str) -> int:
     # Opened, not replaced: a lock on a file that somebody else replaces locks nothing.
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except PermissionError as error:
         if os.path.lexists(path):
             raise PermissionRefused(f"may not open the lock file {path}", path=path) from error
         raise CannotCreate(f"may not create the lock file {path}", path=path) from error
     except OSError as error:
         raise CannotCreate(f"cannot create the lock file {path}: {error.strerror}", path=path) from error
+    if (why := _refusal(descriptor, path)) is not None:
+        os.close(descriptor)
+        raise PermissionRefused(why, path=path)
+    return descriptor
+
+
+def _locked(path: str) -> int:
+    """The lock file, held, and for its owner alone. Raises DaemonRunning."""
+    for _ in range(PROBES_OUTLIVED):
+        descriptor = _open(path)
+        try:
+            if not _flock(descriptor, path, fcntl.LOCK_EX, tries=PROBES_OUTLIVED):
+                raise DaemonRunning(_held_by(_read(descriptor), path), path=path)
+            if _is_at(descriptor, path):
+                return _renewed(descriptor, path) if _is_open_to_others(descriptor) else descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it was replaced while this process waited for it
+    raise DaemonRunning(f"the lock file {path} is replaced again and again. Find out by whom", path=path)
+
+
+def _refusal(descriptor: int, path: str) -> str | None:
+    """Why this is no lock file of ours; None when it is. A link to a file of somebody's would be written over, and a
+    file of another user could be held by that user."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        return f"the lock file {path} is no regular file with one name. Remove it"
+    with suppress(FileNotFoundError):
+        owner = os.lstat(path.removesuffix(ENDS)).st_uid
+        if found.st_uid not in (0, os.geteuid(), owner):
+            return f"the lock file {path} belongs to user id {found.st_uid}, the database to {owner}. Remove it"
+    return None
+
+
+def _is_open_to_others(descriptor: int) -> bool:
+    """Whether other users can open the file. To read is enough to hold it."""
+    return bool(os.fstat(descriptor).st_mode & 0o066)
+
+
+def _renewed(held: int, path: str) -> int:
+    """Put a new file, with the same note, in the place of a held one, and hold that: who has the old one open cannot
+    hold the new one. Closes the old one."""
+    beside: str | None = None
+    descriptor = -1
+    try:
+        descriptor, beside = tempfile.mkstemp(prefix=".craftcore-", dir=os.path.dirname(path))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(descriptor, os.pread(held, NOTE_MAX_BYTES, 0), 0)
+        if os.geteuid() == 0:
+            found = os.fstat(held)
+            os.fchown(descriptor, found.st_uid, found.st_gid)
+        os.fsync(descriptor)
+        os.rename(beside, path)
+        beside = None
+        flush_folder(Path(path).parent)
+    except BaseException as error:
+        if beside is not None:
+            os.unlink(beside)
+        if descriptor >= 0:
+            os.close(descriptor)
+        if isinstance(error, OSError):
+            raise StorageError(f"cannot replace the lock file {path}: {error.strerror}", path=path) from error
+        raise
+    os.close(held)
+    return descriptor
 
 
 def _is_at(descriptor: int, path: str) -> bool:

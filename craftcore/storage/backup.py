@@ -63,15 +63,17 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
     """Put a checked copy under a name that nothing has yet, and its manifest beside it.
 
     Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, or
-    has not this program's schema, and then there is none; StorageFull, PermissionRefused, StorageError.
+    has not this program's schema, and then there is none; StorageFull, StorageError; PermissionRefused, also for a
+    folder in which others may rename files.
     """
     _refuse(database.path, target)
     with database.reading() as reader:
         require_current(reader, database.path)
     taken_at = database.clock.now()
     with a_draft(target) as draft:
+        draft.refuse_open_folder()
         refuse_taken(target)
-        database.copy_into(draft.path)
+        draft.copy(database)
         manifest = _checked(database, draft, taken_at, version, head)
         _refuse(database.path, target)
         try:
@@ -128,7 +130,11 @@ def _sweep_manifests(folder: Path) -> None:
 
 
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
-    """The backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it says."""
+    """The backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it says.
+
+    They belong to this user or to the owner of the folder: others may leave files in one with the sticky bit.
+    """
+    owners = {os.geteuid(), folder.stat().st_uid}
     for path in sorted(folder.glob(f"*{ENDS}")):
         file = path.with_name(path.name.removesuffix(ENDS))
         if NAMED.search(file.name) is None:
@@ -139,7 +145,7 @@ def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
         except (OSError, StorageError):
             continue
         files = stat.S_ISREG(beside.st_mode) and stat.S_ISREG(found.st_mode)
-        if files and beside.st_uid == found.st_uid and found.st_size == manifest.bytes:
+        if files and beside.st_uid == found.st_uid and found.st_uid in owners and found.st_size == manifest.bytes:
             yield file, manifest
 
 
@@ -171,7 +177,7 @@ def read_manifest(file: Path) -> Manifest:
 
 
 def _checked(database: Database, draft: Draft, taken_at: float, version: str, head: Head) -> Manifest:
-    with Database(draft.path, database.clock).reading(with_checks=True) as reader:
+    with draft.database(database.clock).reading(with_checks=True) as reader:
         found = check_file(reader)
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]

@@ -27,6 +27,7 @@ from craftcore.errors import (
 )
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.failures import is_undone, translate, translate_os
+from craftcore.storage.modes import close_to_others
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.replicated import limit_wal
 from craftcore.storage.transaction import Reader, Transaction
@@ -53,7 +54,8 @@ class Database:
 
     `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock.
     A connection that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing; with
-    `read_only` there is none, and who asks for one is refused before anything is opened.
+    `read_only` there is none, and who asks for one is refused before anything is opened. `vfs`: SQLite's file system of
+    that name, which takes the path as it is; None: the default one, which resolves links first.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Database:
         synchronous: str = "full",
         busy_timeout: float = 30.0,
         read_only: bool = False,
+        vfs: str | None = None,
     ) -> None:
         if str(path) == ":memory:":
             raise InvalidInput(":memory: is not a file, and work must survive its process: give the path of a file")
@@ -72,6 +75,7 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._read_only = read_only
+        self._vfs = vfs
         self._door = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None
@@ -93,14 +97,14 @@ class Database:
         _refuse_old_sqlite()
         refuse_lost_by_daemon(self.path)
         self.create()
-        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, statement_cache)
+        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
         try:
             connection.set_busy_handler(on_busy or bounded_patience(self._busy_timeout))
             # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             refuse_foreign(connection, self.path)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-            _close_to_others(self.path)
+            close_to_others(str(self.path) if self._vfs else os.path.realpath(self.path))
             if connection.pragma("page_count") == 0:  # it counts only now, and later it would be a write for nothing
                 connection.pragma("auto_vacuum", "incremental")
             _write_ahead(connection, self._busy_timeout)
@@ -214,32 +218,33 @@ class Database:
             return lost
         return translate(error, self.path)
 
-    def copy_into(self, empty: Path) -> None:
-        """Write one snapshot of it into an empty file: compact, with no WAL of its own, not yet flushed.
+    def copy_into(self, empty: str, place: Path) -> None:
+        """Write one snapshot of it into an empty file, which a file: URI names: compact, with no WAL, not yet flushed.
 
-        No writer waits for it; the WAL grows meanwhile. Raises as `reading` does, and StorageFull.
+        No writer waits for it; the WAL grows meanwhile. Raises as `reading` does, and StorageFull about the `place`.
         """
         with self.reading():  # refuses what is not there or not ours
             pass
-        connection = self._connect_to_read(False, self._busy_timeout)
+        connection = self._connect_to_read(False, self._busy_timeout, apsw.SQLITE_OPEN_URI)
         try:
             connection.pragma("query_only", False)  # it is open to be read only, and what is written is elsewhere
-            connection.execute("VACUUM INTO ?", (str(empty),))
+            connection.execute("VACUUM INTO ?", (empty,))
         except (apsw.CorruptError, apsw.NotADBError, apsw.BusyError) as error:
             raise translate(error, self.path) from error
         except apsw.Error as error:
-            raise translate(error, empty) from error
+            raise translate(error, place) from error
         finally:
             connection.close()
 
-    def _connect_to_read(self, with_checks: bool, patience: float) -> apsw.Connection:
+    def _connect_to_read(self, with_checks: bool, patience: float, also: int = 0) -> apsw.Connection:
+        flags = (apsw.SQLITE_OPEN_READWRITE if with_checks else apsw.SQLITE_OPEN_READONLY) | also
         try:
-            return _open_to_read(self.path, patience, with_checks)
+            return _open_to_read(self.path, patience, flags, self._vfs)
         except apsw.ReadOnlyError as error:
             if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
                 raise
         self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
-        return _open_to_read(self.path, patience, with_checks)
+        return _open_to_read(self.path, patience, flags, self._vfs)
 
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
@@ -359,19 +364,19 @@ def refuse_inherited(path: Path) -> None:
         )
 
 
-def _open(path: Path, flags: int, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
+def _open(path: Path, flags: int, vfs: str | None, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
     refuse_inherited(path)
     _refuse_device(path)
     try:
-        return apsw.Connection(str(path), flags=flags, statementcachesize=statement_cache)
+        return apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=statement_cache)
     except apsw.Error as error:
         if path.exists() and not os.access(path, os.R_OK):
             raise translate_os(PermissionError(13, "permission denied"), path) from error
         raise translate(error, path) from error
 
 
-def _open_to_read(path: Path, patience: float, with_checks: bool) -> apsw.Connection:
-    connection = _open(path, apsw.SQLITE_OPEN_READWRITE if with_checks else apsw.SQLITE_OPEN_READONLY)
+def _open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
+    connection = _open(path, flags, vfs)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.pragma("query_only", True)
@@ -393,18 +398,6 @@ def _refuse_device(path: Path) -> None:
         return  # SQLite says what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise CannotCreate(f"{path}: cannot be opened: it is no file, and a database is one; nothing was changed")
-
-
-def _close_to_others(path: Path) -> None:
-    """Mode 0600 for a file of ours that was made with a wider one, and for what SQLite keeps beside it."""
-    real = os.path.realpath(path)
-    for name in (real, f"{real}-wal", f"{real}-shm"):
-        try:
-            found = os.stat(name)
-            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
-                os.chmod(name, 0o600)
-        except FileNotFoundError:
-            continue
 
 
 def _tell_wal(on_wal: Callable[[int], object], _connection: apsw.Connection, _name: str, pages: int) -> int:

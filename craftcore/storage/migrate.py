@@ -167,8 +167,8 @@ def _keep_copy(database: Database, before: Migration) -> None:
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")
     with a_draft(copy) as draft:
-        database.copy_into(draft.path)
-        with Database(draft.path, database.clock).reading(with_checks=True) as reader:
+        draft.copy(database)
+        with draft.database(database.clock).reading(with_checks=True) as reader:
             if wrong := check_pages(reader):
                 raise DatabaseInvalid(
                     f"{database.path}: the copy made before migrating is not intact ({wrong[0]}); nothing was migrated"

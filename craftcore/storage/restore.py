@@ -89,7 +89,7 @@ def bring(file: Path, manifest: Manifest | None, draft: Draft) -> str:
 
 def make_current(draft: Draft, file: Path, database: Database) -> list[str]:
     """Check what was brought, all of it, and migrate it where it is older; what was applied. Raises DatabaseInvalid."""
-    brought = Database(draft.path, database.clock)
+    brought = draft.database(database.clock)
     with _told_of(file, draft), brought.reading(with_checks=True) as reader:
         if reader.value("PRAGMA application_id") != APPLICATION_ID:
             raise DatabaseInvalid(f"{file}: is empty, and no database of ours. Nothing was restored: take another one")
@@ -105,7 +105,7 @@ def origin(draft: Draft, database: Database, sha256: str, manifest: Manifest | N
     """Of what was brought, and made current."""
     if manifest is not None:
         return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
-    with Database(draft.path, database.clock).reading() as reader:
+    with draft.database(database.clock).reading() as reader:
         return Origin(
             sha256=sha256, database_id=fact(reader, "database_id"), until=reader.value(LATEST), has_manifest=False
         )
@@ -131,7 +131,7 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
     DatabaseInvalid when it is another program's.
     """
     place = draft.place
-    if (sides := [side for side in SIDES if draft.path.with_name(draft.path.name + side).exists()]) != []:
+    if sides := draft.sides():
         raise StorageError(f"{draft.path}{sides[0]}: was left behind; nothing was restored. Try again")
     with ExitStack() as opened:
         alone = _alone(place, patience) if place.exists() else None
@@ -147,12 +147,12 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
     return kept
 
 
-def give_to_owner(place: Path, file: int | str) -> None:
-    """As root, let a file belong to whoever has the database, or the folder that it is to be in: their daemon has to
-    open it."""
+def give_to_owner(place: Path, descriptor: int) -> None:
+    """As root, let an open file belong to whoever has the database, or the folder that it is to be in: their daemon has
+    to open it. By descriptor: the owner may have put a link to another file under its name."""
     if os.geteuid() == 0:
-        whose = os.stat(place if place.exists() else place.parent)
-        os.chown(file, whose.st_uid, whose.st_gid)
+        whose = os.lstat(place if os.path.lexists(place) else place.parent)
+        os.fchown(descriptor, whose.st_uid, whose.st_gid)
 
 
 def _refuse_half(file: Path) -> None:
@@ -243,10 +243,11 @@ def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
     except OSError as error:
         if error.errno not in NO_SECOND_NAMES:
             raise
-        source = opened.enter_context(path.open("rb"))
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened.callback(os.close, source)
         with a_draft(name) as copy:
             give_to_owner(path, copy.descriptor)
-            while piece := source.read(READ_BYTES):
+            while piece := os.read(source, READ_BYTES):
                 _write(copy.descriptor, piece)
             copy.put()
 

@@ -3,39 +3,74 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 from pathlib import Path
 
-from craftcore.errors import CannotCreate
+from craftcore.errors import CannotCreate, PermissionRefused, StorageError
 from craftcore.storage.failures import translate_os
+
+IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
     """Put a file of that mode there, in the place of the one that is: on disk when this returns.
 
     It is written beside its place, under a name that begins with `.craftcore-`, and renamed; only that one can be left
-    half-written. A link is followed. Raises CannotCreate for what is no regular file, PermissionRefused, StorageFull.
+    half-written. Raises CannotCreate for a link and for what is no regular file with one name; PermissionRefused, also
+    for another user's file; StorageFull.
     """
-    real = Path(os.path.realpath(path))
     beside: str | None = None
+    folder = -1
     try:
-        if real.exists() and not stat.S_ISREG(real.stat().st_mode):
-            raise CannotCreate(f"{path}: there is something else than a regular file, which is left as it is")
-        descriptor, beside = tempfile.mkstemp(prefix=".craftcore-", dir=real.parent)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
+        folder = os.open(path.parent, IN_FOLDER)
+        _refuse_foreign(path, folder)
+        beside = f".craftcore-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(beside, flags, 0o600, dir_fd=folder), "wb") as file:
+            os.fchmod(file.fileno(), mode)
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, real)
-        beside = None
-        flush_folder(real.parent)
+            made = os.fstat(file.fileno())
+            os.replace(beside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            beside = None
+            os.fsync(folder)
+            if not os.path.samestat(made, os.stat(path.name, dir_fd=folder, follow_symlinks=False)):
+                raise StorageError(
+                    f"{path}: another process has put something else there at this moment. "
+                    f"Do not use it; find out who may write in {path.parent}"
+                )
     except OSError as error:
         raise translate_os(error, path) from error
     finally:
         if beside is not None:
-            os.unlink(beside)
+            _unlink(beside, folder)
+        if folder >= 0:
+            os.close(folder)
+
+
+def _refuse_foreign(path: Path, folder: int) -> None:
+    """Raise CannotCreate or PermissionRefused for what must not be replaced by a file of ours."""
+    try:
+        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode):
+        raise CannotCreate(f"{path}: is a symbolic link, which is left as it is. Name the file that it leads to")
+    if not stat.S_ISREG(found.st_mode):
+        raise CannotCreate(f"{path}: there is something else than a regular file, which is left as it is")
+    if found.st_nlink > 1:
+        raise CannotCreate(f"{path}: has other names (hard links), and is left as it is. Remove it, or name another")
+    if os.geteuid() not in (0, found.st_uid):
+        raise PermissionRefused(f"{path}: belongs to user id {found.st_uid}, and is left as it is. Name another file")
+
+
+def _unlink(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return
 
 
 def flush_folder(folder: Path) -> None:

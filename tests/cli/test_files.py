@@ -80,3 +80,20 @@ def test_what_is_no_file_at_all_keeps_its_own_words(tmp_path):
             with pytest.raises(error) as refused:
                 open_regular(tmp_path / name)
             assert not isinstance(refused.value, NoRegularFile)
+
+
+@pytest.mark.parametrize("writer", [("export", "ENDED", "-o"), ("verify", "--write-head")], ids=lambda words: words[0])
+@pytest.mark.parametrize("kind", ["a link", "a link that leads nowhere", "a second name"])
+def test_what_is_written_is_written_through_no_other_name(cli, here, tmp_path, writer, kind):
+    theirs, place = tmp_path / "theirs", tmp_path / "place"
+    if kind != "a link that leads nowhere":
+        theirs.write_text("theirs")
+    if kind == "a second name":
+        os.link(theirs, place)
+    else:
+        place.symlink_to(theirs)
+
+    refused = cli(*(here.world.ended if word == "ENDED" else word for word in writer), str(place))
+
+    assert refused.code == 73, refused
+    assert (theirs.read_text() if theirs.exists() else None) == (None if "nowhere" in kind else "theirs")

@@ -145,8 +145,27 @@ def test_a_unit_that_is_masked_is_not_written_through(install, image):
     refused = install("--yes")
 
     assert refused.code == 73
-    assert "something else than a regular file" in refused.err
+    assert "is left as it is" in refused.err
     assert unit.is_symlink()
+
+
+@pytest.mark.parametrize("kind", ["a link", "a pipe", "a second name"])
+def test_what_stands_in_the_place_of_a_unit_and_is_no_plain_file_is_left_alone(install, image, kind):
+    unit, theirs = image / "etc/systemd/system/craftcore.service", image / "theirs"
+    unit.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    match kind:
+        case "a link":
+            unit.symlink_to(theirs)
+        case "a pipe":
+            os.mkfifo(unit)
+        case _:
+            os.link(theirs, unit)
+
+    refused = install("--yes")
+
+    assert refused.code == 73, refused
+    assert theirs.read_text() == "theirs"
 
 
 def test_the_units_of_a_user_are_in_their_home(cli, home):

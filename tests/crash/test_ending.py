@@ -17,7 +17,7 @@ import pytest
 from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import boot as booting
-from craftcore.storage.draft import BEGINS, a_draft
+from craftcore.storage.draft import BEGINS, NAME, a_draft
 from tests.crash.test_poison import ask
 from tests.processes import PATIENCE
 
@@ -237,8 +237,9 @@ async def test_the_same_file_started_again_is_not_taken_for_a_restored_one(tmp_p
 @pytest.mark.anyio
 async def test_what_a_killed_restore_left_goes_at_the_next_start_and_what_is_being_made_stays(tmp_path):
     left = tmp_path / f"{BEGINS}agent.db"
-    left.write_bytes(b"half of a backup")
-    (tmp_path / f"{BEGINS}agent.db-wal").write_bytes(b"half")
+    left.mkdir(mode=0o700)
+    (left / NAME).write_bytes(b"half of a backup")
+    (left / f"{NAME}-wal").write_bytes(b"half")
 
     with a_draft(tmp_path / "copy.db") as made:
         async with App("test").running(tmp_path / "agent.db", config=CONFIG):

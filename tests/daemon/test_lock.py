@@ -17,9 +17,10 @@ import pytest
 
 from craftcore.daemon.lock import DaemonLock, lock_path, read_note
 from craftcore.daemon.lock_note import LockNote
-from craftcore.errors import CannotCreate, DaemonRunning
+from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
 from craftcore.storage.daemon_files import lost_by_daemon
 from craftcore.storage.open_files import OpenFiles
+from tests.strangers import NOBODY, as_root
 
 STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z
 
@@ -402,3 +403,105 @@ def _as_nobody(call: Callable[[], object]) -> str:
     finally:
         os.seteuid(0)
     return "nothing"
+
+
+# a lock that others could hold
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o620, 0o602])
+def test_a_lock_file_that_others_can_open_is_replaced_and_keeps_its_note(db: Path, mode: int) -> None:
+    """Whoever opened the file while it was open to others could hold it later, in the place of a daemon."""
+    with acquire(db, pid=1) as lock:
+        lock.write(database_id="db-1", epoch=7)
+    os.chmod(lock.path, mode)
+    stranger = os.open(lock.path, os.O_RDONLY)
+
+    with acquire(db, pid=2) as lock:
+        assert lock.previous == LockNote(pid=1, host="here", started_at=STARTED, database_id="db-1", epoch=7)
+        assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
+        fcntl.flock(stranger, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which holds nothing any more
+        assert read_note(db)[1]
+
+    assert not read_note(db)[1]
+    assert os.listdir(db.parent) == ["agent.db.lock"]
+    os.close(stranger)
+
+
+def test_a_stranger_who_holds_an_open_lock_file_is_no_daemon(db: Path) -> None:
+    acquire(db).release()
+    os.chmod(lock_path(db), 0o644)
+    stranger = os.open(lock_path(db), os.O_RDONLY)
+    fcntl.flock(stranger, fcntl.LOCK_EX)
+
+    assert read_note(db) == (None, False)
+
+    os.close(stranger)
+
+
+def test_a_running_daemon_replaces_its_lock_file_when_it_was_opened_to_others(db: Path) -> None:
+    with acquire(db) as lock:
+        assert not lock.keep()
+        os.chmod(lock.path, 0o664)
+
+        assert lock.keep()
+
+        assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
+        assert not lock.keep()
+        with pytest.raises(DaemonRunning):
+            acquire(db)
+
+
+def test_a_lock_file_with_another_name_is_not_written_to(db: Path) -> None:
+    victim = db.with_name("victim")
+    victim.write_text("theirs")
+    os.link(victim, lock_path(db))
+
+    with pytest.raises(PermissionRefused, match="no regular file with one name"):
+        acquire(db)
+
+    assert victim.read_text() == "theirs"
+    assert read_note(db) == (None, False)
+
+
+def test_a_pipe_in_the_place_of_the_lock_file_is_refused_at_once(db: Path) -> None:
+    os.mkfifo(lock_path(db))
+
+    with pytest.raises(PermissionRefused, match="no regular file"):
+        acquire(db)
+
+    assert read_note(db) == (None, False)
+
+
+@as_root
+def test_a_strangers_lock_file_is_refused(db: Path) -> None:
+    db.touch()
+    Path(lock_path(db)).touch(0o600)
+    os.chown(lock_path(db), NOBODY, NOBODY)
+
+    with pytest.raises(PermissionRefused, match=f"belongs to user id {NOBODY}, the database to 0"):
+        acquire(db)
+
+    assert read_note(db) == (None, False)
+    os.chown(db, NOBODY, NOBODY)
+    with acquire(db):
+        assert read_note(db)[1]
+
+
+def test_a_lock_file_that_was_replaced_while_it_was_waited_for_is_not_the_lock(db: Path, monkeypatch: Any) -> None:
+    """Between the opening and the lock, another process puts a new file there."""
+    acquire(db).release()
+    real = fcntl.flock
+    calls = 0
+
+    def flock(descriptor: int, how: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            os.rename(lock_path(db), db.with_name("old"))
+            Path(lock_path(db)).touch(0o600)
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+    with acquire(db) as lock:
+        assert os.path.samestat(os.fstat(lock.fileno()), os.stat(lock_path(db)))

@@ -13,10 +13,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, StorageError, StorageFull
+from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, PermissionRefused, StorageFull
 from craftcore.storage.backup import complete, read_manifest
 from craftcore.storage.database import Database
-from craftcore.storage.draft import BEGINS, draft_path
+from craftcore.storage.draft import BEGINS, NAME, draft_path
 from craftcore.storage.manifest import manifest_path
 from craftcore.storage.migrate import shipped
 from craftcore.testing.faulty_disk import FaultyDisk
@@ -360,8 +360,10 @@ def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tm
 
     kept = tmp_path / "kept"
     kept.mkdir()
-    (kept / f"{BEGINS}agent-20250101T000000Z.db").write_bytes(b"half")
-    (kept / f"{BEGINS}agent-20250101T000000Z.db-wal").write_bytes(b"half")
+    left = kept / f"{BEGINS}agent-20250101T000000Z.db"
+    left.mkdir(mode=0o700)
+    (left / NAME).write_bytes(b"half")
+    (left / f"{NAME}-wal").write_bytes(b"half")
     with a_draft(kept / "being-made.db") as draft:
         new, _ = rotate(core.database, kept, 1)
         assert draft.path.exists()
@@ -439,7 +441,9 @@ def test_two_who_make_the_same_do_not_meet(core, tmp_path):
 
 
 def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
-    draft_path(tmp_path / "backup.db").write_bytes(os.urandom(100_000))
+    left = draft_path(tmp_path / "backup.db")
+    left.mkdir(mode=0o700)
+    (left / NAME).write_bytes(os.urandom(100_000))
 
     take(core.database, tmp_path / "backup.db")
 
@@ -447,7 +451,7 @@ def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
     assert not draft_path(tmp_path / "backup.db").exists()
 
 
-@pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe"])
+@pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe", "an open folder"])
 def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp_path, kind):
     """In a folder where others write, they may have put it there."""
     (tmp_path / "mine").write_bytes(b"mine")
@@ -457,10 +461,13 @@ def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp
             os.link(tmp_path / "mine", path)
         case "a link":
             path.symlink_to(tmp_path / "mine")
-        case _:
+        case "a pipe":
             os.mkfifo(path)
+        case _:
+            path.mkdir()
+            path.chmod(0o750)
 
-    with pytest.raises(StorageError):
+    with pytest.raises(PermissionRefused):
         take(core.database, tmp_path / "backup.db")
 
     assert (tmp_path / "mine").read_bytes() == b"mine"

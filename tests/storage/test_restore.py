@@ -18,7 +18,7 @@ import pytest
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError, StorageFull
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.database import Database
-from craftcore.storage.draft import BEGINS, Draft, a_draft, draft_path
+from craftcore.storage.draft import BEGINS, NAME, Draft, a_draft, draft_path
 from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.migrate import migrate, shipped
 from craftcore.storage.restore import bring, make_current, present_id, replace
@@ -173,8 +173,9 @@ def test_what_a_killed_restore_left_does_not_get_into_the_next(core, tmp_path, b
     wal = core.database.path.with_name("agent.db-wal").read_bytes()
     core.close()
     draft = draft_path(core.database.path)
-    draft.write_bytes(os.urandom(3_000_000))
-    draft.with_name(draft.name + "-wal").write_bytes(wal)
+    draft.mkdir(mode=0o700)
+    (draft / NAME).write_bytes(os.urandom(3_000_000))
+    (draft / f"{NAME}-wal").write_bytes(wal)
 
     restore(core.database, backup)
 
@@ -417,8 +418,8 @@ def test_half_a_copy_of_a_restore_that_was_killed_goes(core, tmp_path, backup, m
     core.close()
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     half = tmp_path / f"{BEGINS}agent.db.before-restore-3"
-    half.write_bytes(b"half a copy")
-    half.chmod(0o600)
+    half.mkdir(mode=0o700)
+    (half / NAME).write_bytes(b"half a copy")
 
     kept = restore(core.database, backup)
 

@@ -8,16 +8,19 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from craftcore.errors import CannotCreate
+from craftcore.errors import CannotCreate, PermissionRefused, StorageError
 from craftcore.storage.whole_file import write_whole
 from tests.processes import a_program, until
+from tests.strangers import a_shared_place, as_root, as_stranger
 
 WRITER = """
 import sys
 from pathlib import Path
+from typing import Any
 from craftcore.storage.whole_file import write_whole
 
 for number in range(1_000_000):
@@ -46,14 +49,58 @@ def test_whoever_had_the_old_one_open_keeps_it_whole(tmp_path):
     assert path.read_bytes() == b"new and longer"
 
 
-def test_a_link_is_followed_and_stays_one(tmp_path):
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link.json").symlink_to(tmp_path / "there" / "record.json")
+@pytest.mark.parametrize("leads", ["to a file", "nowhere"])
+def test_a_link_is_refused_and_what_it_leads_to_is_neither_made_nor_changed(tmp_path, leads):
+    aim = tmp_path / "aim"
+    if leads == "to a file":
+        aim.write_bytes(b"theirs")
+    (tmp_path / "link.json").symlink_to(aim)
 
-    write_whole(tmp_path / "link.json", b"{}")
+    with pytest.raises(CannotCreate, match="is a symbolic link"):
+        write_whole(tmp_path / "link.json", b"{}")
 
     assert (tmp_path / "link.json").is_symlink()
-    assert (tmp_path / "there" / "record.json").read_bytes() == b"{}"
+    assert (aim.read_bytes() if aim.exists() else None) == (b"theirs" if leads == "to a file" else None)
+    assert sorted(os.listdir(tmp_path)) == sorted(["link.json", *(["aim"] if aim.exists() else [])])
+
+
+def test_a_file_with_a_second_name_is_refused(tmp_path):
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    os.link(tmp_path / "theirs", tmp_path / "record.json")
+
+    with pytest.raises(CannotCreate, match="hard links"):
+        write_whole(tmp_path / "record.json", b"{}")
+
+    assert (tmp_path / "theirs").read_bytes() == (tmp_path / "record.json").read_bytes() == b"theirs"
+
+
+@as_root
+def test_another_users_file_is_refused():
+    """A stranger's file in a folder with the sticky bit, which everybody may write in."""
+    with a_shared_place() as shared:
+        shared.chmod(0o1777)
+        path = shared / "record.json"
+        path.write_bytes(b"theirs")
+        path.chmod(0o666)
+        with as_stranger(), pytest.raises(PermissionRefused, match="belongs to user id 0"):
+            write_whole(path, b"{}")
+
+        assert path.read_bytes() == b"theirs"
+
+
+def test_something_else_put_there_while_it_is_renamed_is_told(tmp_path, monkeypatch):
+    """As another user does it who may rename in the folder."""
+    real = os.replace
+
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        (tmp_path / "record.json").unlink()
+        (tmp_path / "record.json").write_bytes(b"theirs")
+
+    monkeypatch.setattr(os, "replace", replaced)
+
+    with pytest.raises(StorageError, match="something else"):
+        write_whole(tmp_path / "record.json", b"{}")
 
 
 @pytest.mark.parametrize("round", range(3))
@@ -98,6 +145,7 @@ def test_what_is_no_regular_file_is_left_as_it_is(tmp_path):
 FULL = """
 import resource, signal, sys
 from pathlib import Path
+from typing import Any
 from craftcore.errors import CraftcoreError
 from craftcore.storage.whole_file import write_whole
 

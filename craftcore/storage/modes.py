@@ -1,0 +1,34 @@
+"""Modes of a database's files, changed without opening them.
+
+Closing any descriptor of a file that SQLite has open drops the locks of this process on it. An O_PATH descriptor does
+not open the file, and closing it drops no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+
+def close_to_others(real: str) -> None:
+    """Give mode 0600 to a database and to SQLite's files beside it, where a file of ours has a wider one.
+
+    A link, a file with a second name, another user's file and what is no regular file stay as they are: the name may
+    have been put there by somebody else.
+    """
+    for name in (real, f"{real}-wal", f"{real}-shm"):
+        try:
+            descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            found = os.fstat(descriptor)
+            if found.st_mode & 0o077 and is_own_file(found):
+                os.chmod(f"/proc/self/fd/{descriptor}", 0o600)
+        finally:
+            os.close(descriptor)
+
+
+def is_own_file(found: os.stat_result) -> bool:
+    """Whether this is a regular file of this user with one name."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()

@@ -1,0 +1,277 @@
+"""Another user of the machine who may rename in the folder that root writes into, and does so before every line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from craftcore.cli.main import main as craftcore
+from craftcore.daemon import lock
+from craftcore.errors import CraftcoreError, PermissionRefused
+from craftcore.storage import backup, draft, modes, restore, whole_file
+from craftcore.storage.manifest import manifest_path
+from tests.storage.backups import ask, emit, named, rotate, take
+from tests.strangers import NOBODY, a_shared_place, as_root, as_stranger
+from tests.virtual import VirtualClock, VirtualCore
+
+pytestmark = as_root
+
+WATCHED = {module.__file__ for module in (backup, draft, lock, modes, restore, whole_file)}
+OURS = (".craftcore-", "agent.db.lock", "agent.db-wal", "agent.db-shm")
+
+Attack = Callable[[Path, Path], None]
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    with a_shared_place() as place:
+        yield place
+
+
+STEP = 4
+"""Each attack takes every fourth line, and each another one; together they take all."""
+
+
+def before_line(number: int, attack: Callable[[], None], work: Callable[[], object]) -> bool:
+    """Run `work`, and the attack before the line of that number of the watched modules. False: there was none."""
+    left = number
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in WATCHED:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                with as_stranger():
+                    attack()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+def swap(folder: Path, link: Callable[[Path], None]) -> None:
+    """Put something else in the place of all that is just made there."""
+    for name in os.listdir(folder):
+        if name.startswith(OURS) and not (folder / name).is_symlink():
+            os.rename(folder / name, folder / f"moved-{name}")
+            link(folder / name)
+
+
+def to_directory(victim: Path, name: Path) -> None:
+    name.symlink_to(victim, target_is_directory=True)
+
+
+def to_file(victim: Path, name: Path) -> None:
+    name.symlink_to(victim / "shadow")
+
+
+def to_nothing(victim: Path, name: Path) -> None:
+    name.symlink_to(victim / "new")
+
+
+def to_own(victim: Path, name: Path) -> None:
+    name.mkdir(mode=0o777)
+    name.chmod(0o777)
+    for side in ("", "-wal", "-shm"):
+        (name / f"{draft.NAME}{side}").touch(0o666)
+
+
+def a_victim(shared: Path) -> Path:
+    """A directory of root's with files that no stranger may change."""
+    victim = shared / "victim"
+    victim.mkdir()
+    for name, mode in ((draft.NAME, 0o644), ("shadow", 0o640)):
+        (victim / name).write_bytes(b"")
+        (victim / name).chmod(mode)
+    return victim
+
+
+def state(folder: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    found = {}
+    for path in folder.iterdir():
+        at = path.lstat()
+        found[path.name] = at.st_mode, at.st_uid, at.st_ino, path.read_bytes()
+    return found
+
+
+def strangers_files(folder: Path) -> list[str]:
+    """What a stranger can read of what root wrote."""
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if not path.is_symlink() and path.is_file() and path.stat().st_uid == NOBODY and path.stat().st_size
+    ]
+
+
+ATTACKS = [to_directory, to_file, to_nothing, to_own]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_a_backup_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared, attack):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    emit(core)
+    victim = a_victim(shared)
+    before = state(victim)
+    made = 0
+    folder = shared / "theirs"
+    target = folder / "backup.db"
+
+    for number in count(1 + ATTACKS.index(attack), STEP):
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
+        reached = True
+        try:
+            reached = before_line(
+                number, lambda: swap(folder, lambda name: attack(victim, name)), lambda: take(core.database, target)
+            )
+        except CraftcoreError:
+            pass
+        else:
+            made += 1
+            assert ask(target, "PRAGMA integrity_check") == [("ok",)], number
+            assert (target.lstat().st_uid, stat.S_IMODE(target.lstat().st_mode)) == (0, 0o600)
+            assert (target.with_name("backup.db.manifest.json").lstat().st_uid) == 0
+        assert state(victim) == before, f"before line {number}"
+        assert strangers_files(folder) == [], f"before line {number}"
+        shutil.rmtree(folder)
+        if not reached:
+            break
+
+    assert number > 80
+    assert 0 < made < number // STEP, "some of the attacks came too early or too late to matter, others were refused"
+    core.close()
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_a_restore_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared, attack, capsys):
+    """The daemon's user has become hostile, and root puts a backup in the place of its database."""
+    made = tmp_path / "made"
+    made.mkdir()
+    core = VirtualCore(made / "agent.db", VirtualClock())
+    named(core.database, "this-one")
+    take(core.database, tmp_path / "backup.db")
+    core.close()
+    victim = a_victim(shared)
+    before = state(victim)
+    restored = 0
+    folder = shared / "theirs"
+    arguments = ["--db", str(folder / "agent.db"), "db", "restore", str(tmp_path / "backup.db"), "--yes"]
+    code: list[int] = []
+
+    for number in count(1 + ATTACKS.index(attack), STEP):
+        code.clear()
+        shutil.copytree(made, folder)
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, NOBODY, NOBODY)
+        reached = before_line(
+            number,
+            lambda: swap(folder, lambda name: attack(victim, name)),
+            lambda: code.append(craftcore(arguments)),
+        )
+        restored += code == [0]
+        assert code[0] in (0, 64, 65, 73, 74, 75, 77), (number, code, capsys.readouterr().err)
+        assert state(victim) == before, f"before line {number}"
+        shutil.rmtree(folder)
+        if not reached:
+            break
+
+    assert number > 150
+    assert 0 < restored < number // STEP
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o775, True), (0o755, False)])
+def test_a_backup_is_not_put_where_others_may_rename_it(core, shared, mode, refused):
+    folder = shared / "backups"
+    folder.mkdir()
+    os.chown(folder, -1, NOBODY)
+    folder.chmod(mode)
+    emit(core)
+
+    if refused:
+        with pytest.raises(PermissionRefused, match=f"mode {mode:o}.*chmod go-w") as error:
+            take(core.database, folder / "backup.db")
+        assert error.value.exit_code == 77
+        assert os.listdir(folder) == []
+    else:
+        take(core.database, folder / "backup.db")
+        assert ask(folder / "backup.db", "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_folder_that_the_own_group_may_write_in_is_accepted(core, shared):
+    """As distributions make them where each user has a group of the same name."""
+    shared.chmod(0o775)
+    emit(core)
+
+    take(core.database, shared / "backup.db")
+
+    assert (shared / "backup.db").exists()
+
+
+def test_a_strangers_backups_take_none_of_ours_away(core, shared, clock):
+    """In a folder with the sticky bit a stranger puts what says that it is newer, so that the old ones go."""
+    shared.chmod(0o1777)
+    named(core.database, "this-one")
+    ours, _ = rotate(core.database, shared, 2)
+    clock.advance(60)
+    forged, _ = rotate(core.database, shared, 2)
+    for path in (forged, manifest_path(forged)):
+        os.chown(path, NOBODY, NOBODY)
+    clock.advance(60)
+
+    _, gone = rotate(core.database, shared, 2)
+
+    assert gone == []
+    assert ours.exists()
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", ""])
+@pytest.mark.parametrize("kind", ["a link", "a second name"])
+def test_the_mode_of_another_file_is_not_changed_through_a_name_of_ours(shared, clock, end, kind):
+    """root's command in the folder of a user who put a link to a file of root's beside the database."""
+    path = shared / "agent.db"
+    core = VirtualCore(path, clock)
+    core.close()
+    victim = shared / "passwd"
+    victim.write_bytes(b"")
+    victim.chmod(0o644)
+    name = path.with_name(f"agent.db{end}")
+    name.unlink(missing_ok=True)
+    if kind == "a link":
+        name.symlink_to(victim)
+    else:
+        os.link(victim, name)
+
+    if end == "" and kind == "a link":
+        modes.close_to_others(str(path))
+    else:
+        modes.close_to_others(os.path.realpath(path))
+
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o644
+
+
+def test_a_strangers_file_keeps_its_mode(shared):
+    theirs = shared / "agent.db"
+    theirs.touch(0o644)
+    os.chown(theirs, NOBODY, NOBODY)
+
+    modes.close_to_others(str(theirs))
+
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o644
+    os.chown(theirs, 0, 0)
+    modes.close_to_others(str(theirs))
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o600
