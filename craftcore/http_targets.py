@@ -25,6 +25,28 @@ FRAMING_HEADERS = frozenset(
 )
 """Made for each request: who is asked, and where it ends."""
 
+REPRESENTATION_HEADERS = frozenset(
+    {"accept-encoding", "accept-charset", "range", "if-range", "a-im", "want-content-digest", "want-repr-digest"}
+)
+"""Of an answer they choose a part, or a form in which an echoed secret cannot be recognised."""
+
+REROUTING_HEADERS = frozenset(
+    {
+        *("forwarded", "via", "x-forwarded", "x-host", "x-original-host", "x-http-host-override", "x-proxy-url"),
+        *("x-original-url", "x-original-uri", "x-rewrite-url", "x-rewrite-uri", "x-original-method"),
+        *("x-envoy-original-path", "x-middleware-subrequest"),
+        *("x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"),
+    }
+)
+REROUTING_PREFIXES = ("x-forwarded-", "proxy-")
+"""By them a proxy or framework takes a request for one of another address, path or sender."""
+
+
+def comparable(header: str) -> str:
+    """The name as servers compare it: many take capital letters for small ones, and an underscore for a hyphen."""
+    return header.lower().replace("_", "-")
+
+
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[ -~]{0,4000}")

@@ -20,6 +20,7 @@ from craftcore.actions.address_rules import Resolve, look_up
 from craftcore.actions.http_exchange import Answer, AnswerMissing, Exchange
 from craftcore.actions.http_request import SAFE_METHODS, Request, check, compose, origin, refused
 from craftcore.actions.http_response import header, judge, result
+from craftcore.actions.scrubbing import Scrubber
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import HttpSettings
@@ -152,8 +153,9 @@ async def _ask(
         if location is None or answer.status not in _REDIRECTS or request.method not in _FOLLOWED:
             break
         if hops == settings.redirects_max:
-            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {hops} times, at last to {location:.200}")
-        url = _redirected(url, location)
+            told = request.scrubber.text(location)[:200]  # cut off after that: a half of a secret is not recognised
+            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {hops} times, at last to {told}")
+        url = _redirected(url, location, request.scrubber)
     return answer, url
 
 
@@ -163,20 +165,22 @@ def stops_at(timeout: float, *, now: float, cancelled_at: float) -> float:
     return now + min(timeout, left - min(HEADROOM_SECONDS, left / 10))
 
 
-def _redirected(url: httpx2.URL, location: str) -> httpx2.URL:
+def _redirected(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.URL:
     """Where a redirect leads. Raises Fail when that is not asked."""
     import httpx2
+
+    told = scrubber.text(location)[:200]
 
     try:
         led = url.join(location).copy_with(fragment=None)
     except (httpx2.InvalidURL, ValueError):
-        raise refused(f"redirected to {location!r:.200}, which cannot be read") from None
+        raise refused(f"redirected to {told!r}, which cannot be read") from None
     try:
-        check(led)
+        check(led, scrubber.text)
     except Fail as error:
-        raise refused(f"redirected to {location!r:.200}, which is not asked: {error}") from None
+        raise refused(f"redirected to {told!r}, which is not asked: {error}") from None
     if (url.scheme, led.scheme) == ("https", "http"):
-        raise refused(f"redirected to {location!r:.200}, which is not asked: it would be in clear text")
+        raise refused(f"redirected to {told!r}, which is not asked: it would be in clear text")
     return led
 
 

@@ -65,6 +65,8 @@ class Cut(StrEnum):
     """It had not ended in time."""
     BROKEN = "broken"
     """The connection broke."""
+    ENCODED = "encoded"
+    """It came compressed or otherwise encoded, so that a secret in it would not be recognised. None of it is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,16 @@ from urllib.parse import quote, unquote, urlencode
 
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.errors import ErrorCode, Fail, NoEffect
-from craftcore.http_targets import CREDENTIAL_HEADERS, FRAMING_HEADERS, HttpTarget, SecretHeader
+from craftcore.http_targets import (
+    CREDENTIAL_HEADERS,
+    FRAMING_HEADERS,
+    REPRESENTATION_HEADERS,
+    REROUTING_HEADERS,
+    REROUTING_PREFIXES,
+    HttpTarget,
+    SecretHeader,
+    comparable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +47,8 @@ _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f]*:[0-9a-f:.]+")
 
 _OVERRIDES = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 """With them a GET would be a DELETE to the provider, and still a GET to us."""
+
+_NOT_WITH_TARGET = REPRESENTATION_HEADERS | REROUTING_HEADERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +129,16 @@ def origin(url: httpx2.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"http": 80}.get(url.scheme, 443)
 
 
-def check(url: httpx2.URL) -> None:
-    """Raise Fail for an address that is not asked, whatever it leads to."""
+def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
+    """Raise Fail for an address that is not asked, whatever it leads to. `told` makes a part of it fit to be told."""
     if url.scheme not in ("http", "https"):
         relative = "url must be absolute, like https://api.example.com/v1, where no target is named"
-        raise refused(f"url must be http or https, not {url.scheme[:40]!r}" if url.scheme else relative)
+        raise refused(f"url must be http or https, not {told(url.scheme)[:40]!r}" if url.scheme else relative)
     if url.userinfo:
         raise refused("url must have no user and no password: secrets stand in a target")
     host = url.raw_host.decode("ascii")
     if not _HOST.fullmatch(host) or len(host) > 254 or not 0 < (80 if url.port is None else url.port) < 65536:
-        raise refused(f"{host[:200]!r} is no name of a host")
+        raise refused(f"{told(host)[:200]!r} is no name of a host")
 
 
 def with_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:
@@ -152,19 +164,24 @@ def _given_headers(given: object, target: HttpTarget | None, key_header: str) ->
     """The payload's headers. Raises Fail for one that is not the payload's to give."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise refused("headers must be a table of texts")
-    if len({name.lower() for name in given}) != len(given) or len(given) > HEADERS_MAX:
+    if len({comparable(name) for name in given}) != len(given) or len(given) > HEADERS_MAX:
         raise refused(f"headers must be at most {HEADERS_MAX}, each once")
-    targets = {name.lower() for name in target.headers} if target else set()
+    targets = {comparable(name) for name in target.headers} if target else set()
     for name, value in given.items():
-        lower = name.lower()
+        lower = comparable(name)
         if lower in CREDENTIAL_HEADERS:
             raise refused(f"header {name} is given by a target of the configuration: a payload is stored and shown")
         if lower in targets:
             raise refused(f"header {name} is given by the target")
-        if lower == key_header.lower() or lower == DEFAULT_KEY_HEADER.lower():
+        if lower in (comparable(key_header), comparable(DEFAULT_KEY_HEADER)):
             raise refused(f"header {name} carries the key of the call, which is not the payload's to give")
         if lower in FRAMING_HEADERS or lower in _OVERRIDES or not _HEADER_NAME.fullmatch(name):
             raise refused(f"header {name!r:.80} cannot be given")
+        if target is not None and (lower in _NOT_WITH_TARGET or lower.startswith(REROUTING_PREFIXES)):
+            raise refused(
+                f"header {name} cannot be given with a target: it could lead the secret of the target elsewhere, or "
+                "bring it back in a form that is not recognised. If it is needed, write it into the target's headers"
+            )
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value) or value != value.strip():
             raise refused(f"header {name} must be a text of ASCII characters, in one line and without spaces around it")
         yield name, value
@@ -185,7 +202,18 @@ def _own_headers(
                 "break and without spaces around it"
             )
         secrets.append(text)
+        if value.prefix.strip().lower() == "basic":
+            secrets += _in_basic(text)
         yield name, f"{value.prefix}{text}"
+
+
+def _in_basic(text: str) -> list[str]:
+    """What the provider reads out of HTTP's Basic scheme, and may echo: user and password, and the password alone."""
+    try:
+        pair = b64decode(text, validate=True).decode()
+    except ValueError:
+        return []
+    return [pair, pair.partition(":")[2]]
 
 
 def _content(method: str, json: Any, body: str | None) -> tuple[bytes | None, dict[str, str]]:

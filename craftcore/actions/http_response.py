@@ -69,9 +69,12 @@ def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scr
 
 
 def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
-    """What is kept of an answer, without any secret."""
-    content = scrubber.bytes(answer.body)[:keep]
+    """What is kept of an answer, without any secret. Secrets are replaced first, and the body is cut to `keep` then."""
     cut = answer.cut or (Cut.LONG if answer.body_bytes > keep else None)
+    body = answer.body
+    if scrubber.has_secrets and _is_encoded(answer):
+        cut, body = Cut.ENCODED, b""
+    content = scrubber.bytes(body, is_cut=len(answer.body) < answer.body_bytes or answer.cut is not None)[:keep]
     text = _text(content, header(answer, "content-type") or "", complete=cut is None)
     return {
         "status": answer.status,
@@ -89,6 +92,11 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
 def header(answer: Answer, name: str) -> str | None:
     """The first header of this name, in lower case."""
     return next((value for header, value in answer.headers if header.lower() == name), None)
+
+
+def _is_encoded(answer: Answer) -> bool:
+    given = ",".join(value for name, value in answer.headers if name.lower() == "content-encoding")
+    return bool({coding.strip().lower() for coding in given.split(",")} - {"", "identity"})
 
 
 def _complaint(answer: Answer, scrubber: Scrubber) -> str:
@@ -131,7 +139,7 @@ def _json(answer: Answer) -> Any:
 def _headers(answer: Answer, scrubber: Scrubber) -> dict[str, str]:
     kept: dict[str, str] = {}
     for name, value in answer.headers:
-        lower = name.lower()
+        lower = scrubber.text(name.lower())
         if lower in _NOT_KEPT or (lower not in kept and len(kept) >= HEADERS_MAX):
             continue
         joined = f"{kept[lower]}, {scrubber.text(value)}" if lower in kept else scrubber.text(value)

@@ -478,6 +478,16 @@ async def test_no_result_no_error_and_no_log_line_tells_the_password(caplog):
     assert not any(CANARY in text or plain in text for text in told)
 
 
+@pytest.mark.parametrize("at", [1, 5, len(CANARY) - 1])
+async def test_a_reply_of_two_lines_with_the_password_between_them_does_not_tell_it(at):
+    half, rest = CANARY[:at], CANARY[at:]
+    async with a_server(dot=f"554-{half}\r\n554 {rest}") as server:
+        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+
+    assert "554 ***" in str(error)
+    assert not [part for part in (half, rest) if len(part) > 3 and part in str(error)]
+
+
 # Terms and settings
 
 

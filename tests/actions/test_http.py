@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
@@ -9,6 +10,7 @@ import socket
 import ssl
 import sys
 import traceback
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -952,6 +954,128 @@ async def test_a_secret_at_the_end_of_what_is_kept_is_not_told_in_part(provider)
         action = an_action(keyed(provider.url), response_max_bytes=limit)
         body = (await ask(action, url="", target="pay"))["body"]
         assert body == "your key is ***!"[:limit]
+
+
+async def test_a_body_that_grows_shorter_by_masking_ends_with_no_half_of_a_secret(provider):
+    """What is read ends within an echo. Of the echoes before it three characters each are left, so that all of it would
+    be kept."""
+    for more in range(len(SECRET)):
+        provider.behaviour = replies(200, b"." * more + SECRET.encode() * 3000)
+        action = an_action(keyed(provider.url), response_max_bytes=20_000)
+
+        result = await ask(action, url="", target="pay")
+
+        assert result["body_cut"] == "long"
+        assert set(result["body"][more:].replace("***", "")) <= {*SECRET[:4], "*"}
+
+
+@pytest.mark.parametrize("cut", range(6, len(SECRET)))
+async def test_a_body_that_breaks_off_within_a_secret_does_not_tell_it(provider, cut):
+    body = f"your key is {SECRET}!".encode()
+
+    def behaviour(handler: Handler, asked: Asked) -> None:
+        handler.begin(200, Content_Length=str(len(body)))
+        handler.wfile.write(body[: len("your key is ") + cut])
+        handler.wfile.flush()
+        hangs_up(handler, asked)
+
+    provider.behaviour = behaviour
+
+    result = await ask(an_action(keyed(provider.url)), url="", target="pay", method="POST")
+
+    assert (result["body"], result["body_cut"]) == ("your key is ***", "broken")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "Identity, GZIP"])
+async def test_a_body_that_came_encoded_is_not_kept_where_a_secret_may_be_in_it(provider, encoding):
+    packed = gzip.compress(SECRET.encode())
+    provider.behaviour = replies(200, packed, Content_Encoding=encoding)
+
+    result = await ask(an_action(keyed(provider.url)), url="", target="pay")
+
+    assert (result["body"], result["body_cut"]) == ("", "encoded")
+    assert (result["body_bytes"], result["body_sha256"]) == (len(packed), hashlib.sha256(packed).hexdigest())
+    without = await ask(an_action(), url=provider.url)
+    assert (without["body_cut"], without["body_encoding"]) == (None, "base64")
+
+
+async def test_a_body_that_is_said_not_to_be_encoded_is_kept(provider):
+    provider.behaviour = replies(200, b"plain", Content_Encoding="identity")
+
+    assert (await ask(an_action(keyed(provider.url)), url="", target="pay"))["body"] == "plain"
+
+
+async def test_names_of_headers_and_redirects_tell_no_secret(provider):
+    """Names are in small letters where they arrive; a host and a scheme are, too."""
+    token = "sk-Hunter2-Key42-Hunter2-Key42-Hunter2-Key42-Hunter2"
+    pay = keyed(provider.url)
+
+    def action(**settings: Any) -> Action:
+        wanted = HttpSettings(timeout=PATIENCE, allow_private=True, target=dict([pay]), **settings)
+        return http_action(wanted, {"env:SECRET": token}.__getitem__)
+
+    provider.behaviour = replies(200, b"", **{token: "1", "X-" + token: "2"})
+    told = [json.dumps(await ask(action(), url="", target="pay"))]
+    for where in (
+        f"{token}://x/",
+        f"http://{token}!/",
+        f"http://{token * 3}/",
+        f"http://{token}.invalid/",
+        f"/{token}",
+    ):
+        provider.behaviour = replies(302, b"", Location=where)
+        ended = await end_of(action(redirects_max=0 if where[0] == "/" else 3), url="", target="pay")
+        told += [str(ended), repr(ended)]
+
+    assert "***" in told[0]
+    assert not [text for text in told if "hunter2" in text.lower()]
+
+
+async def test_what_a_basic_secret_says_is_not_told(provider):
+    pair = b64encode(b"ada:pass-word").decode()
+    _, pay = a_target(provider.url, headers={"Authorization": SecretHeader(secret="env:SECRET", prefix="Basic ")})
+    wanted = HttpSettings(timeout=PATIENCE, allow_private=True, target={"pay": pay})
+    provider.behaviour = replies(200, b"you are ada:pass-word; your password is pass-word")
+
+    result = await ask(http_action(wanted, {"env:SECRET": pair}.__getitem__), url="", target="pay")
+
+    assert result["body"] == "you are ***; your password is ***"
+
+
+REFUSED_WITH_A_TARGET = [
+    *("Accept-Encoding", "accept_encoding", "Accept-Charset", "Range", "If-Range", "A-IM", "Want-Content-Digest"),
+    *("X-Original-URL", "X_Original_URL", "X-Rewrite-URL", "X-Original-Host", "X-Host", "Forwarded", "Via"),
+    *("X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Anything", "Proxy-Connection", "X-Real-IP"),
+]
+REFUSED_ALWAYS = [
+    "Host",
+    "Transfer_Encoding",
+    "Content_Length",
+    "TE",
+    "Connection",
+    "X_HTTP_Method_Override",
+    "Proxy-Authorization",
+]
+
+
+@pytest.mark.parametrize("name", [*REFUSED_WITH_A_TARGET, *REFUSED_ALWAYS])
+async def test_what_would_lead_a_secret_elsewhere_or_bring_it_back_hidden_is_refused(provider, name):
+    ended = await end_of(an_action(keyed(provider.url)), url="", target="pay", headers={name: "x"})
+
+    assert isinstance(ended, Fail)
+    assert provider.asked == []
+    if name in REFUSED_WITH_A_TARGET:
+        assert "cannot be given with a target" in str(ended)
+        assert (await ask(an_action(), url=provider.url, headers={name: "x"}))["status"] == 201
+
+
+async def test_headers_that_a_server_takes_for_the_targets_are_refused(provider):
+    action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
+
+    for name in ("X_Account", "x_once", "Idempotency_Key", "X_Api_Key"):
+        assert isinstance(await end_of(action, url="", target="pay", headers={name: "8"}), Fail)
+    assert isinstance(await end_of(an_action(), url=provider.url, headers={"X-A": "1", "X_A": "2"}), Fail)
+    assert provider.asked == []
 
 
 async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
