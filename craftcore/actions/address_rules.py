@@ -31,8 +31,9 @@ _ALLOWABLE = [
 
 _NEVER = [
     # First: the others contain some of them. Who may ask these is given the keys of the whole machine.
-    ("a cloud's address for the machine itself", ("100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::254/128")),
-    ("a cloud's address for the machine itself", ("fd20:ce::254/128",)),
+    # AWS (all of fd00:ec2::/32: metadata, credentials of pods, names, time), Oracle, Scaleway, Google, Alibaba, Azure.
+    ("a cloud's address for the machine itself", ("fd00:ec2::/32", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128")),
+    ("a cloud's address for the machine itself", ("fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32")),
     ("a link-local address", ("169.254.0.0/16", "fe80::/10")),
     ("an unspecified address", ("0.0.0.0/8", "::/128")),
     ("a multicast address", ("224.0.0.0/4", "ff00::/8")),
@@ -42,6 +43,22 @@ _NEVER = [
 
 _WITHIN = [("::ffff:0:0/96", 0), ("::ffff:0:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80)]
 """IPv6 networks whose addresses are IPv4 addresses (mapped, translated, NAT64, 6to4), so many bits from the right."""
+
+_LOCAL_TRANSLATION = ip_network("64:ff9b:1::/48")
+"""For NAT64 in a network of one's own (RFC 8215): where in it the IPv4 address stands, that network decides."""
+
+_HANDS_OUT = [ip_network(text) for text in ("169.254.0.0/16", "100.100.100.200", "168.63.129.16", "192.0.0.192")]
+"""IPv4 networks in which clouds hand out credentials."""
+
+_METADATA = {
+    int(IPv4Address(text))
+    for text in (
+        *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42"),
+        *("100.100.100.200", "168.63.129.16", "192.0.0.192"),
+    )
+}
+"""The addresses themselves: of AWS and most others, its containers and pods, Tencent, Scaleway, Alibaba, Azure, Oracle.
+As the last 32 bits of an IPv6 address they are no chance: a prefix of NAT64 or ISATAP stands before them."""
 
 _never = [(kind, [ip_network(text) for text in texts]) for kind, texts in _NEVER]
 _allowable = [(kind, [ip_network(text) for text in texts]) for kind, texts in _ALLOWABLE]
@@ -55,6 +72,8 @@ def refusal(address: Address, *, allow_private: bool) -> str | None:
         return refusal(inner, allow_private=allow_private)
     if (kind := _kind(address, _never)) is not None:
         return kind
+    if isinstance(address, IPv6Address) and _leads_to_metadata(address):
+        return "a cloud's address for the machine itself, behind a translation to IPv4"
     if (kind := _kind(address, _allowable)) is not None:
         return None if allow_private else kind
     return "a reserved address" if address.version == 6 and address not in _global else None
@@ -94,6 +113,17 @@ def _inner(address: Address) -> IPv4Address | None:
         if address in network:
             return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
     return None
+
+
+def _leads_to_metadata(address: IPv6Address) -> bool:
+    number = int(address)
+    if number & 0xFFFF_FFFF in _METADATA:
+        return True
+    if address not in _LOCAL_TRANSLATION:
+        return False
+    without = (number >> 64 << 56) | (number & (1 << 56) - 1)  # RFC 6052 leaves out bits 64 to 71
+    found = [number & 0xFFFF_FFFF, *(without >> shift & 0xFFFF_FFFF for shift in (24, 32, 40))]  # /96, /64, /56, /48
+    return any(IPv4Address(one) in network for one in found for network in _HANDS_OUT)
 
 
 def _kind(address: Address, kinds: list[tuple[str, list[IPv4Network | IPv6Network]]]) -> str | None:

@@ -1,6 +1,7 @@
-"""Who holds the daemon lock: not who the note says, but the process that has the lock file open, and how to signal it.
+"""Who holds the daemon lock: not who the note says, but the process that the kernel says, and how to signal it.
 
 A note may be of the daemon before, and its pid somebody else's by now: to whoever does not catch it, SIGHUP is the end.
+Only what every user may read is read: the daemon's own files in /proc are closed, also to its user.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from craftcore.daemon.lock import lock_path, read_note
 from craftcore.errors import PermissionRefused, StateRefused
+from craftcore.storage.wal_locks import LOCKS
 
 
 @contextmanager
@@ -51,10 +53,10 @@ def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
 
 def _is_the_holder(pid: int, lock: str) -> bool:
     """Whether that process holds the lock. Raises for one that may not be signalled, or must not be."""
-    owner = os.stat(f"/proc/{pid}").st_uid
+    owner = int(_status(pid, "Uid").split()[1])
     if os.geteuid() not in (0, owner):
         raise PermissionRefused(f"the daemon, pid {pid}, belongs to user id {owner}: ask as that user")
-    if not _has_open(pid, lock):
+    if not _holds(pid, lock):
         return False
     if not _catches(pid, signal.SIGHUP):
         text = f"pid {pid} runs the engine in a program of its own, which SIGHUP would end. Restart that program"
@@ -62,25 +64,24 @@ def _is_the_holder(pid: int, lock: str) -> bool:
     return True
 
 
-def _has_open(pid: int, path: str) -> bool:
-    """Whether that process has this very file open. Raises PermissionError where that cannot be seen."""
-    wanted = os.stat(path)
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            found = descriptor.stat()
-        except PermissionError:
-            raise
-        except OSError:
-            continue  # closed meanwhile
-        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
-            return True
+def _holds(pid: int, path: str) -> bool:
+    """Whether that process has this very file locked."""
+    inode = os.stat(path).st_ino
+    for line in LOCKS.read_text().splitlines():  # 3: FLOCK  ADVISORY  WRITE 15053 fe:00:2212282 0 EOF
+        match line.split():
+            case [_, "FLOCK", _, "WRITE", holder, file, *_] if holder == str(pid) and file.endswith(f":{inode}"):
+                return True
     return False
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for that signal."""
+    return bool(int(_status(pid, "SigCgt"), 16) >> (number - 1) & 1)
+
+
+def _status(pid: int, wanted: str) -> str:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         name, _, value = line.partition(":")
-        if name == "SigCgt":
-            return bool(int(value, 16) >> (number - 1) & 1)
-    return False
+        if name == wanted:
+            return value
+    raise ProcessLookupError(pid)

@@ -30,6 +30,7 @@ from craftcore.daemon.running import running
 from craftcore.daemon.signals import watch_signals
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
 from craftcore.engine.live_state import state_of
@@ -62,6 +63,7 @@ def run(
     config = load_config()
     journal = logging.under_journal(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
+    close_to_programs()
     notifier = Notifier.from_environment(os.environ)
     daemon = Daemon(app, path, config, load_config, notifier)
     try:

@@ -2,13 +2,18 @@
 
     GET /metrics   the answer; anything else is told what is wrong with it
 
-Whoever is connected has SECONDS for all of it, and there are PLACES; the next ones wait in the socket's queue.
+A connection has SECONDS for all of it. At most WAITING connections are kept that have not asked yet: a newer one closes
+the oldest. PLACES of those that have asked are answered at a time.
+
+On a port only requests to this machine by its own names are answered. A page in a browser can let its own name lead
+here, but cannot change the Host that the browser sends.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import stat
 from collections.abc import Awaitable, Callable
@@ -20,17 +25,20 @@ import structlog
 from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import in_forked_children
-from craftcore.spelling import Endpoint
+from craftcore.spelling import Endpoint, is_loopback
 from craftcore.storage.ring import address
 
 log = structlog.get_logger(__name__)
 
 SECONDS = 5.0
 PLACES = 8
+WAITING = 32
 QUEUE = 32
 REQUEST_MAX_BYTES = 8 << 10
 FULL_SECONDS = 1.0
 """How long nobody is let in after the process had no descriptor left."""
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 
 Answer = Callable[[], Awaitable[tuple[str, bytes]]]
 """Makes what a scrape is told: its content type and its text."""
@@ -97,11 +105,47 @@ def _require_free(path: str) -> None:
 
 async def serve(listener: Listener, answer: Answer) -> None:
     """Answer whoever asks; until cancelled."""
-    places = anyio.Semaphore(PLACES)
+    attending = _Attending(answer, is_port=listener.socket.family != socket.AF_UNIX)
     async with anyio.create_task_group() as tasks:
         while True:
-            await places.acquire()
-            tasks.start_soon(_attend, await _accepted(listener.socket), answer, places)
+            connection = await _accepted(listener.socket)
+            tasks.start_soon(attending.attend, connection, *attending.admit())
+
+
+class _Attending:
+    """Those who are connected. `waiting`: the ones that have not asked yet, the oldest first."""
+
+    def __init__(self, answer: Answer, *, is_port: bool) -> None:
+        self._answer = answer
+        self._is_port = is_port
+        self._places = anyio.Semaphore(PLACES)
+        self._waiting: dict[int, anyio.CancelScope] = {}
+        self._count = 0
+
+    def admit(self) -> tuple[int, anyio.CancelScope]:
+        """Give a new connection its number, and the time in which it asks; the oldest ends where there are too many."""
+        self._count += 1
+        if len(self._waiting) >= WAITING:
+            self._waiting.pop(next(iter(self._waiting))).cancel()
+        asking = self._waiting[self._count] = anyio.CancelScope()
+        return self._count, asking
+
+    async def attend(self, connection: socket.socket, number: int, asking: anyio.CancelScope) -> None:
+        try:
+            with connection, anyio.move_on_after(SECONDS):
+                with asking:
+                    head = await _request(connection)
+                self._waiting.pop(number, None)
+                if asking.cancelled_caught:
+                    return
+                async with self._places:
+                    await _send(connection, await _response(head, self._answer, is_port=self._is_port))
+        except OSError:
+            pass  # who asked is gone
+        except Exception:
+            log.exception("metrics.failed")
+        finally:
+            self._waiting.pop(number, None)
 
 
 async def _accepted(listening: socket.socket) -> socket.socket:
@@ -117,18 +161,6 @@ async def _accepted(listening: socket.socket) -> socket.socket:
             continue
         connection.setblocking(False)
         return connection
-
-
-async def _attend(connection: socket.socket, answer: Answer, places: anyio.Semaphore) -> None:
-    try:
-        with connection, anyio.move_on_after(SECONDS):
-            await _send(connection, await _response(await _request(connection), answer))
-    except OSError:
-        pass  # who asked is gone
-    except Exception:
-        log.exception("metrics.failed")
-    finally:
-        places.release()
 
 
 async def _request(connection: socket.socket) -> bytes | None:
@@ -148,16 +180,30 @@ async def _request(connection: socket.socket) -> bytes | None:
     return head
 
 
-async def _response(head: bytes | None, answer: Answer) -> bytes:
+async def _response(head: bytes | None, answer: Answer, *, is_port: bool) -> bytes:
     method, _, rest = (head or b"").partition(b"\r\n")[0].partition(b" ")
     target, _, version = rest.partition(b" ")
     if not version.startswith(b"HTTP/1."):
         return _whole("400 Bad Request", "text/plain", b"this is no request of HTTP/1.1\n")
+    if is_port and not _is_for_this_machine(head or b""):
+        return _whole(
+            "421 Misdirected Request", "text/plain", b"Host must be an address of this machine, or localhost\n"
+        )
     if target.partition(b"?")[0] != b"/metrics":
         return _whole("404 Not Found", "text/plain", b"there is only /metrics\n")
     if method != b"GET":
         return _whole("405 Method Not Allowed", "text/plain", b"it can only be read: GET\n", "Allow: GET\r\n")
     return _whole("200 OK", *await answer())
+
+
+def _is_for_this_machine(head: bytes) -> bool:
+    """Whether its one Host is a loopback address or localhost. A browser always sends one; HTTP/1.0 need not."""
+    lines = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
+    hosts = [value.strip().decode("latin-1") for name, _, value in lines if name.strip().lower() == b"host"]
+    if not hosts:
+        return head.partition(b"\r\n")[0].endswith(b"HTTP/1.0")
+    found = _HOST.fullmatch(hosts[0])
+    return len(hosts) == 1 and found is not None and is_loopback(found[1] or found[2])
 
 
 def _whole(status: str, content_type: str, body: bytes, more: str = "") -> bytes:

@@ -122,17 +122,15 @@ def _may_be_apart() -> bool:
 
 @pytest.mark.skipif(not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)")
 def test_in_the_sandbox_of_its_unit_the_daemon_is_who_systemd_says(folder, daemon):
-    """There the daemon is somebody whom /proc hides."""
+    """There the daemon's files in /proc are closed. The kernel's list of locks is not, and says the same as systemd."""
 
     def reload(main_pid):
         command = [*APART, sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
         env = environment(MAINPID=str(main_pid))
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
-    unknown, known = reload(os.getpid()), reload(daemon.pid)
-
-    assert (unknown.returncode, f"pid {daemon.pid} may not be looked at" in unknown.stderr) == (77, True)
-    assert (known.returncode, known.stdout) == (0, "read again: nothing has changed\n"), known.stderr
+    for told in (reload(os.getpid()), reload(daemon.pid)):
+        assert (told.returncode, told.stdout) == (0, "read again: nothing has changed\n"), told.stderr
 
 
 def test_the_answer_to_somebody_who_asked_earlier_is_not_taken_for_ones_own(folder, daemon, settings, cli, monkeypatch):
@@ -214,7 +212,7 @@ def test_another_users_daemon_is_not_signalled():
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
             folder.chmod(0o755)
-            (folder / "agent.db.lock").chmod(0o644)
+            os.chown(folder / "agent.db.lock", NOBODY, NOBODY)
             os.seteuid(NOBODY)
             try:
                 with pytest.raises(PermissionRefused, match="belongs to user id 0"), the_daemon(folder / "agent.db"):

@@ -12,6 +12,7 @@ from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from structlog.testing import capture_logs
 
@@ -109,6 +110,66 @@ async def test_those_who_say_nothing_keep_others_waiting_only_for_a_while(path, 
 
             ended = [await in_thread(answer, caller) for caller in callers]
     assert ended == [b""] * len(callers)
+
+
+async def test_those_who_say_nothing_keep_nobody_waiting(path):
+    """The oldest of them goes when a newer one comes, long before its time is over."""
+    async with listening(path):
+        with ExitStack() as hanging:
+            callers = []
+            for _ in range(45):
+                caller = await anyio.to_thread.run_sync(call, path)
+                callers.append(hanging.enter_context(closing(caller)))
+                caller.sendall(b"GET /metr")
+
+            began = anyio.current_time()
+            assert await is_answered(path)
+
+            assert anyio.current_time() - began < scrapes.SECONDS
+            assert [await in_thread(answer, caller) for caller in callers[:13]] == [b""] * 13
+            for caller in callers[-5:]:
+                caller.sendall(REQUEST.removeprefix(b"GET /metr"))
+                assert (await in_thread(answer, caller)).endswith(BODY)
+
+
+HOSTS = {
+    "200": [
+        *("Host: localhost", "host:LOCALHOST:9464", "Host: 127.0.0.1:1", "Host: 127.1.2.3", "Host: [::1]:9464"),
+        "Host:   localhost  ",
+    ],
+    "421": [
+        *("Host: evil.example", "Host: evil.example:9464", "Host: localhost.evil.example", "Host: 10.0.0.1", "Host:"),
+        *("Host: localhost\r\nHost: evil.example", "Host: [::ffff:8.8.8.8]", "Host: localhost@evil.example", "X: y"),
+        *("Host: 127.0.0.1.evil.example", "Host: 2130706433", "Host: localhost, evil.example", "Host : evil.example"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("status", "host"), [(status, host) for status, hosts in HOSTS.items() for host in hosts])
+async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(tmp_path, status, host):
+    """A page whose name leads to 127.0.0.1 is read by a browser as its own: only its Host tells."""
+    where = ("127.0.0.1", free_port())
+    listener = Listener.open(Endpoint("", *where), tmp_path / "agent.db")
+
+    async def told() -> tuple[str, bytes]:
+        return "text/plain", BODY
+
+    with closing(listener):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve, listener, told)
+            got = await in_thread(ask, where, f"GET /metrics HTTP/1.1\r\n{host}\r\n\r\n".encode())
+            old = await in_thread(ask, where, b"GET /metrics HTTP/1.0\r\n\r\n")
+            tasks.cancel_scope.cancel()
+
+    assert got.startswith(f"HTTP/1.1 {status} ".encode()), got
+    assert (BODY in got) == (status == "200")
+    assert old.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_at_a_socket_file_any_host_is_answered(path):
+    """No browser comes there, and its mode says who may."""
+    async with listening(path):
+        assert (await in_thread(ask, path, b"GET /metrics HTTP/1.1\r\nHost: any\r\n\r\n")).endswith(BODY)
 
 
 async def test_those_who_never_read_keep_others_waiting_only_for_a_while(path, monkeypatch):

@@ -1,0 +1,123 @@
+"""Programs of `command.run` cannot read the daemon's environment, and whoever asks the daemon still can."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_permissions import PROGRAM, open_to_strangers
+from tests.processes import PATIENCE, environment, until
+from tests.strangers import NOBODY, a_shared_place
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    reason="only root can become nobody, who must come to this checkout",
+)
+
+CANARY = "correct-horse-battery"
+
+AS_BEFORE = "import ctypes; ctypes.CDLL(None).prctl(4, 1)\n"
+"""A process that changes its user becomes undumpable by that. One that a user starts is not."""
+
+IMPORTS = """
+import ctypes, termios
+import craftcore.cli.doctor, craftcore.cli.reload, craftcore.cli.waiting
+"""
+"""What nobody may be unable to read."""
+
+READS = """
+import ctypes, os, subprocess
+os.setresuid({id}, {id}, {id})
+{before}
+{close}
+print(subprocess.run(["cat", f"/proc/{{os.getpid()}}/environ"], capture_output=True, text=True))
+"""
+
+
+def program(*arguments: str) -> list[str]:
+    text = PROGRAM.format(id=NOBODY, arguments=["--db", "agent.db", *arguments])
+    return [sys.executable, "-c", IMPORTS + text.replace("sys.exit(main", f"{AS_BEFORE}sys.exit(main")]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One of nobody's."""
+    with a_shared_place() as place:
+        os.chown(place, NOBODY, NOBODY)
+        yield place
+
+
+@contextmanager
+def a_daemon_of_nobodys(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "log").open("wb") as log:
+        env = environment(SECRET=CANARY)
+        with subprocess.Popen(program("run"), cwd=folder, env=env, stdout=log, stderr=log) as daemon:
+            try:
+                until(
+                    lambda: b"daemon.ready" in (folder / "log").read_bytes() or daemon.poll() is not None, "the daemon"
+                )
+                assert daemon.poll() is None, (folder / "log").read_text()
+                yield daemon
+            finally:
+                daemon.kill()
+
+
+def ask(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        program(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE
+    )
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_without_it_a_program_of_the_same_user_reads_the_environment(is_closed):
+    """What the other tests here stand on."""
+    close = "from craftcore.daemon.undumpable import close_to_programs; close_to_programs()" if is_closed else ""
+    text = READS.format(id=NOBODY, before=AS_BEFORE, close=close)
+    if is_closed:
+        text = f"import craftcore.daemon.undumpable\n{text}"
+    ran = subprocess.run(
+        [sys.executable, "-c", text], env=environment(SECRET=CANARY), capture_output=True, text=True, timeout=PATIENCE
+    )
+
+    assert (CANARY in ran.stdout) != is_closed, ran
+    assert ("Permission denied" in ran.stdout) == is_closed
+
+
+def test_a_program_of_the_daemon_reads_nothing_of_the_daemons(folder):
+    looks = "for file in environ mem maps fd/0; do cat /proc/$PPID/$file; done; ls /proc/$PPID/fd; id -u"
+    with a_daemon_of_nobodys(folder):
+        ran = ask(
+            folder, "--json", "emit", "command.run", "--payload", json.dumps({"argv": ["sh", "-c", looks]}), "--wait"
+        )
+
+        assert ran.returncode == 0, ran
+        assert CANARY not in ran.stdout
+        found = json.loads(ran.stdout)["result"]
+        assert found["stdout"].split() == [str(NOBODY)]
+        assert found["stderr"].count("Permission denied") == 5, found
+
+
+def test_the_daemon_works_and_is_seen_by_its_user_and_by_root(folder):
+    with a_daemon_of_nobodys(folder) as daemon:
+        status = ask(folder, "status")
+        reload = ask(folder, "reload")
+        doctor = ask(folder, "--json", "doctor")
+
+        assert status.stdout.startswith("healthy"), status
+        assert f"pid {daemon.pid}" in status.stdout
+        assert reload.returncode == 0, reload
+        assert json.loads(doctor.stdout)["failed"] == 0, doctor.stdout
+        by_root = [sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
+        assert subprocess.run(by_root, cwd=folder, env=environment(), timeout=2 * PATIENCE).returncode == 0
+        assert CANARY.encode() in Path(f"/proc/{daemon.pid}/environ").read_bytes(), "root may look"
+
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(PATIENCE) == 0
