@@ -412,12 +412,14 @@ def _as_nobody(call: Callable[[], object]) -> str:
 def test_a_lock_file_that_others_can_open_is_replaced_and_keeps_its_note(db: Path, mode: int) -> None:
     """Whoever opened the file while it was open to others could hold it later, in the place of a daemon."""
     with acquire(db, pid=1) as lock:
-        lock.write(database_id="db-1", epoch=7)
+        lock.write(database_id="db-1", epoch=7, call_mark=3)
     os.chmod(lock.path, mode)
     stranger = os.open(lock.path, os.O_RDONLY)
 
     with acquire(db, pid=2) as lock:
-        assert lock.previous == LockNote(pid=1, host="here", started_at=STARTED, database_id="db-1", epoch=7)
+        assert lock.previous == LockNote(
+            pid=1, host="here", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
+        )
         assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
         fcntl.flock(stranger, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which holds nothing any more
         assert read_note(db)[1]

@@ -41,7 +41,7 @@ def copy(database: Path, name: str = "copy.db") -> Path:
     """A whole copy of the file as it is now."""
     place = database.with_name(name)
     place.touch()
-    Core(database, Config()).database.copy_into(place)
+    Core(database, Config()).database.copy_into(f"file:{place}", place)
     return place
 
 
