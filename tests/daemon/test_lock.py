@@ -312,6 +312,7 @@ def test_a_mark_that_is_none_makes_no_note(db: Path, mark: str) -> None:
 
 def test_the_note_of_an_older_version_has_no_mark(db: Path) -> None:
     Path(lock_path(db)).write_text('{"pid": 1, "host": "h", "started_at": 1, "database_id": "d", "epoch": 1}\n')
+    os.chmod(lock_path(db), 0o600)
 
     note, _ = read_note(db)
 
