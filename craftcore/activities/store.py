@@ -7,6 +7,7 @@ from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
 from craftcore.canonical import canonical
+from craftcore.storage.corrupt import row_model
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
 INSERT = Many(
@@ -341,6 +342,7 @@ class ActivityStore:
         return [activity_of(row) for row in tx.all(UNDECIDED, seqs=canonical(list(task_seqs)))]
 
 
+@row_model
 def activity_of(row: Row) -> Activity:
     """The model of a full row. Raises ValueError for one that a foreign hand wrote."""
     known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}

@@ -14,6 +14,7 @@ from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.executions.head import head_document
 from craftcore.executions.head_store import read_head
+from craftcore.plurals import counted
 from craftcore.storage.backup import back_up, back_up_into
 from craftcore.storage.manifest import manifest_path
 from craftcore.storage.transaction import Reader
@@ -83,7 +84,7 @@ def backup(session: Session, /, output: str | None, folder: str | None, keep: in
     rows = manifest.rows
     out = session.out
     out.line(f"{file}: {manifest.bytes:,} bytes, checked", style="good")
-    out.line(f"{rows['triggers']:,} triggers, {rows['tasks']:,} tasks, {rows['executions']:,} executions")
+    out.line(", ".join(counted(rows[f"{noun}s"], noun) for noun in ("trigger", "task", "execution")))
     out.line(f"manifest: {manifest_path(file)}")
     for one in gone:
         out.line(f"removed {one}")

@@ -13,7 +13,7 @@ from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
-from craftcore.plurals import counted
+from craftcore.plurals import counted, noun_for
 from craftcore.tasks.store import TaskStore
 
 TASKS_NAMED = 20
@@ -101,8 +101,7 @@ def _app(named: str | None) -> str:
     app = import_app(named)
     app.check_actions()
     app.check_fallbacks(READY_MADE)
-    several = "actions" if len(app.actions) > 1 else "action"
-    actions = f", and the {several} {', '.join(app.actions)}" if app.actions else ""
+    actions = f", and the {noun_for(len(app.actions), 'action')} {', '.join(app.actions)}" if app.actions else ""
     return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"
 
 

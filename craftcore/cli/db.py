@@ -18,6 +18,7 @@ from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
+from craftcore.plurals import counted
 from craftcore.retention.service import Retention
 from craftcore.storage import migrate as migrations
 from craftcore.storage.checking import check_file
@@ -148,7 +149,7 @@ def stats(session: Session, /) -> None:
         return
     out = session.out
     total = pages["pages"] * pages["page_size"]
-    out.line(f"{total:,} bytes in {pages['pages']:,} pages, {pages['free_pages']:,} of them free; WAL {wal:,}")
+    out.line(f"{total:,} bytes in {counted(pages['pages'], 'page')}, {pages['free_pages']:,} of them free; WAL {wal:,}")
     out.line("rows: " + ", ".join(f"{name} {count:,}" for name, count in rows.items()))
     for line in due_lines(due):
         out.line(f"retention would take {line}")

@@ -23,6 +23,7 @@ from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.core import Core
 from craftcore.errors import StorageError
+from craftcore.plurals import counted
 from craftcore.producer import Producer
 from craftcore.triggers.model import TriggerSpec
 
@@ -109,7 +110,7 @@ class Demo:
         with Producer(self._core.database.path) as producer:
             for number in range(first, first + count):
                 self._accepted.append(producer.emit_many([TriggerSpec(**self._spec(number))])[0].id)
-        self._say(f"{count} triggers emitted, each on disk before the next")
+        self._say(f"{counted(count, 'trigger')} emitted, each on disk before the next")
 
     def _emit_elsewhere(self) -> None:
         first = len(self._accepted)

@@ -16,6 +16,7 @@ from craftcore.cli.session import Session
 from craftcore.executions.comparison import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal
+from craftcore.plurals import counted as of_events
 
 SHOWN = 40
 """Differences that are shown to people; --json has all of them."""
@@ -64,8 +65,8 @@ def _print(
             out.line(f"   {fault}", style="bad")
     out.line()
     if not counted:
-        events = len(records[0].events)
-        out.line(f"they say the same: status, response, envelope, routing and {events} events", style="good")
+        how_many = of_events(len(records[0].events), "event")
+        out.line(f"they say the same: status, response, envelope, routing and {how_many}", style="good")
     else:
         out.table(("what", "A", "B"), [_cells(one) for one in counted[:SHOWN]])
     if len(counted) > SHOWN:

@@ -162,9 +162,8 @@ def claims(work: Work) -> Finding:
         text = f"{work.claimed:,} left by a daemon that died; the next start takes them back"
         return warn("claims", text, *RUN)
     if work.of_earlier:
-        text = (
-            f"{work.of_earlier:,} are of a daemon that died, and the one that runs did not take them back. Restart it"
-        )
+        those = counted(work.of_earlier, "is", "are")
+        text = f"{those} of a daemon that died, and the one that runs took nothing back. Restart it"
         return fail("claims", text)
     if work.lease_until is not None and work.now - work.lease_until > LEASES_MISSED * work.lease_seconds:
         late = span(work.now - work.lease_until)

@@ -11,6 +11,7 @@ from craftcore.cli.given import refuse_database, the_record
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.executions.document import document_of
+from craftcore.plurals import counted
 from craftcore.storage.whole_file import write_whole
 
 
@@ -43,6 +44,6 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     if session.json:
         session.out.document({"execution_id": record.id, "file": output, "bytes": len(body)})
         return
-    session.out.line(f"{record.id} is in {output}: {len(record.events)} events, {len(body):,} bytes")
+    session.out.line(f"{record.id} is in {output}: {counted(len(record.events), 'event')}, {len(body):,} bytes")
     if (reason := document["header"]["replayableReason"]) is not None:
         session.out.line(f"it cannot be replayed: {reason}", style="warn")

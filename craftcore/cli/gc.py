@@ -16,6 +16,7 @@ from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
+from craftcore.plurals import counted
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
 from craftcore.retention.weight_store import Weight
@@ -96,7 +97,7 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
         return
     out = session.out
     _say_tables(session, "took", weight)
-    out.line(f"{given:,} pages given back, {free:,} are free")
+    out.line(f"{counted(given, 'page')} given back, {free:,} {'is' if free == 1 else 'are'} free")
     if not can:
         out.line("this file cannot give pages back in steps; stop the daemon, then:", style="warn")
         session.suggest("db", "gc", "--vacuum")

@@ -16,10 +16,26 @@ from typing import TextIO
 
 import click
 
+from craftcore.cli.hint import hint
 from craftcore.cli.root import root
 from craftcore.cli.session import Session
 from craftcore.daemon.log_lines import escaped
 from craftcore.errors import CraftcoreError, NoModel, RowInvalid
+
+MAY_BE_DAMAGE = (
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    RecursionError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    MemoryError,
+)
+"""What a damaged row raises where nobody expected it, and a bug of ours as well."""
+
+DAMAGE_SECONDS = 5.0
+"""How long it is looked for damage that could explain a failure."""
 
 USAGE, BUG, OUTPUT_FAILED, INTERRUPTED, PIPE_CLOSED = 64, 70, 74, 130, 141
 
@@ -67,8 +83,8 @@ def _invoke(session: Session, arguments: list[str]) -> int:
     except click.ClickException as error:
         session.json = session.json or "--json" in arguments  # it may be wrong before that option was read
         where = getattr(error, "ctx", None)
-        hint = f" (see {where.command_path} --help)" if where is not None else ""
-        return _refuse(session, "USAGE", error.format_message() + hint, USAGE)
+        see = f" (see {where.command_path} --help)" if where is not None else ""
+        return _refuse(session, "USAGE", error.format_message() + see, USAGE)
     except (click.Abort, KeyboardInterrupt) as end:
         if str(end) or session.json:  # whoever pressed Ctrl-C knows it, and needs no line that says only that
             return _refuse(session, "INTERRUPTED", str(end), INTERRUPTED)
@@ -82,9 +98,28 @@ def _invoke(session: Session, arguments: list[str]) -> int:
     except Exception as error:
         if _is_lost_output(error) or os.environ.get("CRAFTCORE_TRACEBACK"):
             raise
+        if isinstance(error, MAY_BE_DAMAGE) and (wrong := _damage(session)) is not None:
+            text = f"{session.path}: a damaged row cannot be shown: {wrong}. All that is wrong: {hint('db', 'check')}"
+            return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
         said = " ".join(str(error).split())
         text = f"a bug in craftcore: {type(error).__name__}: {said} (CRAFTCORE_TRACEBACK=1 shows where)"
         return _refuse(session, "BUG", text, BUG)
+
+
+def _damage(session: Session) -> str | None:
+    """What is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too large
+    to be read in a while. A failure on a sound file is ours."""
+    from craftcore.config import Config
+    from craftcore.core import Core
+    from craftcore.storage.checking import row_fault
+
+    try:
+        with Core(session.path, Config(), read_only=True).database.reading(
+            within=DAMAGE_SECONDS, with_checks=True
+        ) as reader:
+            return row_fault(reader)
+    except Exception:
+        return None
 
 
 def _complete(session: Session, instruction: str) -> int:

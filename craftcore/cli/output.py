@@ -24,6 +24,18 @@ _MOMENTS = {"at", "now", "not_before"}
 _MOMENT_ENDS = ("_at", "_until")
 
 
+class Verbatim(str):
+    """Printable text that is printed as it is: an escape in it is its own."""
+
+    __slots__ = ()
+
+
+def json_shown(value: Any) -> Verbatim:
+    """JSON on one line, to read and to paste. What does not print is escaped, by the rules of JSON and only once."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return Verbatim("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
+
+
 class Output:
     """Standard output, and standard error for what is no answer."""
 
@@ -34,9 +46,9 @@ class Output:
         """The one JSON document."""
         print(json.dumps(value, indent=2, default=str), flush=True)
 
-    def line(self, text: str = "", *, style: str = "") -> None:
-        """One line for people; `text` is escaped, also where it ends a line."""
-        print(self._styled(escaped(text), style), flush=True)
+    def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
+        """One line for people; `text` is escaped, also where it ends a line. `verbatim` comes after it."""
+        print(self._styled(escaped(text) + (verbatim or ""), style), flush=True)
 
     def aside(self, text: str) -> None:
         """A remark that is not the answer: on standard error, for people only."""
@@ -63,7 +75,7 @@ class Output:
         nothing, and nothing is cut for that.
         """
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
-        table = [list(columns), *cells]
+        table = [list(map(escaped, columns)), *cells]  # a time zone out of the file stands in one
         widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
         lines = _folded(widths, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None)
         for number, row in enumerate(table):
@@ -79,7 +91,8 @@ class Output:
         shown = {name: value for name, value in facts.items() if value is not None}
         width = max((len(name) for name in shown), default=0)
         for name, value in shown.items():
-            self.line(f"{name.ljust(width)}  {value}")
+            before = f"{name.ljust(width)}  "
+            self.line(before, value) if isinstance(value, Verbatim) else self.line(f"{before}{value}")
 
     def _styled(self, text: str, style: str) -> str:
         if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
@@ -131,6 +144,6 @@ def _folded(widths: Sequence[int], room: int | None) -> list[list[int]]:
 
 
 def _cell(value: object, *, last: bool) -> str:
-    text = NOTHING if value is None or value == "" else escaped(str(value))
+    text = NOTHING if value is None or value == "" else value if isinstance(value, Verbatim) else escaped(str(value))
     limit = CELL_MAX * 2 if last else CELL_MAX
     return text if len(text) <= limit else text[: limit - 1] + "…"

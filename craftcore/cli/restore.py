@@ -22,6 +22,7 @@ from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.boot import Process, PutBack, put_back
 from craftcore.errors import InvalidInput
+from craftcore.plurals import counted
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.draft import Draft, a_draft, make_folder
 from craftcore.storage.facts import LastSeen
@@ -165,7 +166,7 @@ def _say(
     if applied:
         out.line(f"applied {', '.join(applied)}")
     if done.in_doubt:
-        which = "1 irreversible action is" if done.in_doubt == 1 else f"{done.in_doubt:,} irreversible actions are"
+        which = counted(done.in_doubt, "irreversible action is", "irreversible actions are")
         out.line(f"{which} in doubt: {hint('activity', 'list', '--status', 'UNKNOWN')}")
     out.line("everything is held. Look at what was done since, then:")
     session.suggest("release")

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from craftcore.plurals import counted
+
 FULL_BYTES = 64 << 20
 """With less, one burst of work may end at a full disk: so large the WAL may become."""
 
@@ -31,7 +33,9 @@ class Room:
     def __str__(self) -> str:
         """`12,288 MB free`, and how many files, where they are few."""
         few = self.inodes is not None and self.inodes < LOW_INODES
-        return f"{self.bytes // 1_000_000:,} MB free" + (f", room for {self.inodes:,} files" if few else "")
+        return f"{self.bytes // 1_000_000:,} MB free" + (
+            f", room for {counted(self.inodes or 0, 'file')}" if few else ""
+        )
 
 
 def room_beside(path: Path) -> Room:

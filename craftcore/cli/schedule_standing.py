@@ -14,6 +14,7 @@ from craftcore.cli.root import ByHand
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_text import document, what_comes
 from craftcore.cli.session import Session
+from craftcore.plurals import counted
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Origin, Outcome, ScheduleStatus
 
@@ -131,7 +132,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
 
 
 def _triggers(count: int) -> str:
-    return "1 trigger" if count == 1 else f"{count:,} triggers"
+    return counted(count, "trigger")
 
 
 COMMANDS: tuple[click.Command, ...] = (pause, resume, remove)

@@ -7,6 +7,7 @@ from typing import Any
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import Output, with_iso
+from craftcore.plurals import counted
 from craftcore.schedules.clock_trust import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
@@ -55,8 +56,8 @@ def schedules_alarm(found: dict[str, Any]) -> str | None:
         return _clock_held(until, found["now"])
     if ahead := found["schedules"]["ahead"]:
         names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
-        several = "schedules wait" if len(ahead) > 1 else "schedule waits"
-        return f"{len(ahead):,} {several}, ahead of the clock: {names}. If it is right: {hint('schedule', 'reanchor')}"
+        wait = counted(len(ahead), "schedule waits", "schedules wait")
+        return f"{wait}, ahead of the clock: {names}. If it is right: {hint('schedule', 'reanchor')}"
     return None
 
 

@@ -82,12 +82,15 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
     return code
 
 
+NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
+
+
 def _latest(reader: Reader, schedule_id: str) -> Row | Damaged:
     return attempted(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
 
 
 def _told_latest(latest: Row | Damaged) -> Row:
-    return {"last_trigger_id": None, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
+    return {**NONE_FIRED, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
 
 
 def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
@@ -99,7 +102,7 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
         schedule.expression,
         schedule.timezone,
         "at startup" if starts else clock_time(next_firing(schedule)),
-        clock_time(schedule.last_nominal_at),
+        clock_time(latest["last_fired_at"] if latest["last_trigger_id"] is not None else schedule.last_nominal_at),
         latest["last_trigger_status"],
         schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
         *(("yes" if is_irreversible(schedule) else None,) if marks else ()),

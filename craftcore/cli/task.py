@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +15,7 @@ from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.given import allowed, the_task
 from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.question_text import told_question
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
@@ -229,5 +228,5 @@ def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
     return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
 
 
-def _value(value: Any) -> str | None:
-    return None if value is None else shortened(json.dumps(value, ensure_ascii=False), TEXT_MAX)
+def _value(value: Any) -> Verbatim | None:
+    return None if value is None else Verbatim(shortened(json_shown(value), TEXT_MAX))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
 from craftcore.cli.live_counts import is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import json_or_text, json_shown, with_iso
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import (
@@ -110,9 +109,9 @@ def show(session: Session, /, trigger_id: str) -> None:
         out.line()
         out.line(f"{record['id']}  attempt {record['attempt']}: {record['status']}{error}", style="bold")
         for event in record["events"]:
-            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  {json.dumps(event['payload'])}")
+            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  ", json_shown(event["payload"]))
         if record["response"] is not None:
-            out.line(f"  response {json.dumps(record['response'])}")
+            out.line("  response ", json_shown(record["response"]))
     if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
         out.line()
         out.line("what can be done about it:")
@@ -252,4 +251,4 @@ def _get(reader: Reader, given: str) -> Trigger:
 def _readable(name: str, told: dict[str, Any], value: Any) -> object:
     if f"{name}_iso" in told:
         return None if value is None else clock_time(value)
-    return json.dumps(value) if isinstance(value, dict) else value
+    return json_shown(value) if isinstance(value, dict) else value

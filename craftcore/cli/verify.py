@@ -21,6 +21,7 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.verification import Counts, Verification
 from craftcore.executions.verifying import Area, Fault
+from craftcore.plurals import counted
 from craftcore.regular_file import open_regular
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
@@ -152,7 +153,7 @@ def _say(out: Output, counts: Counts, head: Head | None) -> None:
     before = f", {counts.before:,} from before there was a chain" if counts.before else ""
     gone = f"; {counts.removed:,} removed by retention"
     out.line(f"records: {counts.chained:,} in the chain{before}, {counts.open:,} open{gone}")
-    out.line(f"operators' log: {counts.audit:,} rows")
+    out.line(f"operators' log: {counted(counts.audit, 'row')}")
     if head is not None:
         out.line(f"head: place {head.place} {head.hash or '(nothing was closed yet)'}")
 
@@ -170,7 +171,7 @@ def _say_faults(out: Output, faults: Iterable[Fault], count: int) -> None:
             out.line(f"      {fault.advice}")
             advised.add(fault.area)
     if count > len(shown):
-        out.line(f"and {count - len(shown):,} problems more")
+        out.line(f"and {counted(count - len(shown), 'more problem')}")
 
 
 def _named(fault: Fault) -> str:

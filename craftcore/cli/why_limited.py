@@ -7,6 +7,7 @@ from typing import Any
 from craftcore.cli.moments import span
 from craftcore.cli.proof import Reason, shown
 from craftcore.engine.standing import Standing
+from craftcore.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 
@@ -31,7 +32,9 @@ def _places(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) 
     given = {"workflow": workflow, "sources": sources}
     if limit["concurrency"] is None or (claimed := reader.value(CLAIMED, **given)) < limit["concurrency"]:
         return []
-    text = f"workflow {workflow} may run {limit['concurrency']:,} at a time, and {claimed:,} are claimed"
+    text = (
+        f"workflow {workflow} may run {limit['concurrency']:,} at a time, and {counted(claimed, 'is', 'are')} claimed"
+    )
     return [Reason(code="limit", text=text, query=shown(CLAIMED, **given))]
 
 
@@ -44,6 +47,6 @@ def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, 
         return []
     text = (
         f"workflow {workflow} may start {limit['count']:,} within {span(limit['seconds'])}: "
-        f"{taken['started']:,} have, and {taken['claimed']:,} are about to"
+        f"{counted(taken['started'], 'has', 'have')}, and {counted(taken['claimed'], 'is', 'are')} about to"
     )
     return [Reason(code="limit", text=text, query=shown(STARTED, **given))]

@@ -9,6 +9,7 @@ from craftcore.cli.schedule_text import next_firing, wall_and_utc
 from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused
 from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
+from craftcore.plurals import counted
 from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.tick import MISFIRE_GRACE, upcoming
@@ -182,7 +183,7 @@ def _last(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
     last = next(iter(AccountStore().history(reader, schedule.id, 1)), None)
     if last is None:
         return []
-    several = f"{last.count:,} occurrences up to" if last.count > 1 else "the last occurrence,"
+    several = f"{counted(last.count, 'occurrence')} up to" if last.count > 1 else "the last occurrence,"
     became = f"fired as trigger {last.trigger_id}" if last.trigger_id else f"{last.outcome}: {last.reason}"
     text = f"before: {several} {clock_time(last.last_at)}, {from_now(last.last_at, now)}, {became}"
     return [Reason(code="before", text=text, query=shown(LAST, id=schedule.id))]

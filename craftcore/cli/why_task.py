@@ -7,6 +7,7 @@ from craftcore.cli.kinship import next_key
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.question_text import how_to_answer, said, until_answered
+from craftcore.errors import NoModel
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import (
@@ -150,7 +151,8 @@ def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Reason:
 
 def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
     question = QuestionStore().of_wait(reader, task.seq, wait.seq)
-    assert question is not None, wait
+    if question is None:
+        raise NoModel(f"the wait {wait.id} is for an answer, and its question is not there")
     text = f"task {task.id} waits for an answer to {said(question)} {until_answered(question, task, now)}."
     if (key := question.activity_key) is not None:
         text = f"{text} {how_to_answer(question)}. See: {hint('activity', 'show', key)}"

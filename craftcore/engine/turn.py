@@ -24,6 +24,7 @@ from craftcore.engine.run import Run
 from craftcore.engine.unawaited import CallsMade
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
+from craftcore.plurals import counted
 from craftcore.storage.waiters import Loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.acts import Acts
@@ -249,7 +250,7 @@ class Turn:
             return
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
-        self.park(over_budget(self.task, f"{self.doors.settings.max_steps:,} steps", f"{self.task.turn}:{done}"))
+        self.park(over_budget(self.task, counted(self.doors.settings.max_steps, "step"), f"{self.task.turn}:{done}"))
 
     # Waiting
 
@@ -340,7 +341,7 @@ def continues(turn: Turn, result: Continue[Any]) -> Continues:
         if due_at is None:  # it rests until something comes from outside
             return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
     if task.turns_alone + 1 >= settings.max_turns:
-        return Continues(state_json=text, wait=over_budget(task, f"{settings.max_turns:,} turns", f"{task.turn}"))
+        return Continues(state_json=text, wait=over_budget(task, counted(settings.max_turns, "turn"), f"{task.turn}"))
     if due_at is None:
         return Continues(state_json=text, wait=None)
     kind = WaitKind.TIMER if result.on is None else WaitKind.EVENT

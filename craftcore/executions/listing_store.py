@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.errors import NoModel
 from craftcore.executions.model import Status
-from craftcore.storage.corrupt import Damaged, each, legible
+from craftcore.storage.corrupt import Damaged, each, legible, row_model
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -114,6 +114,7 @@ class ExecutionListing:
         return [id_ for (id_,) in rows]
 
 
+@row_model
 def _listed(row: Row) -> Listed:
     """Raises ValueError for a damaged one."""
     for name in ("created_at", "latency_ms"):

@@ -23,6 +23,7 @@ from craftcore.executions.verifying import (
     record_faults,
 )
 from craftcore.executions.verifying_store import VerifyingStore
+from craftcore.plurals import counted
 from craftcore.storage.audit import AuditRow, audited
 from craftcore.storage.audit_chain import AuditChain, audit_faults
 from craftcore.storage.transaction import Reader
@@ -155,7 +156,11 @@ class Verification:
 
     def _strays(self) -> Iterator[Fault]:
         for seq, count in self._store.stray_events(self._reader):
-            yield Fault(area=Area.STRAY, wrong=f"{count:,} events are of record number {seq}, which is not there")
+            events = counted(count, "event is", "events are")
+            yield Fault(
+                area=Area.STRAY,
+                wrong=f"{events} of record number {seq}, which is not there",
+            )
         for seq, part, is_missing, place in self._store.stray_bodies(self._reader):
             told = (part or b"").decode(errors="backslashreplace")
             if is_missing:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from craftcore.executions.model import EventType, Reason, Status
 from craftcore.executions.record import ExecutionRecord, faults
+from craftcore.plurals import counted
 
 ALWAYS_WITH_A_MEMO = (EventType.STEP_COMPLETED, EventType.EMITTED, EventType.CHILD_STARTED)
 """Where a task writes them: a turn that is entered again finds them by it."""
@@ -206,8 +207,8 @@ def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: lis
         wrong = f"retention is said to have removed {removed:,}, and only {newest - there - gaps:,} are not there"
         return Fault(area=Area.CHAIN, wrong=wrong)
     which = "" if removed or gaps else f": number {', '.join(map(str, absent[:10]))}"
-    are = "record is" if lost == 1 else "records are"
-    wrong = f"{lost:,} {are} missing that retention did not remove, open or from before the chain{which}"
+    records = counted(lost, "record is", "records are")
+    wrong = f"{records} missing that retention did not remove, open or from before the chain{which}"
     return Fault(area=Area.MISSING, wrong=wrong)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
+from craftcore.storage.corrupt import row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
@@ -209,12 +210,13 @@ class AccountStore:
         return None if trigger_id is None else AtWork("trigger", trigger_id)
 
     def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
-        """`last_trigger_id` and `last_trigger_status`: of the newest occurrence that fired; None where none did, or its
-        row is gone."""
+        """`last_trigger_id`, `last_trigger_status` and `last_fired_at`: of the newest occurrence that fired, by hand
+        or at a start, too; None where none did, or its row is gone."""
         found = tx.one(
             """
             SELECT triggers.id     AS last_trigger_id,
-                   triggers.status AS last_trigger_status
+                   triggers.status AS last_trigger_status,
+                   schedule_occurrences.nominal_at AS last_fired_at
               FROM schedule_occurrences
               JOIN triggers ON triggers.id = trigger_id
              WHERE schedule_occurrences.schedule_id = :id
@@ -224,7 +226,7 @@ class AccountStore:
             """,
             id=schedule_id,
         )
-        return found or {"last_trigger_id": None, "last_trigger_status": None}
+        return found or {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
 
     def unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
         """The ids of its triggers that are accepted, have not started, and are of a moment after that."""
@@ -244,6 +246,7 @@ class AccountStore:
         return [row["id"] for row in rows]
 
 
+@row_model
 def occurrence_of(row: Row) -> Occurrence:
     """The model of a line of the account."""
     return Occurrence(**{**row, "cause": Cause(row["cause"]), "outcome": Outcome(row["outcome"])})

@@ -18,9 +18,10 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 
 from craftcore.clock import YEAR_10000
+from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.timing import Cron
 from craftcore.schedules.zones import change_in, moment_of, offset_at, stretches, zone_named
 
@@ -35,9 +36,14 @@ _SEARCH_YEARS = 50
 
 
 def cron_after(timing: Cron, t: int) -> int | None:
-    """The first moment strictly after `t`; None: none within fifty years or by 9999."""
-    search = _next_on_the_wall if is_wildcard(timing.expression) else _next_fixed
-    return search(timing.expression, zone_named(timing.timezone), t)
+    """The first moment strictly after `t`; None: none within fifty years or by 9999. Raises ScheduleInvalid for an
+    expression that was damaged in its row."""
+    zone = zone_named(timing.timezone)
+    try:
+        search = _next_on_the_wall if is_wildcard(timing.expression) else _next_fixed
+        return search(timing.expression, zone, t)
+    except CronSimError as error:
+        raise ScheduleInvalid(f"cron {timing.expression!r:.80} cannot be evaluated: {error}") from error
 
 
 def is_wildcard(expression: str) -> bool:

@@ -13,7 +13,7 @@ from craftcore.schedules.model import (
     ScheduleStatus,
 )
 from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.corrupt import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 UPSERT = """
@@ -192,6 +192,7 @@ _TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
 _NO_TIMING = dict.fromkeys(_TIMING)
 
 
+@row_model
 def schedule_of(row: Row) -> Schedule:
     """The model of a full row."""
     return Schedule(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageError
+from craftcore.plurals import counted
 from craftcore.regular_file import NoRegularFile, open_regular
 from craftcore.storage.checking import check_file
 from craftcore.storage.database import Database
@@ -182,7 +183,7 @@ def _checked(database: Database, draft: Draft, taken_at: float, version: str, he
         found = check_file(reader)
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]
-            more = f" (and {len(wrong) - 1:,} faults more)" if len(wrong) > 1 else ""
+            more = f" (and {counted(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
             raise DatabaseInvalid(
                 f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
                 f"before are kept. See: craftcore --db {shlex.quote(str(database.path))} db check"

@@ -69,6 +69,15 @@ def quick_check(reader: Reader) -> list[str]:
     return [] if pages == ["ok"] else pages
 
 
+def row_fault(reader: Reader) -> str | None:
+    """The first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if none."""
+    if pages := quick_check(reader):
+        return pages[0]
+    for table, rowid, parent, _ in reader.tuples("PRAGMA foreign_key_check"):
+        return f"{table}, row {rowid}: what it belongs to in {parent} is not there"
+    return None
+
+
 def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
     """What of the schema is gone, changed, or hangs on a table or a view of ours and is not of our making.
 

@@ -6,6 +6,7 @@ Their texts are read as bytes (`CAST(name AS BLOB)`), which can always be read.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 from craftcore.errors import NoModel
@@ -57,6 +58,22 @@ def what_is_wrong(error: BaseException) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"a text is not UTF-8: {error.object!r:.200}"
     return f"{error!s:.300}"
+
+
+def row_model(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
+    """The same function; a row that it cannot read raises NoModel, which says which row it is."""
+
+    @wraps(model)
+    def read(row: Row) -> Model:
+        id = row.get("id") or row.get("idem_key") or row.get("schedule_id")
+        try:
+            return model(row)
+        except NoModel:
+            raise
+        except UNREADABLE as error:
+            raise NoModel(f"{id}: {what_is_wrong(error)}") from error
+
+    return read
 
 
 def no_text(row: Row) -> str | None:

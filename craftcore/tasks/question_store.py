@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from craftcore.canonical import canonical
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.corrupt import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
@@ -185,6 +185,7 @@ class QuestionStore:
         return [row["id"] for row in rows]
 
 
+@row_model
 def question_of(row: Row) -> Question:
     """The model of a full row."""
     options = row["options_json"]

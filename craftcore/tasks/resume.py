@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from craftcore.canonical import canonical
+from craftcore.plurals import counted
 from craftcore.storage.facts import remember
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionKind, Task, TaskStatus, WaitKind
@@ -93,9 +94,10 @@ class ResumeContract:
         if trigger_seq is not None:
             self._triggers.park(tx, trigger_seq, f"parked: task {task.id} is stale")
         hours = (tx.now - touched_at) / 3600
+        ago = counted(round(hours), "hour")
         asked = NewQuestion(
             kind=QuestionKind.STALE,
-            question=f"Task {task.id} ({task.workflow}) was interrupted {hours:.0f} hours ago. Go on with it?",
+            question=f"Task {task.id} ({task.workflow}) was interrupted {ago} ago. Go on with it?",
             options=(GO_ON, CANCEL),
         )
         wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)

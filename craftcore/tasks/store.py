@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from craftcore.canonical import canonical
 from craftcore.errors import NoModel
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.corrupt import Damaged, each, row_model
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
@@ -330,6 +330,7 @@ class TaskStore:
         return dict(rows)
 
 
+@row_model
 def task_of(row: Row) -> Task:
     """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
     status = TaskStatus(row["status"])

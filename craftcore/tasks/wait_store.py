@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.corrupt import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
 
@@ -91,6 +91,7 @@ class WaitStore:
         return [wait_of(row) for row in rows]
 
 
+@row_model
 def wait_of(row: Row) -> Wait:
     """The model of a full row. Raises ValueError for one that is none."""
     if row["status"] not in ("WAITING", "RESOLVED"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from craftcore.storage.corrupt import Damaged, each, told
+from craftcore.storage.corrupt import Damaged, each, row_model, told
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -335,6 +335,7 @@ class TriggerStore:
         return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
 
 
+@row_model
 def trigger_of(row: Row) -> Trigger:
     """The model of a full row."""
     return Trigger(

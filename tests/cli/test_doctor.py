@@ -494,7 +494,7 @@ def test_claims_of_the_dead_are_told(core, found, database, clock):
         assert "did not extend it" in found()["claims"][1]
         core.do(lambda tx: tx.run(begun, epoch=9))
         assert found()["claims"][0] == "FAIL"
-        assert "did not take them back" in found()["claims"][1]
+        assert "took nothing back" in found()["claims"][1]
 
 
 def test_what_is_in_doubt_and_what_is_dead_is_told_with_where_to_look(found, database, clock):
