@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from craftcore.cli.hint import hint
-from craftcore.cli.moments import from_now, span
+from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
@@ -57,6 +57,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
         *_locked(found),
         *_failing(found),
         *_held(found),
+        *_alone(found),
         *_slow(found),
         *_open(found),
         *_tight(found),
@@ -114,6 +115,18 @@ def _failing(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="checkpoint", text=f"checkpoints fail: {checkpoint_text(why)}")
     if (seconds := engine["flush_seconds"]) is not None:
         yield Trouble(code="slow disk", text=f"the disk is slow: {slow_text(seconds)}")
+
+
+def _alone(found: dict[str, Any]) -> Iterator[Trouble]:
+    if (suspect := found["engine"]["alone"]) is not None:
+        text = alone_text(suspect, found["engine"]["alone_until"])
+        yield Trouble(code="alone", text=f"{text}. See: {hint('trigger', 'why', suspect)}")
+
+
+def alone_text(suspect: str, until: float) -> str:
+    """Who runs alone, why, and for how long the others wait."""
+    why = f"trigger {suspect} was in crashes, so it runs alone"
+    return f"{why}: nothing else starts before it ends, or before {clock_time(until)}"
 
 
 def checkpoint_text(why: str) -> str:

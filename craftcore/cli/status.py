@@ -174,7 +174,7 @@ def read_status(session: Session) -> dict[str, Any]:
 
 
 def _told(live: LiveState) -> dict[str, Any]:
-    return {name: value for name, value in asdict(live).items() if name != "epoch"}
+    return with_iso({name: value for name, value in asdict(live).items() if name != "epoch"})
 
 
 def _behind(reader: Reader, now: float, allowed: float) -> dict[str, Any]:

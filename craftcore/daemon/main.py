@@ -33,7 +33,6 @@ from craftcore.daemon.systemd import Notifier
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
-from craftcore.engine.live_state import state_of
 from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFull
 from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
@@ -170,7 +169,7 @@ class Daemon:
         """How the engine is. What is due is counted only where somebody listens, and not while nothing is."""
         listening = self._notifier.is_heard and not engine.is_idle
         waiting = engine.writer.waiting_since
-        live = state_of(engine.writer, engine.epoch)
+        live = engine.live_state()
         return Condition(
             running=engine.running,
             due=await anyio.to_thread.run_sync(self._due) if listening else None,
@@ -182,6 +181,7 @@ class Daemon:
             storage_full=engine.writer.full,
             checkpoint_failed=live.checkpoint_failed is not None,
             flush_seconds=live.flush_seconds,
+            alone=live.alone,
             lock_wait=None if waiting is None else time.monotonic() - waiting,
             wal_in_use=wal_in_use(self._path),
         )

@@ -24,6 +24,7 @@ class Condition:
     storage_full: bool = False
     checkpoint_failed: bool = False
     flush_seconds: float | None = None
+    alone: str | None = None
     lock_wait: float | None = None
     wal_in_use: int = 0
 
@@ -50,6 +51,8 @@ def _trouble(now: Condition) -> list[str]:
         trouble.append("waiting for another process that holds the write lock")
     if now.wal_in_use > WAL_WORTH_SAYING:
         trouble.append(f"{now.wal_in_use >> 20} MiB in the WAL: a reader keeps an old snapshot open")
+    if now.alone is not None:
+        trouble.append(f"trigger {now.alone} was in crashes and runs alone, the others wait")
     if now.held is not None:
         trouble.append(f"held: {now.held}")
     elif now.safe_mode is not None:

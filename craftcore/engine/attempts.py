@@ -69,9 +69,14 @@ class Attempts:
         self._routes = Routes(app)
         self._agents = Agents()
 
-    def start_all(self, tx: Transaction, claims: list[Claim], alone: bool) -> list[Run]:
+    def start_all(self, tx: Transaction, claims: list[Claim], alone: bool, outlived: Claim | None) -> list[Run]:
         """Count the attempts, enter the turns and open the records of claims that still hold their leases. Those of
-        tasks that are held are put off instead."""
+        tasks that are held are put off instead.
+
+        `outlived`: the suspect beside which they start, which has run alone until now.
+        """
+        if outlived is not None:
+            self._claims.joined(tx, outlived)
         if self._held_tasks:
             claims = self._held_tasks.startable(tx, claims)
         answers = self._claims.start_all(tx, claims, alone=alone)

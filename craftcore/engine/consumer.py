@@ -28,6 +28,7 @@ from craftcore.engine.router import Route, unroutable
 from craftcore.engine.routes import Routes
 from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
+from craftcore.engine.solitude import Solitude
 from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.recorder import Routed
 from craftcore.storage.waiters import Loop
@@ -100,7 +101,7 @@ class Consumer:
         self._end_came: Any = loop.waiter()
         self.running: dict[int, Run] = {}
         self._routes = Routes(app)
-        self._alone: int | None = None  # the seq of the trigger that nothing may run beside
+        self.solitude = Solitude(self.wake, clock.now, is_bounded=concurrency > 1)
         self.stopping = False
         self.held_back = False
         """Nothing is started yet."""
@@ -159,7 +160,10 @@ class Consumer:
     async def _start_all(self, claims: list[Claim]) -> list[Run]:
         """Start these claims in one commit. After an error of ours each is started by itself, and fails by itself."""
         try:
-            runs: list[Run] = await self._insist(self._attempts.start_all, claims, self._alone is not None)
+            alone, outlived = self.solitude.is_on, self.solitude.outlived
+            runs: list[Run] = await self._insist(self._attempts.start_all, claims, alone, outlived)
+            if outlived is not None:
+                self.solitude.joined(outlived)
             return runs
         except BaseException as error:
             failed = fault(error, "start")
@@ -196,18 +200,21 @@ class Consumer:
     def _startable(self) -> list[Claim]:
         """The best claims there are places for. One that was in too many crashes waits until nothing else runs."""
         claims: list[Claim] = []
-        while (
-            not (self.stopping or self.held_back) and self._alone is None and (best := self._queue.best()) is not None
-        ):
-            if must_run_alone(best):
-                if self._taken or self.running:
-                    break
-                self._alone = best.seq
-            elif self._taken >= self._concurrency:
+        while not (self.stopping or self.held_back or self.solitude.is_on) and (best := self._best()) is not None:
+            if must_run_alone(best) and not (self._taken or self.running):
+                self.solitude.begin(best)
+            elif self._taken >= self._concurrency or (must_run_alone(best) and not self.solitude.has_waited(best)):
                 break
-            claims.append(self._queue.pop())
+            else:
+                self.solitude.started_beside(best)
+            claims.append(self._queue.pop(best))
             self._taken += 1
         return claims
+
+    def _best(self) -> Claim | None:
+        """Who starts next: while nothing runs, one that must run alone, so that nothing has to end for it."""
+        suspect = None if self._taken or self.running else self._queue.best_suspect()
+        return suspect or self._queue.best()
 
     async def _route_and_run(self, run: Run) -> Outcome:
         if run.outcome is not None:  # known by its start: there is no code to run
@@ -275,7 +282,7 @@ class Consumer:
     def _settled(self, run: Run, answer: Settled | Exception) -> None:
         self.running.pop(run.claim.seq, None)
         self._queue.free(run.lane)
-        self._end_solitude(run.claim)
+        self.solitude.end(run.claim)
         if self._concurrency == 1:
             self._free_place()
         if isinstance(answer, Exception):
@@ -332,13 +339,9 @@ class Consumer:
             if (claim.seq, claim.lease_token) not in started:
                 log.debug("start.refused", trigger=claim.id)
                 self._queue.free(claim.lane)
-                self._end_solitude(claim)
+                self.solitude.end(claim)
                 self._free_place()
                 self._tell(self._on_refused, claim)
-
-    def _end_solitude(self, claim: Claim) -> None:
-        if self._alone == claim.seq:
-            self._alone = None
 
     def _free_place(self) -> None:
         self._taken -= 1

@@ -20,7 +20,7 @@ from craftcore.engine.corruption import Corruption
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
-from craftcore.engine.live_state import keep_live_state, state_of
+from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop_end import LoopEnd, loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.progress import Progress
@@ -204,6 +204,7 @@ class Engine:
                 self.consumer.consume,
                 self.consumer.settle,
                 self.progress.watch,
+                self.consumer.solitude.watch,
                 self._keep_live_state,
             )
             for task in loops:
@@ -220,8 +221,12 @@ class Engine:
         if self.failure is not None:
             raise self.failure
 
+    def live_state(self) -> LiveState:
+        """What only this engine knows of itself."""
+        return state_of(self.writer, self.consumer.solitude, self.epoch)
+
     async def _keep_live_state(self) -> None:
-        await keep_live_state(self.writer, lambda: state_of(self.writer, self.epoch))
+        await keep_live_state(self.writer, self.live_state)
 
     async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
         try:

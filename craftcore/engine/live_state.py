@@ -13,6 +13,8 @@ from typing import Any
 
 import anyio
 
+from craftcore.clock import YEAR_10000
+from craftcore.engine.solitude import Solitude
 from craftcore.errors import StorageFull
 from craftcore.storage.facts import fact, remember
 from craftcore.storage.transaction import Reader, Transaction
@@ -28,12 +30,15 @@ class LiveState:
     """The state of the engine of one epoch.
 
     `checkpoint_failed`: why the database file cannot be written, None when it can. `flush_seconds`: how long a flush
-    takes, None when the disk is quick enough.
+    takes, None when the disk is quick enough. `alone`: the trigger that runs alone, or waits to, because it was in
+    crashes; `alone_until`: the wall time at which others start at the latest.
     """
 
     epoch: int
     checkpoint_failed: str | None = None
     flush_seconds: float | None = None
+    alone: str | None = None
+    alone_until: float | None = None
 
 
 def live_state(reader: Reader) -> LiveState:
@@ -51,12 +56,22 @@ def _checked(found: dict[str, Any]) -> LiveState | None:
     epoch: Any = found.get("epoch")
     failed: Any = found.get("checkpoint_failed")
     seconds: Any = found.get("flush_seconds")
+    alone: Any = found.get("alone")
+    until: Any = found.get("alone_until")
     sound = (
         type(epoch) is int
         and type(failed) in (str, type(None))
-        and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
+        and _is_number(seconds)
+        and (type(alone), type(until)) in ((str, float), (type(None), type(None)))
+        and (until is None or 0.0 <= until < YEAR_10000)
     )
-    return LiveState(epoch=epoch, checkpoint_failed=failed, flush_seconds=seconds) if sound else None
+    if not sound:
+        return None
+    return LiveState(epoch=epoch, checkpoint_failed=failed, flush_seconds=seconds, alone=alone, alone_until=until)
+
+
+def _is_number(seconds: Any) -> bool:
+    return seconds is None or (type(seconds) in (int, float) and 0 <= seconds < YEAR_10000)
 
 
 async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None:
@@ -74,13 +89,15 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
             continue
 
 
-def state_of(writer: Writer, epoch: int) -> LiveState:
-    """Look at the writer. The flush time is rounded to one digit, so that it does not change at each look."""
+def state_of(writer: Writer, solitude: Solitude, epoch: int) -> LiveState:
+    """Look at the engine. The flush time is rounded to one digit, so that it does not change at each look."""
     slow = writer.flushes.longest if writer.flushes.is_slow else None
     return LiveState(
         epoch=epoch,
         checkpoint_failed=writer.checkpoint_failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
+        alone=solitude.suspect,
+        alone_until=None if solitude.suspect is None else solitude.until,
     )
 
 

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 
 from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import must_run_alone
 
 Rank = tuple[float, int, int]
 
@@ -21,6 +22,7 @@ class TriggerQueue:
         self._rank = rank
         self._heap: list[tuple[Rank, Claim]] = []
         self._lanes: set[str] = set()
+        self._suspects = 0
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -40,15 +42,28 @@ class TriggerQueue:
         if claim.lane is not None and not self.take_lane(claim.lane):
             return False
         heapq.heappush(self._heap, (self._rank(claim), claim))
+        self._suspects += must_run_alone(claim)
         return True
 
     def best(self) -> Claim | None:
         """Who would be popped next."""
         return self._heap[0][1] if self._heap else None
 
-    def pop(self) -> Claim:
-        """Take out the best. Its lane stays taken until `free`."""
-        return heapq.heappop(self._heap)[1]
+    def best_suspect(self) -> Claim | None:
+        """The best of those that must run alone; None when there is none."""
+        if not self._suspects:
+            return None
+        return min(entry for entry in self._heap if must_run_alone(entry[1]))[1]
+
+    def pop(self, claim: Claim) -> Claim:
+        """Take this one out. Its lane stays taken until `free`."""
+        self._suspects -= must_run_alone(claim)
+        if self._heap[0][1] is claim:
+            heapq.heappop(self._heap)
+        else:
+            self._heap = [entry for entry in self._heap if entry[1] is not claim]
+            heapq.heapify(self._heap)
+        return claim
 
     def take_lane(self, lane: str) -> bool:
         """Take a lane that a router chose. False when it is taken already."""

@@ -179,6 +179,14 @@ class ClaimStore:
         rows = tx.many(START, [(tx.now, int(alone), claim.seq, claim.lease_token) for claim in claims])
         return {(seq, token): (attempts, starts) for seq, token, attempts, starts in rows}
 
+    def joined(self, tx: Transaction, seq: int, token: str) -> None:
+        """Note that a started trigger is not alone any more. Nothing is written when its token is not the one held."""
+        tx.run(
+            "UPDATE triggers SET started_alone = 0 WHERE seq = :seq AND lease_token = :token AND status = 'CLAIMED'",
+            seq=seq,
+            token=token,
+        )
+
     def settle_all(self, tx: Transaction, moves: Sequence[tuple[Claim, Settlement]]) -> set[int]:
         """Write decided moves; the seqs of those that still held their lease. Nothing is written of the others."""
         held = {(seq, token) for seq, token in tx.tuples(HELD, (canonical([claim.seq for claim, _ in moves]),))}
@@ -198,7 +206,7 @@ class ClaimStore:
         """Claims of earlier epochs: whoever held them is dead."""
         return tx.all(
             """
-            SELECT seq, id, lease_token, started_at, started_alone, crash_count, cancel_requested_at
+            SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at
               FROM triggers
              WHERE status = 'CLAIMED'
                AND claimed_epoch <> :epoch
@@ -237,23 +245,27 @@ class ClaimStore:
         """Whether a trigger is claimed under this token."""
         return (seq, token) in set(tx.tuples(HELD, (canonical([seq]),)))
 
-    def give_back(self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str) -> bool:
-        """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back.
+    def give_back(
+        self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str, restarted: bool = False
+    ) -> bool:
+        """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back. `restarted`: it
+        was running when the machine was restarted.
 
         False when its token is not the one held.
         """
         changed = tx.run(
             """
             UPDATE triggers
-               SET status        = 'PENDING',
-                   reason        = :reason,
-                   attempts      = attempts - (started_at IS NOT NULL AND NOT :crashed),
-                   crash_count   = crash_count + :crashed,
-                   claimed_epoch = NULL,
-                   lease_token   = NULL,
-                   lease_until   = NULL,
-                   started_at    = NULL,
-                   updated_at    = :now
+               SET status           = 'PENDING',
+                   reason           = :reason,
+                   attempts         = attempts - (started_at IS NOT NULL AND NOT :crashed),
+                   crash_count      = crash_count + :crashed,
+                   machine_restarts = machine_restarts + :restarted,
+                   claimed_epoch    = NULL,
+                   lease_token      = NULL,
+                   lease_until      = NULL,
+                   started_at       = NULL,
+                   updated_at       = :now
              WHERE seq = :seq
                AND lease_token = :token
                AND status = 'CLAIMED'
@@ -261,6 +273,7 @@ class ClaimStore:
             seq=seq,
             token=token,
             crashed=int(crashed),
+            restarted=int(restarted),
             reason=reason,
             now=tx.now,
         )

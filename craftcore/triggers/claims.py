@@ -28,6 +28,7 @@ from craftcore.triggers.settlement import (
     Settlement,
     Suspended,
     cancelled,
+    counts_as_crash,
     is_poison,
     settle,
 )
@@ -136,6 +137,10 @@ class ClaimService:
             for claim in claims
         ]
 
+    def joined(self, tx: Transaction, claim: Claim) -> None:
+        """Something is started beside a trigger that ran alone: a crash from now on is no proof against it."""
+        self._claims.joined(tx, claim.seq, claim.lease_token)
+
     def ack(self, tx: Transaction, claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Settlement:
         """Settle a started trigger by what its attempt came to.
 
@@ -214,28 +219,33 @@ class ClaimService:
     def reclaim(self, tx: Transaction, epoch: int, *, machine_restarted: bool = False) -> Reclaimed:
         """Boot: return every claim of earlier epochs, whatever its lease says, because its holder is dead.
 
-        A started one was in a crash; the one that was running alone in its third is poison and DEAD. When the machine
-        itself was restarted, no trigger is blamed. What was to be cancelled settles and does not come back.
+        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Of restarts of
+        the machine only every second one counts as a crash. What was to be cancelled settles and does not come back.
         """
         unstarted = crashed = 0
         poisoned: list[str] = []
         for row in self._claims.orphans(tx, epoch):
             was_running = row["started_at"] is not None
-            blamed = was_running and not machine_restarted
+            restarts = row["machine_restarts"] + 1 if was_running and machine_restarted else None
+            blamed = was_running and counts_as_crash(restarts)
             if row["cancel_requested_at"] is not None:
                 self._cancel(tx, row["seq"], crashed=blamed)
                 continue
             if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
+                restarted = row["machine_restarts"] + machine_restarted
                 message = (
                     f"the process died {row['crash_count'] + 1} times while this ran, "
                     f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
+                    + (f". The machine restarted {restarted} times: two of those count as one" if restarted else "")
                 )
                 poison = Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
                 self._end(tx, row["seq"], poison, crashed=True)
                 poisoned.append(row["id"])
                 continue
             reason = INTERRUPTED if was_running else UNSTARTED
-            self._claims.give_back(tx, row["seq"], row["lease_token"], crashed=blamed, reason=reason)
+            self._claims.give_back(
+                tx, row["seq"], row["lease_token"], crashed=blamed, reason=reason, restarted=restarts is not None
+            )
             crashed += was_running
             unstarted += not was_running
         return Reclaimed(unstarted=unstarted, crashed=crashed, poisoned=poisoned)

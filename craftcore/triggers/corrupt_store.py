@@ -34,6 +34,7 @@ SELECT seq,
        attempts,
        starts,
        crash_count,
+       machine_restarts,
        started_at,
        settled_at,
        started_at IS NULL AND EXISTS (
@@ -112,7 +113,7 @@ def what_is_wrong(row: Row) -> str | None:
         return f"source {row['source'].decode()!r:.80} is unknown"
     if not 0 <= row["fire_at"] < YEAR_10000:
         return f"fire_at {row['fire_at']!r} is no moment"
-    for name in ("attempts", "starts", "crash_count"):
+    for name in ("attempts", "starts", "crash_count", "machine_restarts"):
         if not 0 <= row[name] < COUNT_LIMIT:
             return f"{name} {row[name]!r} is no count"
     if row["settled_at"] is not None:

@@ -63,6 +63,7 @@ class HandStore:
                    reason              = 'requeued',
                    attempts            = 0,
                    crash_count         = 0,
+                   machine_restarts    = 0,
                    not_before          = :now,
                    due_at              = max(fire_at, :now),
                    expires_at          = NULL,

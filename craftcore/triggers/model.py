@@ -209,6 +209,7 @@ class Trigger:
     attempts: int
     starts: int
     crash_count: int
+    machine_restarts: int
     max_attempts: int | None
     claimed_epoch: int | None
     lease_token: str | None

@@ -22,6 +22,10 @@ CRASHES_BEFORE_ALONE = 2
 """A trigger that was running in this many crashes runs alone at its next start."""
 
 
+RESTARTS_PER_CRASH = 2
+"""So many restarts of the machine while a trigger ran count as one crash."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succeeded:
     """The workflow returned. `result_json` is the canonical text of what it returned, or, where that could not be put
@@ -214,6 +218,15 @@ def is_poison(crash_count: int, started_alone: bool) -> bool:
     other crashes, survive.
     """
     return started_alone and crash_count > CRASHES_BEFORE_ALONE
+
+
+def counts_as_crash(machine_restarts: int | None) -> bool:
+    """Whether the end of the process blames what ran. `machine_restarts`: in how many restarts of the machine it was,
+    this one included; None: the machine ran on.
+
+    A power cut hits whatever runs, and a long job again and again. So only every second restart counts.
+    """
+    return machine_restarts is None or machine_restarts % RESTARTS_PER_CRASH == 0
 
 
 def must_run_alone(claim: Claim) -> bool:

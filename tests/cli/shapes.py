@@ -8,8 +8,9 @@ from __future__ import annotations
 
 TRIGGER = """
     seq id source dedup_key dedup_scope session_id task_id schedule_id nominal_at workflow lane fire_at not_before
-    due_at expires_at priority description status attempts starts crash_count max_attempts claimed_epoch lease_token
-    lease_until started_at started_alone cancel_requested_at reason error_code error_message superseded_by created_at
+    due_at expires_at priority description status attempts starts crash_count machine_restarts max_attempts
+    claimed_epoch lease_token lease_until started_at started_alone cancel_requested_at reason error_code
+    error_message superseded_by created_at
     updated_at settled_at stripped_at payload
 """
 TASK = """

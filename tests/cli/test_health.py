@@ -41,7 +41,7 @@ WELL: dict[str, Any] = {
     "paused": False,
     "replaced": None,
     "locked_by": None,
-    "engine": {"checkpoint_failed": None, "flush_seconds": None},
+    "engine": {"checkpoint_failed": None, "flush_seconds": None, "alone": None, "alone_until": None},
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
@@ -112,6 +112,12 @@ def test_what_is_well_is_healthy():
             "degraded",
             "slow disk",
             "degraded: the disk is slow: a flush takes about 5 s, and every commit waits for one",
+        ),
+        (
+            {"engine": {**WELL["engine"], "alone": "t1", "alone_until": NOON}},
+            "degraded",
+            "alone",
+            "degraded: trigger t1 was in crashes, so it runs alone: nothing else starts before it ends, or before",
         ),
         ({"paused": True}, "degraded", "paused", "degraded: paused: the daemon was started with --paused"),
         (

@@ -21,10 +21,12 @@ import os, signal, sys
 import anyio
 from craftcore import App
 from craftcore.config import Config, DaemonSettings
+from craftcore.daemon import running
 
 app = App("test")
 begun = 0
 concurrency, company = int(sys.argv[2]), int(sys.argv[3])
+running._machine_boot_id = lambda: sys.argv[5]
 
 @app.workflow("innocent")
 async def innocent(n: int) -> int:
@@ -51,10 +53,10 @@ anyio.run(main, backend=sys.argv[4])
 """
 
 
-def boot(path: Path, concurrency: int, innocents: int, backend: str) -> int:
-    """One life of the process; how it ended."""
+def boot(path: Path, concurrency: int, innocents: int, backend: str, machine: str = "m") -> int:
+    """One life of the process, in one life of the machine; how it ended."""
     child = subprocess.run(
-        [sys.executable, "-c", BOOT, str(path), str(concurrency), str(innocents), backend],
+        [sys.executable, "-c", BOOT, str(path), str(concurrency), str(innocents), backend, machine],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -94,3 +96,36 @@ def test_what_kills_the_process_each_time_dies_alone_and_the_fifteen_beside_it_a
         ("DEAD", "poison", "POISON", 3)
     ]
     assert ask(path, "SELECT status, count(*) FROM triggers GROUP BY status") == [("DEAD", 1), ("DONE", 15)]
+
+
+def lives_until_peace(path: Path, machine: str) -> int:
+    """Boot again and again, with nothing to wait for; how many lives it took. `{}` becomes the number of the life."""
+    ends: list[int] = []
+    while not ends or ends[-1]:
+        assert len(ends) < 12, "it is never found out"
+        ends.append(boot(path, 16, 0, "asyncio", machine.format(len(ends))))
+    return len(ends)
+
+
+def test_what_takes_the_machine_down_each_time_is_found_out_later_than_what_ends_the_process(tmp_path):
+    """Each of its deaths is a restart of the machine. After four it runs alone, and after two more it is buried."""
+    path = tmp_path / "agent.db"
+    with Producer(path) as producer:
+        deadly = producer.emit("deadly").id
+        producer.emit("innocent", {"n": 1})
+
+    lives = lives_until_peace(path, "machine {}")
+
+    assert lives == 7
+    assert ask(path, f"SELECT status, reason, starts, machine_restarts FROM triggers WHERE id = '{deadly}'") == [
+        ("DEAD", "poison", 6, 5)  # the sixth is in its message
+    ]
+    assert ask(path, "SELECT status FROM triggers WHERE workflow = 'innocent'") == [("DONE",)]
+
+
+def test_on_a_machine_that_runs_on_the_same_is_buried_after_three(tmp_path):
+    path = tmp_path / "agent.db"
+    with Producer(path) as producer:
+        producer.emit("deadly")
+
+    assert lives_until_peace(path, "the same") == 4

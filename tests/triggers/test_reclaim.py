@@ -196,19 +196,75 @@ def test_two_crashes_while_alone_are_no_proof_yet(core):
     assert look(core, emitted.id).status is TriggerStatus.PENDING
 
 
-def test_a_restart_of_the_machine_blames_nobody_and_costs_no_attempt(core):
-    """Six power cuts hit the same long job; then it fails for the first time."""
+def restart_machine(core, epoch, *, alone=False):
+    """The trigger is started, and the machine goes down; the next epoch boots."""
+    claim = start_one(core, epoch=epoch, alone=alone)
+    return claim, core.do(core.claims.reclaim, epoch + 1, machine_restarted=True)
+
+
+def test_three_restarts_of_the_machine_make_no_suspect_and_cost_no_attempt(core):
+    """Power cuts hit the same long job; then it fails for the first time."""
     emitted = emit(core)
-    for epoch in range(1, 7):
-        start_one(core, epoch=epoch, alone=True)
-        reclaimed = core.do(core.claims.reclaim, epoch + 1, machine_restarted=True)
+    for epoch in range(1, 4):
+        _, reclaimed = restart_machine(core, epoch)
         assert reclaimed == Reclaimed(unstarted=0, crashed=1, poisoned=[])
 
-    move = ack(core, start_one(core, epoch=7), BROKEN, RetryPolicy(max_attempts=2))
+    claim = start_one(core, epoch=4)
+    move = ack(core, claim, BROKEN, RetryPolicy(max_attempts=2))
 
     stored = look(core, emitted.id)
-    assert (stored.crash_count, stored.attempts, stored.starts) == (0, 1, 7)
+    assert not must_run_alone(claim)
+    assert (stored.crash_count, stored.attempts - stored.crash_count, stored.starts) == (1, 1, 4)
     assert move.status is TriggerStatus.PENDING
+
+
+def test_what_takes_the_machine_down_runs_alone_after_four_times_and_is_poison_after_two_more(core):
+    killer = emit(core)
+    claims, buried = [], []
+    for epoch in range(1, 7):
+        claim, reclaimed = restart_machine(core, epoch, alone=epoch > 4)
+        claims.append(must_run_alone(claim))
+        buried += reclaimed.poisoned
+
+    stored = look(core, killer.id)
+    assert claims == [False, False, False, False, True, True]
+    assert buried == [killer.id]
+    assert (stored.status, stored.reason) == (TriggerStatus.DEAD, "poison")
+    assert stored.error_message is not None
+    assert "The machine restarted 6 times: two of those count as one" in stored.error_message
+
+
+def test_a_long_job_hit_by_power_cuts_beside_others_is_never_buried(core):
+    """It has outlived its time alone each time, so no cut is proof."""
+    emitted = emit(core)
+    for epoch in range(1, 21):
+        restart_machine(core, epoch)
+
+    assert look(core, emitted.id).status is TriggerStatus.PENDING
+
+
+def test_a_requeued_trigger_begins_its_restarts_anew(core):
+    killer = emit(core)
+    for epoch in range(1, 7):
+        restart_machine(core, epoch, alone=epoch > 4)
+    core.do(core.triggers.requeue, killer.id)
+
+    restart_machine(core, 7)
+
+    assert look(core, killer.id).crash_count == 0
+
+
+def test_a_suspect_that_something_was_started_beside_is_not_proven_guilty(core):
+    emitted = emit(core)
+    for epoch in (1, 2):
+        crash_while_running(core, epoch=epoch)
+    claim = start_one(core, epoch=3, alone=True)
+    core.do(core.claims.joined, claim)
+
+    reclaimed = core.do(core.claims.reclaim, 4)
+
+    assert reclaimed.poisoned == []
+    assert look(core, emitted.id).crash_count == 3
 
 
 # Cancelled work does not come back

@@ -1,0 +1,177 @@
+"""Suspects run alone, so that a crash blames only them, and the others do not wait for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from craftcore import App, Producer
+from craftcore.core import Core
+from craftcore.engine import live_state as telling
+from craftcore.engine import solitude
+from craftcore.engine.live_state import LiveState, live_state
+from tests.engine.lab import Lab, lab, settings
+
+pytestmark = pytest.mark.anyio
+
+
+def an_app(running: set[str], gates: dict[str, anyio.Event]) -> App:
+    """Each work runs until its gate opens; without a gate it ends at once."""
+    app = App()
+
+    @app.workflow("work")
+    async def work(name: str) -> None:
+        running.add(name)
+        if name in gates:
+            await gates[name].wait()
+        running.discard(name)
+
+    return app
+
+
+def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int = 2) -> dict[str, str]:
+    """Emit before the engine starts; the ids by name. Suspects have been in crashes."""
+    with Producer(path) as producer:
+        ids = {name: producer.emit("work", {"name": name}).id for name in names}
+    core = Core(path, settings())
+    with core.transaction() as tx:
+        for name in suspects:
+            tx.run("UPDATE triggers SET crash_count = :n WHERE id = :id", id=ids[name], n=crashes)
+    core.close()
+    return ids
+
+
+def said(it: Lab) -> LiveState:
+    core = Core(it.path, settings())
+    with core.reading() as reader:
+        return live_state(reader)
+
+
+async def test_when_nothing_runs_suspects_start_first_and_nothing_beside_them(tmp_path):
+    running: set[str] = set()
+    gates = {name: anyio.Event() for name in ("one", "two", "suspect")}
+    ids = emit(tmp_path / "agent.db", "one", "two", "suspect", suspects=("suspect",))
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: bool(running))
+        await anyio.sleep(0.05)
+        first = set(running)
+        gates["suspect"].set()
+        await it.until(lambda: running == {"one", "two"})
+        gates["one"].set()
+        gates["two"].set()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+        assert first == {"suspect"}
+        assert it.trigger(ids["suspect"])["started_alone"] == 1
+
+
+async def test_others_start_beside_a_suspect_that_outlives_its_time_and_its_row_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.05)
+    running: set[str] = set()
+    gates = {"suspect": anyio.Event()}
+    ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+        beside = it.trigger(ids["suspect"])
+        gates["suspect"].set()
+        await it.until(lambda: it.engine.counts["DONE"] == 2)
+
+    assert (beside["status"], beside["started_alone"]) == ("CLAIMED", 0)
+
+
+async def test_a_suspect_that_outlives_its_time_stays_guilty_while_nothing_starts_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.01)
+    gates = {"suspect": anyio.Event()}
+    ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
+
+    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: it.engine.consumer.solitude.outlived is not None)
+        row = it.trigger(ids["suspect"])
+        gates["suspect"].set()
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+
+        assert row["started_alone"] == 1
+        assert it.engine.consumer.solitude.outlived is None
+
+
+@pytest.mark.parametrize(("crashes", "seconds"), [(2, 30.0), (3, 60.0), (5, 240.0)])
+async def test_each_further_crash_doubles_the_time_alone_and_status_is_told_of_it(
+    tmp_path, monkeypatch, crashes, seconds
+):
+    monkeypatch.setattr(telling, "LOOK_SECONDS", 0.01)
+    gates = {"suspect": anyio.Event()}
+    ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",), crashes=crashes)
+
+    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: said(it).alone is not None)
+        told = said(it)
+        started_at = it.trigger(ids["suspect"])["started_at"]
+        gates["suspect"].set()
+        await it.until(lambda: said(it).alone is None)
+
+    assert told.alone == ids["suspect"]
+    assert told.alone_until is not None
+    assert told.alone_until - started_at == pytest.approx(seconds, abs=10)
+
+
+async def test_a_suspect_waits_for_what_runs_and_then_starts_beside_it_without_proof(tmp_path, monkeypatch):
+    """Long work must not keep all others from starting for as long as it takes."""
+    monkeypatch.setattr(solitude, "WAIT_SECONDS", 0.1)
+    running: set[str] = set()
+    gates = {"long": anyio.Event(), "suspect": anyio.Event()}
+    emit(tmp_path / "agent.db", "long")
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: running == {"long"})
+        ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
+        it.engine.ring(schedules=False)
+        await it.until(lambda: "suspect" in running and it.trigger(ids["other"])["status"] == "DONE")
+        row = it.trigger(ids["suspect"])
+        for gate in gates.values():
+            gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+    assert row["started_alone"] == 0
+
+
+async def test_a_suspect_starts_alone_once_what_runs_has_ended(tmp_path):
+    running: set[str] = set()
+    gates = {"long": anyio.Event(), "suspect": anyio.Event()}
+    emit(tmp_path / "agent.db", "long")
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: running == {"long"})
+        ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
+        it.engine.ring(schedules=False)
+        await it.until(lambda: it.engine.consumer.solitude.suspect == ids["suspect"])
+        gates["long"].set()
+        await it.until(lambda: running == {"suspect"})
+        row = it.trigger(ids["suspect"])
+        gates["suspect"].set()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+    assert row["started_alone"] == 1
+
+
+async def test_a_suspect_that_is_cancelled_while_it_waits_holds_up_nobody(tmp_path):
+    running: set[str] = set()
+    gates = {"long": anyio.Event()}
+    emit(tmp_path / "agent.db", "long")
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: running == {"long"})
+        ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
+        it.engine.ring(schedules=False)
+        await it.until(lambda: it.engine.consumer.solitude.suspect == ids["suspect"])
+        core = Core(it.path, settings())
+        with core.transaction() as tx:
+            core.triggers.cancel(tx, ids["suspect"])
+        core.close()
+        gates["long"].set()
+        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+
+        assert it.engine.consumer.solitude.suspect is None
