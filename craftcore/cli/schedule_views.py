@@ -73,7 +73,7 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
         session,
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
         found,
-        told=lambda one: {**document(one), **_told_latest(latest[one.id])},
+        told=lambda one: {**document(one), **with_iso(_told_latest(latest[one.id]))},
         cells=lambda one: _cells(one, _told_latest(latest[one.id]), marks),
         beside=latest.values(),
     )

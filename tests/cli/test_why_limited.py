@@ -78,7 +78,7 @@ def test_no_place_of_its_workflow_is_free(cli, core, daemon, how):
 
     assert (reason["code"], reason["text"]) == (
         "limit",
-        "workflow one.at.a.time may run 1 at a time, and 1 are claimed",
+        "workflow one.at.a.time may run 1 at a time, and 1 is claimed",
     )
     assert proven(core, reason["query"]) == [(1,)]
     assert [one["code"] for one in why(cli, other)] == ["its turn"]
