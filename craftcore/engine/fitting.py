@@ -45,7 +45,7 @@ def _misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Containe
         payload = task.payload.decode()
         if (wrong := _refuses(workflow, payload)) is not None:
             return bounded(f"the payload does not fit {workflow.name}: {wrong}", MESSAGE_LIMIT)
-        if not any(_is_task(workflows[agent], payload) for agent in tried):
+        if task.used_ctx and not any(_is_task(workflows[agent], payload) for agent in tried):
             return f"{workflow.name} takes no ctx with this payload, and the task has begun with one"
     state = task.state.decode()
     if workflow.takes_context and state != "null":

@@ -21,7 +21,11 @@ SELECT CAST(tasks.id AS BLOB),
        (SELECT CAST(group_concat(DISTINCT action) AS BLOB)
           FROM activity_log
          WHERE activity_log.task_seq = tasks.seq
-           AND activity_log.turn = tasks.turn)
+           AND activity_log.turn = tasks.turn),
+       tasks.turn > 1
+       OR EXISTS (SELECT 1 FROM waits WHERE waits.task_seq = tasks.seq)
+       OR EXISTS (SELECT 1 FROM events
+                   WHERE events.task_seq = tasks.seq AND events.turn = tasks.turn AND events.memo IS NOT NULL)
 """
 LIVE = f"""
 {COLUMNS}
@@ -65,7 +69,8 @@ COUNT = f"SELECT count(*) FROM ({HELD})"  # noqa: S608 - of static statements
 
 class LiveTask(NamedTuple):
     """What the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares; `agent`: of them the
-    one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None: none."""
+    one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None: none;
+    `used_ctx`: something that only a ctx can do is recorded of it."""
 
     id: bytes
     workflow: bytes
@@ -74,6 +79,7 @@ class LiveTask(NamedTuple):
     state: bytes
     payload: bytes | None
     actions: bytes | None
+    used_ctx: bool
 
 
 class Hold(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -296,6 +297,29 @@ async def test_a_child_is_held_and_its_parent_waits_for_it(tmp_path: Path) -> No
         assert (await it.ended(parent))["result_json"] == '"grown"'
 
 
+async def test_a_child_that_takes_no_ctx_is_not_held_by_a_restart(tmp_path: Path) -> None:
+    """It is a task, because its parent started it; nothing of it needs a ctx."""
+    app, begun = App(), anyio.Event()
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext[Any]) -> Any:
+        return await (await ctx.start_child("plain")).result()
+
+    @app.workflow("plain")
+    async def plain() -> str:
+        if not begun.is_set():
+            begun.set()
+            await anyio.sleep_forever()
+        return "grown"
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0)) as it:
+        parent_id = (await it.app.emit("parent")).id
+        await begun.wait()
+    async with lab(app, tmp_path) as it:
+        assert it.rows("SELECT * FROM task_holds") == []
+        assert (await it.ended(parent_id))["result_json"] == '"grown"'
+
+
 async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> None:
     """Three windows full of held tasks are due before a healthy trigger."""
     app = old_app()
@@ -324,7 +348,7 @@ async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> Non
 
 def test_a_damaged_task_keeps_no_daemon_from_starting() -> None:
     """What cannot be judged is left to the turn, which sets it aside."""
-    task = LiveTask(b"one", b"brief", None, None, b"null", b'{"city":"Rome"}', None)
+    task = LiveTask(b"one", b"brief", None, None, b"null", b'{"city":"Rome"}', None, True)
     app = old_app()
     assert misfit(task, app.workflows, app.actions) is None
     for spoilt in (
@@ -349,11 +373,11 @@ def test_a_payload_that_its_own_type_refuses_does_not_fit() -> None:
     @app.workflow("odd")
     async def odd(ctx: TaskContext[Any], it: Odd) -> None: ...
 
-    task = LiveTask(b"one", b"odd", None, None, b"null", b'{"it":1}', None)
+    task = LiveTask(b"one", b"odd", None, None, b"null", b'{"it":1}', None, True)
     assert misfit(task, app.workflows, app.actions) == "the payload does not fit odd: whatever it likes"
 
 
 def test_a_fallback_that_is_gone_holds_the_task_that_was_to_be_tried_with_it() -> None:
     app = old_app()
-    task = LiveTask(b"one", b"brief", b'["brief","plan.b"]', None, b"null", b'{"city":"Rome"}', None)
+    task = LiveTask(b"one", b"brief", b'["brief","plan.b"]', None, b"null", b'{"city":"Rome"}', None, True)
     assert misfit(task, app.workflows, app.actions) == "workflow plan.b is not declared"
