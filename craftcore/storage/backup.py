@@ -40,6 +40,7 @@ NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
 ROWS = """
 SELECT (SELECT count(*) FROM triggers)             AS triggers,
        (SELECT count(*) FROM executions)           AS executions,
+       (SELECT count(*) FROM retained_records)     AS retained_records,
        (SELECT count(*) FROM events)               AS events,
        (SELECT count(*) FROM blobs)                AS blobs,
        (SELECT count(*) FROM tasks)                AS tasks,

@@ -19,6 +19,7 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.storage.backup import read_manifest
 from craftcore.storage.database import Database
 from craftcore.storage.draft import BEGINS, NAME, Draft, a_draft, draft_path
+from craftcore.storage.facts import forget
 from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.migrate import migrate, shipped
 from craftcore.storage.restore import bring, make_current, present_id, replace
@@ -448,6 +449,8 @@ def test_without_room_for_the_copy_nothing_is_replaced(core, tmp_path, backup, m
 
 def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, tmp_path, clock):
     assert present_id(Database(tmp_path / "nowhere.db", clock)) == (False, None)
+    with core.transaction() as tx:
+        forget(tx, "database_id")  # as in a file that an older version made and never started
     assert present_id(core.database) == (True, None)
     named(core.database, "this-one")
     assert present_id(core.database) == (True, "this-one")
