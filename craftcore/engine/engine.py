@@ -267,8 +267,8 @@ class Engine:
             running=[run.claim.id for run in runs],
         )
         error.__cause__ = cause
+        self.fail(error)  # first: a log of the host's may raise, and the end would pass for one in order
         log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
-        self.fail(error)
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""

@@ -6,6 +6,8 @@ written, and another trigger's rows may be accepted.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 import structlog
 
@@ -21,10 +23,11 @@ log = structlog.get_logger(__name__)
 def fault(error: BaseException, step: str) -> Failed:
     """The failure of the trigger that met this error in a step of the engine: it is not tried again.
 
-    Raises the error itself when it is about the storage, or cancels the engine.
+    Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C, which trio
+    raises in whatever code runs.
     """
     is_ours = is_a(error, StorageError) and not is_a(error, RowInvalid)
-    if is_ours or is_a(error, anyio.get_cancelled_exc_class()) or is_a(error, GeneratorExit):
+    if is_ours or is_a(error, (anyio.get_cancelled_exc_class(), GeneratorExit, KeyboardInterrupt)):
         raise error
     message = f"craftcore failed to {step} this trigger: {type_of(error)}: {message_of(error)}"
     found = failed(ErrorCode.INTERNAL_AGENT_ERROR, bounded(message, MESSAGE_LIMIT), **met(error))
@@ -32,5 +35,6 @@ def fault(error: BaseException, step: str) -> Failed:
 
 
 def report(claim: Claim, step: str, error: BaseException) -> None:
-    """Log a fault with its traceback."""
-    log.critical("trigger.fault", trigger=claim.id, workflow=claim.workflow, step=step, exc_info=error)
+    """Log a fault with its traceback. A log of the host's that fails changes nothing of what the trigger comes to."""
+    with suppress(Exception):
+        log.critical("trigger.fault", trigger=claim.id, workflow=claim.workflow, step=step, exc_info=error)

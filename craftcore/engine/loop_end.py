@@ -41,8 +41,8 @@ async def loop_end(on_end: Callable[[LoopEnd], None]) -> AsyncIterator[None]:
         lambda: on_end(LoopEnd(CURRENT.get(), _was_broken(main), places(reversed(list(walk_stack(None)))))), loop
     )
     task = loop.create_task(_wait(tripwire), name="craftcore-loop-end")
-    await asyncio.sleep(0)  # it waits from now on
     try:
+        await asyncio.sleep(0)  # it waits from now on
         yield
     finally:
         if not tripwire.done():
@@ -56,9 +56,14 @@ class _Tripwire(asyncio.Future[None]):
         self._on_cancel = on_cancel
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Called by whoever cancels the task that waits, in the midst of that."""
+        """Called by whoever cancels the task that waits, in the midst of that: an error here would leave the tasks
+        after it uncancelled."""
         if not self.done():
-            self._on_cancel()
+            try:
+                self._on_cancel()
+            except Exception as error:
+                said = {"message": "craftcore could not note the end of its event loop", "exception": error}
+                self.get_loop().call_exception_handler(said)
         return super().cancel(msg)
 
 

@@ -38,11 +38,15 @@ class TriggerQueue:
         return max(rank for (rank, _, _), _ in self._heap) if self._heap else None
 
     def push(self, claim: Claim) -> bool:
-        """Take a claim into the window, and its lane with it. False when the lane is taken."""
-        if claim.lane is not None and not self.take_lane(claim.lane):
+        """Take a claim into the window, and its lane with it. False when the lane is taken; then, and after an error,
+        nothing has changed."""
+        entry, is_suspect = (self._rank(claim), claim), must_run_alone(claim)
+        if claim.lane is not None and claim.lane in self._lanes:
             return False
-        heapq.heappush(self._heap, (self._rank(claim), claim))
-        self._suspects += must_run_alone(claim)
+        heapq.heappush(self._heap, entry)
+        if claim.lane is not None:
+            self._lanes.add(claim.lane)
+        self._suspects += is_suspect
         return True
 
     def best(self) -> Claim | None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import craftcore
 from craftcore.engine.run import Run
@@ -28,6 +28,8 @@ STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")
 """Where start, route, run and settle are written. What is below them is the storage, with rules of its own."""
 
 DEPTH = 6
+
+When = Literal["before", "after"]
 
 
 class Injected(Exception):
@@ -111,20 +113,26 @@ def _places(fn: FunctionType) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]
 
 
 class Fault:
-    """One function that raises while it is armed, when it is given the trigger; at most `times` times."""
+    """One function that raises while it is armed, when it is given the trigger; at most `times` times.
 
-    def __init__(self, fn: FunctionType, name: str, times: float) -> None:
+    `when`: before it does anything, or after it has done everything.
+    """
+
+    def __init__(self, fn: FunctionType, name: str, times: float, when: When = "before") -> None:
         self.fn = fn
         self.name = name
         self.left = times
+        self.when = when
         self.armed = False
         self.raised = 0
 
-    def _meet(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if self.armed and self.left > 0 and mentions((arguments, named), self.name):
-            self.left -= 1
-            self.raised += 1
-            raise Injected(f"injected into {_said(self.fn)}")
+    def _is_met(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
+        return self.armed and self.left > 0 and mentions((arguments, named), self.name)
+
+    def _raise(self) -> NoReturn:
+        self.left -= 1
+        self.raised += 1
+        raise Injected(f"injected {self.when} {_said(self.fn)}")
 
     @contextmanager
     def installed(self) -> Iterator[Fault]:
@@ -132,13 +140,23 @@ class Fault:
 
         @functools.wraps(fn)
         def wrapped(*arguments: Any, **named: Any) -> Any:
-            self._meet(arguments, named)
-            return fn(*arguments, **named)
+            is_met = self._is_met(arguments, named)
+            if is_met and self.when == "before":
+                self._raise()
+            answer = fn(*arguments, **named)
+            if is_met:
+                self._raise()
+            return answer
 
         @functools.wraps(fn)
         async def awaited(*arguments: Any, **named: Any) -> Any:
-            self._meet(arguments, named)
-            return await fn(*arguments, **named)
+            is_met = self._is_met(arguments, named)
+            if is_met and self.when == "before":
+                self._raise()
+            answer = await fn(*arguments, **named)
+            if is_met:
+                self._raise()
+            return answer
 
         made = awaited if inspect.iscoroutinefunction(fn) else wrapped
         before = [(owner, name, vars(owner)[name], how) for owner, name, how in _places(fn)]

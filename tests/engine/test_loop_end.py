@@ -14,6 +14,7 @@ import pytest
 
 from craftcore import App
 from craftcore.daemon.running import running
+from craftcore.engine.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
 from tests.engine.lab import look, settings
 from tests.processes import PATIENCE
@@ -171,6 +172,45 @@ def test_the_error_names_what_ran_and_who_cancelled_every_task(tmp_path):
     assert error.exit_code == 70
     assert f"guilty ({emitted.id}) cancelled every task of the event loop" in error.message
     assert error.details["running"] == [emitted.id]
+
+
+def waiting() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "craftcore-loop-end"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_before_it_waits_leaves_no_task_behind():
+    async def engine() -> None:
+        async with loop_end(lambda _: None):
+            await asyncio.sleep(600)
+
+    task = asyncio.create_task(engine())
+    await asyncio.sleep(0)  # it is in the first wait of loop_end now
+    assert waiting() == ["craftcore-loop-end"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+
+    assert waiting() == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_error_while_the_end_is_noted_keeps_nobody_from_cancelling_the_rest():
+    def breaks(_: LoopEnd) -> None:
+        raise OSError("the log is gone")
+
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    async with loop_end(breaks):
+        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "craftcore-loop-end"]
+        assert task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert [str(context["exception"]) for context in said] == ["the log is gone"]
 
 
 @pytest.mark.anyio

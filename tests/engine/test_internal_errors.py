@@ -1,0 +1,121 @@
+"""Errors in the error path: of the log, of the window, and what is no error of a trigger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, cast
+
+import anyio
+import pytest
+import structlog
+
+from craftcore import App, TriggerSpec
+from craftcore.daemon.running import running
+from craftcore.engine.fallback import Fallback
+from craftcore.engine.faults import fault
+from craftcore.errors import ErrorCode, RowInvalid, WriterDied
+from craftcore.triggers.claims import ClaimService
+from tests.engine.faults import Fault
+from tests.engine.lab import lab, look, settings
+from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def broken_log() -> Iterator[None]:
+    """A host's log that raises for whatever is critical."""
+
+    def refuse(_logger: Any, method: str, event: Any) -> Any:
+        if method == "critical":
+            raise ValueError("no such field")
+        return event
+
+    structlog.configure(processors=[refuse, structlog.processors.KeyValueRenderer()])
+    yield
+    structlog.reset_defaults()
+
+
+def healthy_app() -> App:
+    app = App()
+
+    @app.workflow("healthy")
+    async def healthy() -> None: ...
+
+    return app
+
+
+@pytest.mark.usefixtures("broken_log")
+async def test_a_trigger_that_meets_an_error_fails_also_when_the_log_refuses_to_say_so(tmp_path):
+    with Fault(cast(FunctionType, Fallback.run), "bad", math.inf).installed() as injected:
+        async with lab(healthy_app(), tmp_path) as it:
+            injected.armed = True
+            await it.engine.requests.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
+            bad, good = await it.settled("bad"), await it.settled("good")
+
+    assert (bad["status"], bad["error_code"]) == ("FAILED", "INTERNAL_AGENT_ERROR")
+    assert good["status"] == "DONE"
+
+
+async def test_an_error_in_the_window_keeps_no_lane(tmp_path):
+    """What is behind it in its session goes on."""
+    with Fault(cast(FunctionType, ClaimService.rank), "bad", math.inf).installed() as injected:
+        async with lab(healthy_app(), tmp_path) as it:
+            injected.armed = True
+            await it.engine.requests.emit_many(
+                [TriggerSpec(workflow="healthy", id=id, session_id="ada") for id in ("bad", "behind")]
+            )
+            bad, behind = await it.settled("bad"), await it.settled("behind")
+
+    assert (bad["status"], bad["attempts"]) == ("FAILED", 0)
+    assert behind["status"] == "DONE"
+
+
+@pytest.mark.usefixtures("broken_log")
+async def test_a_crash_is_no_end_in_order_also_when_the_log_refuses_to_say_so(tmp_path):
+    app, begun = App(), anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    path = tmp_path / "agent.db"
+    with anyio.fail_after(PATIENCE), pytest.raises(BaseException):  # noqa: B017 - the log's or the engine's
+        async with running(app, path, settings(shutdown_grace=0)) as engine:
+            await app.emit("long")
+            await begun.wait()
+            engine.crash("a test said so")
+            await anyio.sleep_forever()
+
+    assert look(path, "SELECT ended_at FROM epochs") == [{"ended_at": None}]
+    assert look(path, "SELECT status, attempts FROM triggers") == [{"status": "CLAIMED", "attempts": 1}]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit(), WriterDied("EIO")])
+async def test_what_ends_the_engine_is_no_fault_of_a_trigger(error):
+    with pytest.raises(type(error)) as raised:
+        fault(error, "run")
+
+    assert raised.value is error
+
+
+async def test_a_cancellation_is_no_fault_of_a_trigger():
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await anyio.sleep_forever()
+        except BaseException as error:
+            fault(error, "run")
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("error", [RowInvalid("CHECK"), MemoryError(), SystemExit(3), ValueError("no")])
+async def test_any_other_error_fails_the_trigger_for_good(error):
+    failed = fault(error, "run")
+
+    assert (failed.code, failed.retryable) == (ErrorCode.INTERNAL_AGENT_ERROR, False)
+    assert type(error).__name__ in failed.message
