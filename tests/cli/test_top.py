@@ -475,10 +475,10 @@ def test_ctrl_z_does_not_leave_a_terminal_that_nobody_put_right(folder):
 
 def test_what_changes_is_drawn_without_a_key(folder):
     with top(folder) as terminal:
-        terminal.until("due 3 ")
+        terminal.until("due 2 ")
         assert craftcore(folder, "emit", "nap").code == 0
 
-        terminal.until("due 4 ")
+        terminal.until("due 3 ")
 
         terminal.type(b"q")
         assert terminal.ends() == 0

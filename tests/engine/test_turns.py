@@ -391,6 +391,7 @@ async def test_a_state_that_the_next_deployment_cannot_read_fails_the_task_clear
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
+        await app.retry_task(task_id)  # the start has held it; a person lets it try
         row = await it.ended(task_id)
         assert failure(row) == ("VALIDATION_ERROR", "state.items: Expected `array`, got `str`")
         assert (row["state_json"], row["turn"]) == ('{"items":"one"}', 2)
@@ -410,6 +411,7 @@ async def test_a_task_whose_workflow_is_gone_fails_clearly_and_can_be_retried_wh
     task_id = await leave_waiting(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
         await it.app.signal(task_id, "go")
+        await it.app.retry_task(task_id)  # the start has held it; a person lets it try
         assert failure(await it.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "No agent found for intent: flow/1.0")
 
     app = App()
@@ -435,6 +437,7 @@ async def test_a_first_turn_in_backoff_whose_workflow_is_gone_fails_its_task_too
         await it.until(lambda: it.trigger(task_id)["reason"] == "INTERNAL_AGENT_ERROR")
     clock.advance(60)
     async with lab(App(), tmp_path, clock=clock) as it:
+        await it.app.retry_task(task_id)  # the start has held it; a person lets it try
         assert failure(await it.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
 
 
@@ -448,6 +451,7 @@ async def test_a_task_whose_workflow_takes_no_ctx_any_more_ends_with_what_it_ret
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
+        await app.retry_task(task_id)  # the start has held it; a person lets it try
         assert result(await it.ended(task_id)) == "plain"
 
 
@@ -460,6 +464,7 @@ async def test_a_payload_that_the_next_deployment_cannot_read_fails_the_task_cle
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
+        await app.retry_task(task_id)  # the start has held it; a person lets it try
         code, message = failure(await it.ended(task_id))
         assert (code, "missing required field `city`" in message) == ("VALIDATION_ERROR", True)
 
