@@ -14,6 +14,7 @@ from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.blocked_loop import blocked_loop_warning
 from craftcore.engine.call_marks import CallMarks
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
@@ -197,7 +198,11 @@ class Engine:
     async def run(self) -> None:
         """Run until `stop`, then drain. Raises what ended it otherwise: the StorageError that made the database
         unusable, or EngineCrashed."""
-        async with loop_end(self._loop_ended), anyio.create_task_group() as tasks:
+        async with (
+            loop_end(self._loop_ended),
+            blocked_loop_warning(current_loop()),
+            anyio.create_task_group() as tasks,
+        ):
             loops = (
                 self.scheduler.schedule,
                 self.feeder.feed,

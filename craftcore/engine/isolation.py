@@ -6,6 +6,7 @@ much, and the scope that cancels a run ends at its task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Coroutine, Generator
 from contextvars import copy_context
 from types import coroutine
@@ -24,15 +25,24 @@ IGNORED_MAX = 1000
 """So many awaits of its code may be cancelled once it is over: what it has to close may be many. One that catches every
 cancellation and goes on is then unwound by something that it does not know."""
 
+BLOCKED_SECONDS = 0.1
+"""Code that holds the loop for so long, past its deadline, has blocked it, also when it awaits something after that."""
+
 
 class Over(BaseException):
     """Thrown into code that is over, instead of a cancellation."""
 
 
 @coroutine
-def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any, Any, T]:
-    """Await a coroutine so that what it sets in context variables is gone when it ends, and note how often it was
-    told that it is over."""
+def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) -> Generator[Any, Any, T]:
+    """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
+    told that it is over, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
+
+    A cancel scope cannot tell the second: its timer does not fire while the loop is blocked. Code that waits in a
+    shielded scope while its deadline passes does not block, so only the time between two awaits counts.
+    """
+    is_timed = deadline < math.inf
+    resumed_at = 0.0
     context = copy_context()
     context.run(CURRENT.set, run)
     within = context.run
@@ -40,12 +50,18 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run) -> Generator[Any,
     told: BaseException | None = None
     began_in = forks.generation
     while True:
+        if is_timed:
+            resumed_at = anyio.current_time()
         try:
             try:
                 yielded = within(step, value)
             finally:
                 forks.require_not_forked(began_in)
+            if is_timed and resumed_at < deadline <= (now := anyio.current_time()):
+                run.blocked_loop = run.blocked_loop or now - resumed_at >= BLOCKED_SECONDS
         except StopIteration as end:
+            if is_timed and resumed_at < deadline <= anyio.current_time():
+                run.blocked_loop = True
             result: T = end.value
             return result
         except BaseException as error:

@@ -34,6 +34,7 @@ class Run:
     __slots__ = (
         "_scope",
         "acted",
+        "blocked_loop",
         "calls",
         "claim",
         "entry",
@@ -70,6 +71,8 @@ class Run:
         """Keys of the irreversible actions it came to that have had their effect, or may have."""
         self.told_over = 0
         """How often its code was told that it is over."""
+        self.blocked_loop = False
+        """Its code held the event loop while its deadline passed, so that nothing could cancel it then."""
         self.is_left_behind = False
         """The engine shuts down, and waits for nobody."""
         self.on_shutdown: list[Callable[[], None]] = []
@@ -89,7 +92,7 @@ class Run:
     def enter(self, scope: anyio.CancelScope) -> None:
         """User code runs in this scope from now on."""
         self._scope = scope
-        self.told_over = 0
+        self.told_over, self.blocked_loop = 0, False
         if self.stopped_by is not None:
             scope.cancel()
 

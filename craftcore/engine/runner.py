@@ -124,10 +124,13 @@ class Runner:
             reach(CutPoint.TURN_ENTERED)
             try:
                 result = await (
-                    in_own_context(call(), run) if workflow.is_async else in_thread(run, call, self._threads)
+                    in_own_context(call(), run, scope.deadline)
+                    if workflow.is_async
+                    else in_thread(run, call, self._threads)
                 )
                 reach(CutPoint.HANDLER_RETURNED)
-                if not run.told_over or run.stopped_by is not None:  # else it went on although its time was over
+                went_on = run.told_over or run.blocked_loop  # although its time was over
+                if not went_on or run.stopped_by is not None:
                     return self._returned(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
@@ -145,7 +148,8 @@ class Runner:
             case None:
                 if run.deadline_at == ends_at is not None:
                     return _too_late(workflow)
-                message = f"{workflow.name} did not end within {workflow.timeout} s"
+                blocked = ": it blocked the event loop" if run.blocked_loop else ""
+                message = f"{workflow.name} did not end within {workflow.timeout} s{blocked}"
                 return failed(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
 
     def _returned(self, run: Run, workflow: Workflow, result: Any) -> Outcome:

@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from craftcore import App, Continue, RetryPolicy, Snooze, TaskContext
+from craftcore import App, Call, Continue, RetryPolicy, Snooze, TaskContext
 from tests.engine.lab import Lab, lab, settings
 from tests.processes import PATIENCE
 from tests.virtual import NEW_YEAR, VirtualClock
@@ -312,3 +312,133 @@ async def test_an_agent_that_ignored_its_timeout_says_nothing_of_the_one_that_is
         hung = (await app.emit("hangs")).id
         assert (await it.settled(hung))["status"] == "DONE"
         assert it.response(hung)["payload"] == "done instead"
+
+
+# Code that blocks the event loop: no timer fires meanwhile
+
+
+def holds(seconds: float) -> None:
+    """Block the thread that runs it."""
+    threading.Event().wait(seconds)
+
+
+async def blocks_and_returns() -> str:
+    holds(0.3)
+    return "too late"
+
+
+async def blocks_after_an_await() -> str:
+    await anyio.lowlevel.checkpoint()
+    holds(0.3)
+    return "too late"
+
+
+async def blocks_and_comes_back_before_the_timer_fires() -> str:
+    holds(0.3)
+    with anyio.CancelScope(shield=True):
+        await anyio.lowlevel.checkpoint()
+    return "too late"
+
+
+async def blocks_and_continues(ctx: TaskContext) -> Continue[None]:
+    holds(0.3)
+    return Continue(None)
+
+
+async def blocks_in_a_step(ctx: TaskContext) -> str:
+    async def slow() -> str:
+        holds(0.3)
+        return "done"
+
+    return await ctx.step("slow", slow)
+
+
+BLOCKING: list[Callable[..., Awaitable[Any]]] = [
+    blocks_and_returns,
+    blocks_after_an_await,
+    blocks_and_comes_back_before_the_timer_fires,
+    blocks_and_continues,
+    blocks_in_a_step,
+]
+
+
+@pytest.mark.parametrize("blocks", BLOCKING, ids=[one.__name__ for one in BLOCKING])
+async def test_code_that_blocked_the_loop_past_its_timeout_is_a_timeout(tmp_path, blocks):
+    app = App()
+    app.declare("blocks", blocks, timeout=0.2, max_attempts=1)
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("blocks")).id)
+        assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
+        assert row["error_message"] == "blocks did not end within 0.2 s: it blocked the event loop"
+
+
+async def test_a_step_that_blocked_the_loop_past_the_timeout_is_done_and_not_run_again(tmp_path):
+    app, ran = App(), list[int]()
+
+    async def slow() -> str:
+        ran.append(1)
+        holds(1.2)
+        return "done after all"
+
+    @app.workflow("task", timeout=1.0, max_attempts=2)
+    async def task(ctx: TaskContext) -> str:
+        return await ctx.step("slow", slow)
+
+    async with lab(app, tmp_path) as it:
+        row = await it.ended((await app.emit("task")).id)
+        assert (row["status"], row["result_json"], ran) == ("DONE", '"done after all"', [1])
+        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
+
+
+async def test_an_act_that_blocked_the_loop_past_the_timeout_is_done_once(tmp_path):
+    app, called = App(), list[str]()
+
+    @app.action("pay", irreversible=True, timeout=HOUR)
+    async def pay(call: Call) -> str:
+        called.append(call.key)
+        holds(1.2)
+        return "paid"
+
+    @app.workflow("task", timeout=1.0, max_attempts=2)
+    async def task(ctx: TaskContext) -> str:
+        result: str = await ctx.act("pay")
+        return result
+
+    async with lab(app, tmp_path) as it:
+        row = await it.ended((await app.emit("task")).id)
+        assert (row["status"], row["result_json"], len(called)) == ("DONE", '"paid"', 1)
+        assert it.rows("SELECT status FROM activity_log") == [{"status": "DONE"}]
+        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
+
+
+async def test_code_that_blocks_the_loop_within_its_timeout_is_done(tmp_path):
+    app = App()
+    app.declare("blocks", blocks_and_comes_back_before_the_timer_fires, timeout=HOUR)
+
+    async with lab(app, tmp_path) as it:
+        assert (await it.settled((await app.emit("blocks")).id))["status"] == "DONE"
+
+
+async def test_who_waited_in_a_shield_while_another_blocked_the_loop_past_its_deadline_is_no_timeout(tmp_path):
+    app, waits, is_over = App(), anyio.Event(), anyio.Event()
+
+    @app.workflow("careful", timeout=0.5, max_attempts=1)
+    async def careful() -> str:
+        with anyio.CancelScope(shield=True):
+            waits.set()
+            await is_over.wait()
+        return "it is done"
+
+    @app.workflow("blocks")
+    async def blocks() -> None:
+        await waits.wait()
+        holds(0.8)
+        is_over.set()
+
+    async with lab(app, tmp_path) as it:
+        careful_id = (await app.emit("careful")).id
+        await app.emit("blocks")
+        assert (await it.settled(careful_id))["status"] == "DONE"
