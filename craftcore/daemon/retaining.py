@@ -16,7 +16,7 @@ import structlog
 
 from craftcore.core import Core
 from craftcore.engine.engine import Engine
-from craftcore.errors import RowInvalid, StorageFull
+from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
 from craftcore.storage.pages import WAL_LONG, give_back, wal_in_use
@@ -55,10 +55,20 @@ class Retaining:
         self.pinned = False
 
     async def retain(self) -> None:
-        """Pass after pass, until cancelled or the engine stops."""
+        """Pass after pass, until cancelled or the engine stops. While the file cannot be read, it waits; whether the
+        engine may go on is for its writer to say."""
         await anyio.sleep(self._first_after)
         while not self._engine.is_stopping:
-            await self._pass()
+            try:
+                await self._pass()
+            except DatabaseInvalid:
+                raise
+            except (StorageError, NotFound) as error:
+                if self._engine.writer.failed is not None:
+                    raise
+                log.warning("retention.postponed", reason=error.message, seconds=LOOK_AGAIN)
+                await anyio.sleep(LOOK_AGAIN)
+                continue
             self.passes += 1
             await anyio.sleep(self._every)
 

@@ -25,10 +25,10 @@ WAL_HEADER, FRAME_HEADER = 32, 24
 
 
 def wal_bytes(path: Path) -> int:
-    """How long the WAL of this database is; 0 when there is none."""
+    """How long the WAL of this database is; 0 when there is none, or when the system does not say."""
     try:
         return path.with_name(f"{path.name}-wal").stat().st_size
-    except FileNotFoundError:
+    except OSError:  # a folder that cannot be entered just now says nothing about the file in it
         return 0
 
 
