@@ -16,6 +16,7 @@ import anyio
 from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import in_forked_children
+from craftcore.storage.failures import NO_ROOM, no_room
 from craftcore.storage.ring import TRIGGERS, bell_path
 
 DRAIN_MAX = 1024
@@ -36,7 +37,7 @@ class Doorbell:
 
     @classmethod
     def open(cls, db_path: str | os.PathLike[str]) -> Doorbell:
-        """Raises CannotCreate when the socket cannot be made beside the database."""
+        """Raises CannotCreate when the socket cannot be made beside the database, StorageFull for want of room."""
         path = bell_path(db_path)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
@@ -44,6 +45,8 @@ class Doorbell:
             bind(bell, path)
         except OSError as error:
             bell.close()
+            if error.errno in NO_ROOM:
+                raise no_room(path, NO_ROOM[error.errno]) from error
             raise CannotCreate(f"cannot make the doorbell {path}: {error.strerror or error}", path=path) from error
         return cls(bell, path)
 

@@ -22,7 +22,7 @@ from typing import Self
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
 from craftcore.forks import in_forked_children
-from craftcore.storage.failures import NO_ROOM
+from craftcore.storage.failures import NO_ROOM, no_room
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.whole_file import flush_folder
 
@@ -71,7 +71,7 @@ class DaemonLock:
     def write(self, *, database_id: str, epoch: int, call_mark: int) -> None:
         """Note, durably, which database this is, and which epoch and call mark it has come to."""
         assert self._descriptor is not None, "the lock was released"
-        self._note = replace(self._note, database_id=database_id, epoch=epoch, call_mark=call_mark)
+        self._note = replace(self._note, database_id=database_id, epoch=epoch, call_mark=call_mark, ended_at=None)
         _write(self._descriptor, self.path, self._note)
 
     def note_files(self, files: OpenFiles | None) -> None:
@@ -83,6 +83,19 @@ class DaemonLock:
             assert self._descriptor is not None, "the lock was released"
             self._note = replace(self._note, inodes=None if files is None else files.inode_numbers)
             _write(self._descriptor, self.path, self._note, flush=False)
+
+    def note_end(self, at: float) -> None:
+        """Note, durably, that the epoch ended in order at this wall time. The note is written in place, so a full disk
+        has room for it.
+
+        Raises as `mark` does. The next boot then counts a crash for what was running.
+        """
+        with self._one_writes:
+            self._put_back()
+            assert self._descriptor is not None, "the lock was released"
+            note = replace(self._note, ended_at=at)
+            _write(self._descriptor, self.path, note)
+            self._note = note
 
     def mark(self, call_mark: int) -> None:
         """Note, durably, that irreversible calls up to this mark may have been made. It never goes back.
@@ -201,6 +214,8 @@ def _open(path: str) -> int:
             raise PermissionRefused(f"may not open the lock file {path}", path=path) from error
         raise CannotCreate(f"may not create the lock file {path}", path=path) from error
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise no_room(path, NO_ROOM[error.errno]) from error
         raise CannotCreate(f"cannot create the lock file {path}: {error.strerror}", path=path) from error
     if (why := _refusal(descriptor, path)) is not None:
         os.close(descriptor)
@@ -230,7 +245,7 @@ def _refusal(descriptor: int, path: str) -> str | None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         return f"the lock file {path} is no regular file with one name. Remove it"
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # no database yet, or a folder that cannot be entered just now
         owner = os.lstat(path.removesuffix(ENDS)).st_uid
         if found.st_uid not in (0, os.geteuid(), owner):
             return f"the lock file {path} belongs to user id {found.st_uid}, the database to {owner}. Remove it"
@@ -260,10 +275,13 @@ def _renewed(held: int, path: str) -> int:
         flush_folder(Path(path).parent)
     except BaseException as error:
         if beside is not None:
-            os.unlink(beside)
+            with suppress(OSError):
+                os.unlink(beside)
         if descriptor >= 0:
             os.close(descriptor)
         if isinstance(error, OSError):
+            if error.errno in NO_ROOM:
+                raise no_room(path, NO_ROOM[error.errno]) from error
             raise StorageError(f"cannot replace the lock file {path}: {error.strerror}", path=path) from error
         raise
     os.close(held)
@@ -275,6 +293,8 @@ def _is_at(descriptor: int, path: str) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
+    except OSError as error:  # nobody knows: a folder that cannot be entered just now, a share that does not answer
+        raise StorageError(f"cannot look for the lock file {path}: {error.strerror}", path=path) from error
 
 
 def _flock(descriptor: int, path: str, how: int, *, tries: int) -> bool:

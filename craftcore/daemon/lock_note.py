@@ -30,6 +30,7 @@ class LockNote:
     call_mark  that of the newest irreversible calls that may have been made (`storage/facts.py`)
     inodes     the numbers of the files that the holder has open: database, WAL, shared memory. None while it starts or
                stops, and for a command that holds the lock
+    ended_at   when that epoch ended in order on a disk that was too full for the database to say so; None otherwise
     """
 
     pid: int
@@ -39,13 +40,14 @@ class LockNote:
     epoch: int | None = None
     inodes: tuple[int, ...] | None = None
     call_mark: int | None = None
+    ended_at: float | None = None
 
     @property
     def last_seen(self) -> LastSeen | None:
         """How far the database had come; None: it was never opened under this lock."""
         if self.database_id is None or self.epoch is None:
             return None
-        return LastSeen(self.database_id, self.epoch, self.call_mark or 0)
+        return LastSeen(self.database_id, self.epoch, self.call_mark or 0, self.ended_at)
 
     @property
     def since(self) -> str:
@@ -74,18 +76,19 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
     epoch: Any = found.get("epoch")
     inodes: Any = found.get("inodes")
     call_mark: Any = found.get("call_mark")
+    ended_at: Any = found.get("ended_at")
     sound = (
         type(pid) is int
         and 0 < pid < 2**31
         and type(host) is str
         and len(host) <= 255
         and host.isprintable()
-        and type(started_at) in (int, float)
-        and 0 <= started_at < YEAR_10000
+        and _is_time(started_at)
         and type(database_id) in (str, type(None))
         and type(epoch) in (int, type(None))
         and (inodes is None or (type(inodes) is list and all(type(number) is int for number in inodes)))
         and (call_mark is None or (type(call_mark) is int and 0 <= call_mark < CALL_MARK_MAX))
+        and (ended_at is None or _is_time(ended_at))
     )
     if not sound:
         return None
@@ -97,4 +100,9 @@ def _checked(found: dict[str, Any]) -> LockNote | None:
         epoch=epoch,
         inodes=None if inodes is None else tuple(inodes),
         call_mark=call_mark,
+        ended_at=None if ended_at is None else float(ended_at),
     )
+
+
+def _is_time(found: Any) -> bool:
+    return type(found) in (int, float) and 0 <= found < YEAR_10000

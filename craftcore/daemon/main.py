@@ -33,7 +33,7 @@ from craftcore.daemon.systemd import Notifier
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
-from craftcore.errors import ConfigInvalid, CraftcoreError, NotFound, StorageFull
+from craftcore.errors import ConfigInvalid, CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
 from craftcore.schedules.model import Origin
 from craftcore.storage import migrate
 from craftcore.storage.corrupt import whole
@@ -46,6 +46,12 @@ log = structlog.get_logger(__name__)
 STATUS_SECONDS = 3.0
 FIRST_LOOK_SECONDS = 20.0
 """How long READY waits for the feeder's first look: on a full disk it may not come."""
+
+FULL_DISK_SECONDS = 5.0
+"""How often a start is tried on a full disk."""
+
+STARTS_WITHIN_SECONDS = 900.0
+"""What the service manager is asked to allow after each try: as much as the unit allows at first."""
 
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
@@ -66,7 +72,6 @@ def run(
     notifier = Notifier.from_environment(os.environ)
     daemon = Daemon(app, path, config, load_config, notifier)
     try:
-        refuse_foreign(path, config)
         return anyio.run(daemon.serve, paused, until_idle)
     except BaseException as error:
         failure = only(error) if isinstance(error, BaseExceptionGroup) else error
@@ -104,6 +109,8 @@ class Daemon:
         self._engine: Engine | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopping = False
+        self._waited_for = ""
+        self._unreadable: str | None = None
         self._reload_asked = anyio.Event()
 
     @property
@@ -112,22 +119,45 @@ class Daemon:
         return None if self._engine is None else self._engine.failure
 
     async def serve(self, paused: bool, until_idle: bool) -> int:
-        """Boot, run, drain. The exit code: 0, or 4 when it ran until idle and something failed for good."""
+        """Boot, run, drain. The exit code: 0, or 4 when it ran until idle and something failed for good.
+
+        On a disk that is too full to boot it waits for room, or for a signal.
+        """
         began = self._core.clock.now()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             await tasks.start(watch_signals, self._on_stop, self._on_stop_again, self._on_reload)
+            while (full := await self._try(paused, until_idle)) is not None:
+                await self._wait_for_room(full)
+            tasks.cancel_scope.cancel()
+        if self._engine is None:
+            return 0
+        log.info("daemon.stopped", attempts=dict(self._engine.counts))
+        return WORK_FAILED if until_idle and self._something_failed(self._engine, began) else 0
+
+    async def _try(self, paused: bool, until_idle: bool) -> StorageFull | None:
+        """Boot, run, drain. The reason when there was no room to boot: nothing is open then, and the lock is free."""
+        try:
+            refuse_foreign(self._path, self._config)
             async with running(
                 self._app, self._path, self._config, paused=paused, held_back=True, owns_loop=True
             ) as engine:
                 self._engine = engine
                 await self._attend(engine, until_idle)
             self._say_stopping(engine)
-            tasks.cancel_scope.cancel()
-        if self._engine is None:
-            return 0
-        log.info("daemon.stopped", attempts=dict(self._engine.counts))
-        return WORK_FAILED if until_idle and self._something_failed(self._engine, began) else 0
+        except StorageFull as full:
+            if self._engine is not None:
+                raise
+            return full
+        return None
+
+    async def _wait_for_room(self, full: StorageFull) -> None:
+        """Before the next try. Others may take the lock meanwhile: `db gc` makes room."""
+        if self._waited_for != full.message:
+            log.warning("daemon.waiting", reason=full.message, seconds=FULL_DISK_SECONDS)
+        self._waited_for = full.message
+        self._notifier.waiting(f"disk full, cannot start: {full.message}", STARTS_WITHIN_SECONDS)
+        await anyio.sleep(FULL_DISK_SECONDS)
 
     async def _attend(self, engine: Engine, until_idle: bool) -> None:
         """Until the engine has drained, which cancels this."""
@@ -163,28 +193,47 @@ class Daemon:
     async def _nothing_to_claim(self, engine: Engine) -> bool:
         if engine.feeder.paused or engine.feeder.held_reason is not None or engine.feeder.safe_mode is not None:
             return True
-        return await anyio.to_thread.run_sync(self._due) == 0 and engine.is_idle
+        return await self._count_due() == 0 and engine.is_idle
 
     async def _condition(self, engine: Engine) -> Condition:
         """How the engine is. What is due is counted only where somebody listens, and not while nothing is."""
         listening = self._notifier.is_heard and not engine.is_idle
         waiting = engine.writer.waiting_since
         live = engine.live_state()
+        due = await self._count_due() if listening or self._unreadable is not None else None
         return Condition(
             running=engine.running,
-            due=await anyio.to_thread.run_sync(self._due) if listening else None,
+            due=due,
             settled=engine.counts,
             held=engine.feeder.held_reason,
             safe_mode=engine.feeder.safe_mode,
             schedules_held=engine.scheduler.held and not engine.scheduler.paused,
             paused=engine.feeder.paused and not self._stopping,
             storage_full=engine.writer.full,
+            unreadable=self._unreadable,
             checkpoint_failed=live.checkpoint_failed is not None,
             flush_seconds=live.flush_seconds,
             alone=live.alone,
             lock_wait=None if waiting is None else time.monotonic() - waiting,
             wal_in_use=wal_in_use(self._path),
         )
+
+    async def _count_due(self) -> int | None:
+        """None while the file cannot be opened once more, as in a directory that cannot be entered for now: the
+        engine has it open, and goes on."""
+        try:
+            due = await anyio.to_thread.run_sync(self._due)
+        except DatabaseInvalid:
+            raise
+        except (StorageError, NotFound) as error:  # a name that is gone is for the engine to notice, within a second
+            if self._unreadable is None:
+                log.warning("daemon.degraded", reason=error.message)
+            self._unreadable = error.message
+            return None
+        if self._unreadable is not None:
+            log.info("daemon.recovered")
+            self._unreadable = None
+        return due
 
     def _due(self) -> int:
         with self._core.reading() as reader:

@@ -35,7 +35,7 @@ from craftcore.engine.notice import notify
 from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.engine.standing import leave_standing
-from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError
+from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
@@ -105,12 +105,16 @@ async def _engine(
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         held_tasks = HeldTasks(app, core.holds)
         boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused)
-        bell = Doorbell.open(core.database.path)
-        life.callback(bell.close)
-        writer = await life.enter_async_context(
-            Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
-        )
-        lock.note_files(writer.files)
+        try:
+            bell = Doorbell.open(core.database.path)
+            life.callback(bell.close)
+            writer = await life.enter_async_context(
+                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
+            )
+            lock.note_files(writer.files)
+        except StorageFull as full:
+            _note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
+            raise
         life.callback(_clear_files, lock)
         engine = Engine(
             app,
@@ -141,7 +145,7 @@ async def _engine(
             engine.hold_back()
         app.attach(engine)
         life.callback(app.attach, None)
-        life.push_async_callback(_end, core, engine)
+        life.push_async_callback(_end, core, engine, lock)
         async with _consuming(engine, bell, Retaining(core, engine), lock, owns_loop=owns_loop):
             yield engine
 
@@ -283,12 +287,30 @@ def _clear_files(lock: DaemonLock) -> None:
         log.warning("lock.not_cleared", lock=lock.path, why=str(error))
 
 
-async def _end(core: Core, engine: Engine) -> None:
+async def _end(core: Core, engine: Engine, lock: DaemonLock) -> None:
     """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
-    after an end that nobody asked for: that is a crash, and the next boot counts it."""
+    after an end that nobody asked for: that is a crash, and the next boot counts it.
+
+    On a full disk the lock file says that it ended in order, and the next boot hands back.
+    """
     if engine.failure is None:
         with anyio.CancelScope(shield=True):
-            await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
+            try:
+                await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
+            except StorageFull as full:
+                if not _note_end(lock, core, full):
+                    raise
+
+
+def _note_end(lock: DaemonLock, core: Core, full: StorageFull) -> bool:
+    """Whether the lock file says now that the epoch ended in order."""
+    try:
+        lock.note_end(core.clock.now())
+    except StorageError as error:
+        log.error("engine.end_not_noted", lock=lock.path, why=str(error), advice="the next start counts a crash")
+        return False
+    log.warning("engine.end_noted", lock=lock.path, why=full.message, hands_back="the next start")
+    return True
 
 
 def _sweep_drafts(path: Path) -> None:

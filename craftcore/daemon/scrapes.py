@@ -26,6 +26,7 @@ from craftcore.daemon.socket_file import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import in_forked_children
 from craftcore.spelling import Endpoint, is_loopback
+from craftcore.storage.failures import NO_ROOM, no_room
 from craftcore.storage.ring import address
 
 log = structlog.get_logger(__name__)
@@ -57,7 +58,7 @@ class Listener:
     @classmethod
     def open(cls, endpoint: Endpoint, beside: str | os.PathLike[str]) -> Listener:
         """A relative path begins where the file `beside` really lies. Raises CannotCreate when nothing can listen
-        there, or what lies there is no socket, or is one at which somebody listens."""
+        there, or what lies there is no socket, or is one at which somebody listens; StorageFull for want of room."""
         path = os.path.join(os.path.dirname(os.path.realpath(beside)), endpoint.path) if endpoint.path else ""
         where = path or f"{endpoint.host}:{endpoint.port}"
         family = socket.AF_UNIX if path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
@@ -73,6 +74,8 @@ class Listener:
             return cls(unbound, where, path)
         except OSError as error:
             unbound.close()
+            if error.errno in NO_ROOM:
+                raise no_room(where, NO_ROOM[error.errno]) from error
             raise CannotCreate(
                 f"metrics.listen: cannot listen at {where}: {error.strerror or error}", path=where
             ) from error

@@ -12,7 +12,8 @@ WAL_WORTH_SAYING = 64 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait;
-    `wal_in_use`: the bytes of the WAL that count, however long its file is; `flush_seconds`: None on a quick disk."""
+    `wal_in_use`: the bytes of the WAL that count, however long its file is; `flush_seconds`: None on a quick disk;
+    `unreadable`: why the file cannot be opened once more, None when nobody tried or it can."""
 
     running: int
     due: int | None
@@ -22,6 +23,7 @@ class Condition:
     schedules_held: bool = False
     paused: bool = False
     storage_full: bool = False
+    unreadable: str | None = None
     checkpoint_failed: bool = False
     flush_seconds: float | None = None
     alone: str | None = None
@@ -43,6 +45,8 @@ def _trouble(now: Condition) -> list[str]:
     trouble = []
     if now.storage_full:
         trouble.append("disk full, claiming nothing")
+    if now.unreadable is not None:
+        trouble.append(f"degraded, the database cannot be opened: {now.unreadable}")
     if now.checkpoint_failed:
         trouble.append("checkpoints fail: the database file cannot be written")
     if now.flush_seconds is not None:

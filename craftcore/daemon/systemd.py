@@ -48,6 +48,10 @@ class Notifier:
     def status(self, text: str) -> bool:
         return self._say(_status(text))
 
+    def waiting(self, text: str, seconds: float) -> bool:
+        """Start-up waits for something, and may take this many seconds more."""
+        return self._say(_status(text), f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}")
+
     def watchdog(self) -> bool:
         return self._say("WATCHDOG=1")
 

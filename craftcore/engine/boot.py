@@ -8,7 +8,7 @@ from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, remember
-from craftcore.storage.transaction import Many, Transaction
+from craftcore.storage.transaction import Many, Row, Transaction
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claims import ClaimService, Reclaimed
@@ -78,7 +78,8 @@ def boot(
     """Take the next epoch, reclaim what earlier ones held, let their tasks go on, declare the workflows. One commit.
 
     `last_seen` is what the lock file remembers. A database whose epoch or call mark is behind that was restored behind
-    our back, and time went backwards. Nothing of it runs until a person releases it. Raises DatabaseInvalid when no
+    our back, and time went backwards. Nothing of it runs until a person releases it. An epoch that ended on a full disk
+    left its end in the lock file: what it held is handed back here, and was in no crash. Raises DatabaseInvalid when no
     record can be closed.
     """
     give_id(tx, new_database_id)
@@ -88,6 +89,9 @@ def boot(
     epoch = (last["epoch"] if last else 0) + 1
     mark = call_mark(tx)
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
+    unsaid = seen if last is not None and _ended_unsaid(last, seen) else None
+    if unsaid is not None:
+        tx.run("UPDATE epochs SET ended_at = :at WHERE epoch = :epoch", at=unsaid.ended_at, epoch=unsaid.epoch)
     if seen is not None and (behind := _behind(seen, epoch, mark)) is not None:
         epoch = max(epoch, seen.epoch + 1)
         mark = _catch_up(tx, mark, seen)
@@ -103,6 +107,9 @@ def boot(
     )
     ExecutionStore().head(tx)  # what this daemon runs could not be settled without it
     in_doubt = acts.leave_behind(tx)  # before anything ends the tasks, which are asked about then
+    if unsaid is not None:  # what it could not hand back itself was in no crash
+        Recorder().release_open(tx, unsaid.epoch, SHUT_DOWN)
+        claims.release_epoch(tx, unsaid.epoch)
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)
     tx.run("DELETE FROM workflows")
@@ -114,7 +121,7 @@ def boot(
         reclaimed=reclaimed,
         resumed=resumed,
         in_doubt=in_doubt,
-        clean=last is None or last["ended_at"] is not None,
+        clean=last is None or last["ended_at"] is not None or unsaid is not None,
         held=fact(tx, "held"),
         safe_mode=fact(tx, "safe_mode"),
     )
@@ -145,6 +152,11 @@ def put_back(tx: Transaction, acts: Acts, process: Process, why: str, *, last_se
     mark = _catch_up(tx, call_mark(tx), seen)
     _hold_restored(tx, why, epoch)
     return PutBack(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.leave_behind(tx))
+
+
+def _ended_unsaid(last: Row, seen: LastSeen | None) -> bool:
+    """Whether the last epoch ended in order, and the disk was too full for the database to say so."""
+    return last["ended_at"] is None and seen is not None and seen.epoch == last["epoch"] and seen.ended_at is not None
 
 
 def _behind(seen: LastSeen, next_epoch: int, mark: int) -> str | None:

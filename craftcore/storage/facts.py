@@ -28,11 +28,13 @@ CALL_MARK = "call_mark"
 
 
 class LastSeen(NamedTuple):
-    """What the lock file remembers of a database: how far it had come. `call_mark` is 0 when it remembers none."""
+    """What the lock file remembers of a database: how far it had come. `call_mark` is 0 when it remembers none;
+    `ended_at`: when that epoch ended in order, if the disk was too full for the database to say so."""
 
     database_id: str
     epoch: int
     call_mark: int = 0
+    ended_at: float | None = None
 
 
 def fact(tx: Reader, name: str) -> str | None:

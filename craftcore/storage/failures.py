@@ -46,6 +46,8 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
     match error:
         case apsw.FullError():
             return no_room(path, NO_ROOM[errno.ENOSPC])
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            return no_room(path, "the disk has no room for the shared memory file (-shm)")
         case apsw.BusyError() | apsw.LockedError():
             return StorageBusy(f"{path}: another process holds the write lock; nothing was written. Try again")
         case apsw.ConstraintError():

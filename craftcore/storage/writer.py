@@ -134,8 +134,9 @@ class Writer:
             self._bell.notify()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
-        as_it_is = self.failed is not None or self.flushes.is_slow  # a stop must not wait for what the next start does
-        as_it_is = as_it_is or self.files.replaced() is not None
+        # A stop does not wait for what the next start does, and a full disk has no room for it.
+        as_it_is = self.failed is not None or self.flushes.is_slow
+        as_it_is = as_it_is or self.full or self.files.replaced() is not None
         self._apart.close(as_it_is=as_it_is)
         close(self._connection, as_it_is=as_it_is)
 

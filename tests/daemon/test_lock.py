@@ -19,6 +19,7 @@ from craftcore.daemon.lock import DaemonLock, lock_path, read_note
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
 from craftcore.storage.daemon_files import lost_by_daemon
+from craftcore.storage.facts import LastSeen
 from craftcore.storage.open_files import OpenFiles
 from tests.strangers import NOBODY, as_root
 
@@ -273,7 +274,7 @@ def test_a_mark_is_on_disk_when_it_is_written_and_never_goes_back(db: Path) -> N
 
             note, _ = read_note(db)
             assert note is not None
-            assert note.last_seen == ("d", 1, noted)
+            assert note.last_seen == LastSeen("d", 1, noted)
             assert Path(lock.path).stat().st_size == size, "a longer line could be cut off by a power loss"
 
 
@@ -287,7 +288,7 @@ def test_a_mark_puts_a_lock_file_back_that_was_removed(db: Path) -> None:
         note, held = read_note(db)
         assert held
         assert note is not None
-        assert note.last_seen == ("d", 1, 6)
+        assert note.last_seen == LastSeen("d", 1, 6)
 
 
 def test_a_mark_is_refused_when_another_daemon_has_the_lock_by_now(db: Path) -> None:
@@ -317,7 +318,7 @@ def test_the_note_of_an_older_version_has_no_mark(db: Path) -> None:
     note, _ = read_note(db)
 
     assert note is not None
-    assert note.last_seen == ("d", 1, 0)
+    assert note.last_seen == LastSeen("d", 1, 0)
 
 
 def test_status_sees_a_note_and_whether_it_is_held(db: Path) -> None:

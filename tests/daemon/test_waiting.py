@@ -1,0 +1,316 @@
+"""What passes by itself ends no daemon: a disk that is full at its start or at its end, a directory that cannot be
+entered for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from craftcore import Producer
+from craftcore.daemon.lock import DaemonLock, read_note
+from craftcore.errors import StorageFull
+from tests.processes import a_daemon, traced, until
+
+FULL = """
+import os, threading, time
+import anyio
+from craftcore import App
+from craftcore.daemon import main
+from craftcore.testing.faulty_disk import FaultyDisk
+
+main.FULL_DISK_SECONDS = 0.05
+disk = FaultyDisk()
+disk.__enter__()
+
+def look():
+    while True:
+        disk.fill() if os.path.exists("full") else disk.free()
+        time.sleep(0.01)
+
+if os.path.exists("full"):
+    disk.fill()
+threading.Thread(target=look, daemon=True).start()
+app = App()
+
+def trace(line):
+    with open("trace", "a") as file:
+        file.write(line + "\\n")
+
+@app.workflow("greet")
+async def greet() -> None:
+    trace("greet")
+
+@app.workflow("endless")
+async def endless() -> None:
+    trace("begun")
+    await anyio.sleep_forever()
+"""
+
+CLOSED = """
+import ctypes
+import anyio
+from craftcore import App, TriggerSpec
+from craftcore.daemon import main, retaining, running
+from craftcore.storage import writer
+
+class Capabilities(ctypes.Structure):
+    _fields_ = [(f"{name}{half}", ctypes.c_uint32) for half in (0, 1) for name in ("effective", "permitted", "kept")]
+
+def give_up_reading_everything():  # root enters every directory, and would find none that is closed
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    own = Capabilities()
+    assert libc.capget(version, ctypes.byref(own)) == 0
+    own.effective0 &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    assert libc.capset(version, ctypes.byref(own)) == 0
+
+give_up_reading_everything()
+main.STATUS_SECONDS = running.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retaining.LOOK_AGAIN = 0.05
+retaining.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
+app = App()
+trace = open("trace", "a")
+
+@app.workflow("again")
+async def again() -> None:
+    print("again", file=trace, flush=True)
+    await anyio.sleep(0.3)  # longer than the writer needs to find itself idle
+    await app.emit(TriggerSpec("again"))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    return home
+
+
+def emit(folder: Path, workflow: str) -> None:
+    with Producer(folder / "agent.db") as producer:
+        producer.emit(workflow)
+
+
+@contextlib.contextmanager
+def closed(folder: Path) -> Iterator[None]:
+    folder.chmod(0)
+    try:
+        yield
+    finally:
+        folder.chmod(0o700)
+
+
+# A full disk at the start
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_start_on_a_full_disk_waits_says_so_and_goes_on_by_itself(folder, is_new):
+    (folder / "app.py").write_text(FULL)
+    if not is_new:
+        emit(folder, "greet")
+    (folder / "full").touch()
+    with a_daemon(folder, "app:app") as daemon:
+        status = daemon.hear("STATUS=disk full, cannot start")
+        daemon.hear("STATUS=disk full, cannot start")
+        (folder / "full").unlink()
+        daemon.ready()
+        emit(folder, "greet")
+        until(lambda: len(traced(folder)) == (1 if is_new else 2), "the work to run")
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0
+
+    assert "EXTEND_TIMEOUT_USEC=900000000" in status.splitlines()
+    assert daemon.log.count("daemon.waiting") == 1
+    connection = apsw.Connection(str(folder / "agent.db"))
+    assert connection.execute("SELECT count(*), count(ended_at) FROM epochs").fetchall() == [(1, 1)]
+
+
+def test_a_start_that_waits_for_room_keeps_the_lock_from_nobody_and_ends_with_0_at_sigterm(folder):
+    (folder / "app.py").write_text(FULL)
+    (folder / "full").touch()
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.hear("STATUS=disk full, cannot start")
+
+        until(lambda: not read_note(folder / "agent.db")[1], "the lock to be free")
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0
+
+
+# A full disk at the end
+
+
+def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int, str]:
+    """The exit code and the log of a daemon that was told to end twice, with work in its hands."""
+    (folder / "app.py").write_text(FULL)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        emit(folder, "endless")
+        until(lambda: traced(folder) == ["begun"], "the work to begin")
+        (folder / "full").touch()
+        emit(folder, "greet")  # the disk is full for the daemon only
+        daemon.hear("STATUS=disk full")
+        if is_note_refused:
+            lock = folder / "agent.db.lock"
+            lock.unlink()
+            lock.mkdir()
+        daemon.signal(signal.SIGTERM)
+        until(lambda: "daemon.stopping" in daemon.log, "the first signal to be heard")
+        daemon.signal(signal.SIGTERM)
+        code = daemon.ends()
+        if is_note_refused:
+            lock.rmdir()
+    (folder / "full").unlink()
+    return code, daemon.log
+
+
+def again(folder: Path) -> tuple[str, str, int, int]:
+    """The log of the next start, and what became of the trigger: its status, crashes and attempts."""
+    with a_daemon(folder, "app:app", "--paused") as daemon:
+        daemon.ready()
+        connection = apsw.Connection(str(folder / "agent.db"))
+        [(status, crashes, attempts)] = connection.execute(
+            "SELECT status, crash_count, attempts FROM triggers WHERE workflow = 'endless'"
+        )
+        connection.close()
+        daemon.signal(signal.SIGTERM)
+        daemon.ends()
+    return daemon.log, status, crashes, attempts
+
+
+def test_sigterm_on_a_full_disk_ends_with_0_and_the_next_start_counts_no_crash(folder):
+    code, log = cut_off_on_a_full_disk(folder, is_note_refused=False)
+
+    assert code == 0, log
+    assert "engine.end_noted" in log
+    _, status, crashes, attempts = again(folder)
+    assert (status, crashes, attempts) == ("PENDING", 0, 0)
+    connection = apsw.Connection(str(folder / "agent.db"))
+    assert connection.execute("SELECT count(*), count(ended_at) FROM epochs").fetchall() == [(2, 2)]
+    records = connection.execute("SELECT status, ended_at IS NOT NULL FROM executions").fetchall()
+    assert records == [("incomplete", 1)]
+
+
+def test_sigterm_on_a_full_disk_that_cannot_be_noted_ends_with_74_and_counts_as_a_crash(folder):
+    code, log = cut_off_on_a_full_disk(folder, is_note_refused=True)
+
+    assert code == 74, log
+    assert "engine.end_not_noted" in log
+    _, status, crashes, _ = again(folder)
+    assert (status, crashes) == ("PENDING", 1)
+
+
+def test_the_note_of_an_end_stands_until_the_next_epoch_is_noted(folder):
+    db = folder / "agent.db"
+    with DaemonLock.acquire(db, pid=os.getpid(), host="h", now=1.0) as lock:
+        lock.write(database_id="d", epoch=1, call_mark=0)
+        lock.note_end(7.5)
+    with DaemonLock.acquire(db, pid=os.getpid(), host="h", now=2.0) as lock:
+        assert lock.previous is not None
+        assert lock.previous.last_seen is not None
+        assert lock.previous.last_seen.ended_at == 7.5
+        lock.write(database_id="d", epoch=2, call_mark=0)
+
+    note, _ = read_note(db)
+    assert note is not None
+    assert note.ended_at is None
+
+
+# A directory that cannot be entered
+
+
+def test_a_directory_that_cannot_be_entered_degrades_a_daemon_that_goes_on_and_recovers_by_itself(folder):
+    (folder / "app.py").write_text(CLOSED)
+    with a_daemon(folder, "app:app") as daemon:
+        log = (folder / "daemon.log").open()
+        trace = (folder / "trace").open() if (folder / "trace").exists() else None
+        daemon.ready()
+        trace = trace or (folder / "trace").open()
+        emit(folder, "again")
+        said = ""
+
+        def says(*events: str) -> bool:
+            nonlocal said
+            said += log.read()
+            return all(event in said for event in events)
+
+        with closed(folder):
+            daemon.hear("STATUS=degraded, the database cannot be opened")
+            until(lambda: says("daemon.degraded", "retention.postponed", "lock.missing"), "all of them to be said")
+            trace.read()
+            until(lambda: trace.read(), "the work to go on")
+            until(lambda: trace.read(), "the work to go on")
+            until(lambda: trace.read(), "the work to go on")
+        until(lambda: says("daemon.recovered"), "the daemon to recover")
+        daemon.hear("STATUS=running")
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0, daemon.log
+
+    log.close()
+    trace.close()
+    assert daemon.log.count("lock.missing") == 1
+    assert daemon.log.count("daemon.degraded") == 1
+
+
+def test_a_lock_file_that_cannot_be_looked_for_is_refused_and_not_taken_for_removed(folder):
+    """A folder that is a file by now: also root is refused there, with another error than that of a missing file."""
+    inner = folder / "inner"
+    inner.mkdir(mode=0o700)
+    with DaemonLock.acquire(inner / "agent.db", pid=os.getpid(), host="h", now=1.0) as lock:
+        inner.rename(folder / "away")
+        inner.touch()
+        try:
+            with pytest.raises(Exception, match="cannot look for the lock file"):
+                lock.keep()
+        finally:
+            inner.unlink()
+            (folder / "away").rename(inner)
+        assert not lock.keep()
+
+
+REALLY_FULL = """
+import resource, sys
+from craftcore.clock import SystemClock
+from craftcore.errors import StorageFull
+from craftcore.storage.database import Database
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # room to make the file, and not to lengthen it
+try:
+    with Database(sys.argv[1], SystemClock()).reading():
+        print("read")
+except StorageFull as error:
+    print(error)
+"""
+
+
+def test_a_database_that_cannot_be_read_for_want_of_room_is_on_a_full_disk(folder):
+    """SQLite makes the shared memory file also for a reader, and says of a full disk: disk I/O error."""
+    emit(folder, "greet")
+    assert not (folder / "agent.db-shm").exists()
+
+    told = subprocess.run([sys.executable, "-c", REALLY_FULL, folder / "agent.db"], capture_output=True, text=True)
+
+    assert "no room for the shared memory file" in told.stdout, told
+
+
+def test_a_lock_file_without_room_is_a_full_disk(folder):
+    child = os.fork()
+    if child == 0:  # the limit would hold for the test run as well
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        try:
+            DaemonLock.acquire(folder / "agent.db", pid=os.getpid(), host="h", now=1.0)
+        except StorageFull:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
