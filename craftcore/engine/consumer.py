@@ -106,6 +106,8 @@ class Consumer:
         self.held_back = False
         """Nothing is started yet."""
         self._is_leaving = False
+        self._may_have_started = False
+        """An error came up while claims were started, perhaps after their commit: then nobody holds them."""
 
     # The main path, top to bottom
 
@@ -121,6 +123,9 @@ class Consumer:
             runs = await self._start_all(claims)
             self._starting = []
             self._give_up_places(claims, runs)
+            if self._may_have_started:
+                self._may_have_started = False
+                self._tell(self._on_lost)
             for run in runs:
                 self.running[run.claim.seq] = run
                 if self._is_leaving:
@@ -167,6 +172,7 @@ class Consumer:
             return runs
         except BaseException as error:
             failed = fault(error, "start")
+            self._may_have_started = True
             if len(claims) == 1:
                 report(claims[0], "start", error)
         if len(claims) > 1:
@@ -287,6 +293,7 @@ class Consumer:
             self._free_place()
         if isinstance(answer, Exception):
             log.warning("settle.refused", trigger=run.claim.id, reason=str(answer))
+            self._tell(self._on_lost)  # it may be settled, and what follows it in nobody's hands
         else:
             self._tell(_log_settled, run, answer.move)
         self._loop.wake(self._work_came)

@@ -11,8 +11,9 @@ import anyio
 import pytest
 import structlog
 
-from craftcore import App, TriggerSpec
+from craftcore import App, Continue, Done, TaskContext, TriggerSpec
 from craftcore.daemon.running import running
+from craftcore.engine.consumer import Consumer
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
 from craftcore.errors import ErrorCode, RowInvalid, WriterDied
@@ -71,6 +72,27 @@ async def test_an_error_in_the_window_keeps_no_lane(tmp_path):
 
     assert (bad["status"], bad["attempts"]) == ("FAILED", 0)
     assert behind["status"] == "DONE"
+
+
+@pytest.mark.parametrize("step", [Consumer._insist, Consumer._settled_together])
+async def test_an_error_after_a_commit_loses_nothing_of_what_was_committed(tmp_path, step):
+    """The start, or the settle with the next turn, is on disk and its answer is lost: it is looked for at once."""
+    app = healthy_app()
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext[int]) -> Any:
+        return Continue(1) if ctx.turn == 1 else Done("done")
+
+    with Fault(cast(FunctionType, step), "bad", 1, "after").installed() as injected:
+        async with lab(app, tmp_path) as it:
+            injected.armed = True
+            await it.engine.requests.emit_many(
+                [TriggerSpec(workflow="chat", id="bad"), TriggerSpec(workflow="healthy", id="good")]
+            )
+            good, task = await it.settled("good"), await it.ended("bad")
+
+    assert injected.raised == 1
+    assert (good["status"], task["status"], task["turn"]) == ("DONE", "DONE", 2)
 
 
 @pytest.mark.usefixtures("broken_log")
