@@ -58,6 +58,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
         *_failing(found),
         *_held(found),
         *_alone(found),
+        *_idle(found),
         *_slow(found),
         *_open(found),
         *_tight(found),
@@ -150,6 +151,13 @@ def _held(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: {hint('release')}")
     if (alarm := schedules_alarm(found)) is not None:
         yield Trouble(code="clock", text=alarm)
+
+
+def _idle(found: dict[str, Any]) -> Iterator[Trouble]:
+    if (waits := found["idle"]) is not None:
+        places = f"{waits['running']:,} of {waits['places']:,} places are taken"
+        text = f"idle: a trigger is due since {span(waits['seconds'])}, {places}, and nothing starts"
+        yield Trouble(code="idle", text=f"{text}. See: {hint('trigger', 'why', waits['id'])}")
 
 
 def _slow(found: dict[str, Any]) -> Iterator[Trouble]:

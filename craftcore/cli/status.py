@@ -14,6 +14,7 @@ from craftcore.cli.doctor_daemon import running_on
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.hint import hint
+from craftcore.cli.idle import Idle, idle, seems_idle
 from craftcore.cli.live_counts import told_counts
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
@@ -22,6 +23,7 @@ from craftcore.cli.root import ByHand, Command
 from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
+from craftcore.core import Core
 from craftcore.engine import boot
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.engine.standing import is_paused
@@ -131,6 +133,8 @@ def read_status(session: Session) -> dict[str, Any]:
     }
     if running and note is not None:
         daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
+    held_back = not running or paused or held is not None or live.alone is not None
+    held_back = held_back or scheduled["safe_mode"] is not None or scheduled["clock"]["held_until"] is not None
     found = with_iso(
         {
             "verdict": "",
@@ -155,6 +159,7 @@ def read_status(session: Session) -> dict[str, Any]:
             "failed_lately": asdict(failed_lately),
             "dead_lately": dead_lately,
             "behind": behind,
+            "idle": None if held_back else _idle(core, now),
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
             "database": str(core.database.path),
@@ -182,6 +187,18 @@ def _behind(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
     oldest = reader.one(BEHIND, now=now) or {"id": None, "due_at": None}
     seconds = None if oldest["due_at"] is None else now - oldest["due_at"]
     return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
+
+
+def _idle(core: Core, now: float) -> dict[str, Any] | None:
+    """The trigger that is not started although places are free; None: there is none."""
+
+    def look() -> Idle | None:
+        with core.reading() as reader:
+            return seems_idle(reader, core.clock)
+
+    if (found := idle(look)) is None:
+        return None
+    return {"id": found.id, "seconds": now - found.due_at, "places": found.places, "running": found.running}
 
 
 def _disk(path: Path) -> dict[str, int | None] | None:

@@ -104,7 +104,7 @@ async def _engine(
         _sweep_drafts(core.database.path)
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         held_tasks = HeldTasks(app, core.holds)
-        boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused)
+        boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
         try:
             bell = Doorbell.open(core.database.path)
             life.callback(bell.close)
@@ -159,6 +159,7 @@ def _boot(
     held_tasks: HeldTasks,
     *,
     paused: bool,
+    places: int,
 ) -> booting.Boot:
     """Migrate; in one commit take the next epoch, reclaim, hold the tasks that the app does not fit, take over the
     declared schedules and fire those of a start.
@@ -183,7 +184,7 @@ def _boot(
                 last_seen=lock.previous.last_seen if lock.previous is not None else None,
             )
             held_tasks.judge(tx)
-            leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused)
+            leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
             puts[:] = [
                 put
                 for origin, specs in declared.items()

@@ -25,16 +25,24 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """`paused`: it claims and fires nothing until the next start; `limits`: of each limited workflow `concurrency`,
-    `count` and `seconds` (None: not limited so), and the `sources` whose triggers are its when they name none."""
+    """`paused`: it claims and fires nothing until the next start; `places`: how many workflows it runs at once;
+    `limits`: of each limited workflow `concurrency`, `count` and `seconds` (None: not limited so), and the `sources`
+    whose triggers are its when they name none."""
 
     epoch: int
     paused: bool
+    places: int
     limits: dict[str, dict[str, Any]]
 
 
 def leave_standing(
-    tx: Transaction, epoch: int, workflows: Mapping[str, Workflow], by_source: Mapping[str, str], *, paused: bool
+    tx: Transaction,
+    epoch: int,
+    workflows: Mapping[str, Workflow],
+    by_source: Mapping[str, str],
+    *,
+    paused: bool,
+    places: int,
 ) -> None:
     """In the commit of the boot."""
     limits = {
@@ -47,7 +55,8 @@ def leave_standing(
         for name, workflow in workflows.items()
         if workflow.is_limited
     }
-    remember(tx, "engine", json.dumps(asdict(Standing(epoch=epoch, paused=paused, limits=limits)), sort_keys=True))
+    left = Standing(epoch=epoch, paused=paused, places=places, limits=limits)
+    remember(tx, "engine", json.dumps(asdict(left), sort_keys=True))
 
 
 def standing(reader: Reader) -> Standing | None:
@@ -65,8 +74,10 @@ def standing(reader: Reader) -> Standing | None:
 def _is_sound(told: Standing) -> bool:
     """It is a foreign hand's to spoil, like any row."""
     paused: Any = told.paused
+    places: Any = told.places
     limits: Any = told.limits
-    return type(paused) is bool and isinstance(limits, dict) and all(map(_is_limit, limits.values()))
+    known = type(paused) is bool and type(places) is int and places > 0
+    return known and isinstance(limits, dict) and all(map(_is_limit, limits.values()))
 
 
 def _is_limit(limit: Any) -> bool:

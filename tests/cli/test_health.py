@@ -11,14 +11,18 @@ from typing import Any
 import apsw
 import pytest
 
+from craftcore import App
 from craftcore.cli.health import Health, health_of, verdict
+from craftcore.cli.idle import Idle, idle
 from craftcore.cli.room import Room, room_beside
 from craftcore.cli.status import BEHIND, DEAD_LATELY
 from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
+from craftcore.engine.standing import leave_standing
 from craftcore.storage.facts import remember
 from craftcore.storage.wal_locks import LOCKS
+from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
@@ -51,6 +55,7 @@ WELL: dict[str, Any] = {
     "failed_lately": {"count": 0, "newest_code": None},
     "dead_lately": 0,
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
+    "idle": None,
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
     "wal_in_use_bytes": 64 << 20,
     "wal_readers": [],
@@ -128,6 +133,13 @@ def test_what_is_well_is_healthy():
         ),
         ({"clock": {"held_until": NOON + HOUR}}, "degraded", "clock", "degraded: schedules are held: the clock has"),
         ({"schedules": {"ahead": ["a"]}}, "degraded", "clock", "degraded: 1 schedule waits, ahead of the clock: a"),
+        (
+            {"idle": {"id": "t1", "seconds": 50.0, "places": 16, "running": 3}},
+            "degraded",
+            "idle",
+            "degraded: idle: a trigger is due since 50 s, 3 of 16 places are taken, and nothing starts. See: craftcore "
+            "trigger why t1",
+        ),
         (
             {"behind": {"id": "t1", "seconds": 121.0, "allowed_seconds": 120.0}},
             "degraded",
@@ -267,6 +279,88 @@ def test_a_trigger_that_nobody_takes_makes_it_late_and_one_whose_lane_is_at_work
 
     assert reasons(cli) == ["behind"]
     assert f"craftcore trigger why {late}" in cli("status").out.splitlines()[0]
+
+
+def limits() -> App:
+    app = App()
+    app.declare("limited", nothing, concurrency=1, sources=[TriggerSource.MESSAGE])
+    return app
+
+
+async def nothing() -> None: ...
+
+
+@pytest.fixture
+def booted(core, daemon, monkeypatch):
+    """A daemon with two places that started long ago, and does nothing."""
+    monkeypatch.setattr("craftcore.cli.idle.AGAIN_SECONDS", 0.0)
+    app = limits()
+    core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
+    core.do(leave_standing, 1, app.workflows, app.by_source, paused=False, places=2)
+
+
+def test_work_is_not_called_idle_while_other_work_starts(cli, core, clock, booted):
+    clock.advance(seconds=41)
+    begin(core)
+    emit(core, at=NOON)
+
+    assert reasons(cli) == []
+
+    clock.advance(seconds=41)
+    assert reasons(cli) == ["idle"]
+
+
+def test_work_that_stays_due_while_places_are_free_is_told(cli, core, clock, booted):
+    waits = emit(core).id
+    clock.advance(seconds=39)
+    assert reasons(cli) == []
+
+    clock.advance(seconds=2)
+
+    told = cli("--json", "status").json
+    assert [reason["code"] for reason in told["reasons"]] == ["idle"]
+    assert told["idle"] == {"id": waits, "seconds": 41.0, "places": 2, "running": 0}
+
+
+def test_work_is_not_called_idle_while_every_place_is_taken(cli, core, clock, booted):
+    emit(core)
+    start(core, claim_one(core))
+    emit(core)
+    start(core, claim_one(core))
+    emit(core)
+    clock.advance(seconds=60)
+    core.do(core.claims.extend_leases, 1)
+
+    assert reasons(cli) == []  # both places are taken
+
+
+@pytest.mark.parametrize("kept", ["its lane", "its limit", "the limit of its source", "later", "a new daemon"])
+def test_work_that_something_keeps_is_not_called_idle(cli, core, clock, booted, kept):
+    if kept == "its lane":
+        emit(core, session_id="a")
+        start(core, claim_one(core))
+        emit(core, session_id="a")
+    elif kept == "its limit":
+        emit(core, workflow="limited")
+    elif kept == "the limit of its source":
+        emit(core, source=TriggerSource.MESSAGE, workflow=None)
+    elif kept == "later":
+        emit(core, delay=HOUR)
+    else:
+        emit(core)
+        core.do(lambda tx: tx.run(EPOCH, epoch=2, at=NOON + 20))
+        core.do(leave_standing, 2, {}, {}, paused=False, places=2)
+    clock.advance(seconds=50)
+    core.do(core.claims.extend_leases, 1)
+
+    assert "idle" not in reasons(cli)
+
+
+def test_what_changes_between_two_looks_is_not_idle():
+    one = Idle("t1", NOON, 2, 0, 7)
+    for second, found in [(one, one), (None, None), (one._replace(id="t2"), None), (one._replace(newest=8), None)]:
+        looks = iter([one, second])
+        assert idle(lambda looks=looks: next(looks)) == found  # type: ignore[misc]
 
 
 def test_a_daemon_that_takes_no_ring_is_not_healthy(cli, core, database, monkeypatch):

@@ -49,7 +49,7 @@ def started(core: VirtualCore, *, paused: bool = False) -> None:
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1,'b',1,'h','1',1)",
     )
     core.do(lambda tx: tx.run(begin))
-    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused)
+    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused, places=16)
 
 
 def why(cli, id: str) -> list[dict[str, str]]:

@@ -1,0 +1,59 @@
+"""A daemon whose writer thread dies ends by itself, with the reason, and is deaf to nothing meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from craftcore import Producer
+from tests.processes import a_daemon, craftcore, until
+
+APP = """
+import os, threading
+from craftcore import App
+from craftcore.storage import writer
+
+app = App()
+
+@app.workflow("stuck")
+def stuck() -> None:
+    if not os.path.exists("healed"):
+        threading.Event().wait()
+
+@app.workflow("breaks")
+async def breaks() -> None:
+    if not os.path.exists("healed"):
+        writer.IDLE_SECONDS = "no number"  # of the housekeeping between two commits
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["by itself", "SIGTERM meanwhile"])
+def test_a_daemon_whose_writer_dies_ends_with_70_and_its_reason_and_the_next_one_goes_on(folder, is_asked):
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        with Producer(folder / "agent.db") as producer:
+            producer.emit("stuck")
+            producer.emit("breaks")
+        if is_asked:
+            until(lambda: "writer.died" in daemon.log, "the writer to die")
+            if daemon.process.poll() is None:
+                daemon.signal(signal.SIGTERM)
+        code = daemon.ends()
+
+    if is_asked and code == -signal.SIGTERM:  # the signal came when its handler was gone already
+        code = 70
+    else:
+        assert "the thread that writes was ended by TypeError" in daemon.log
+    assert code == 70, daemon.log
+    assert '"writer.died"' in daemon.log
+    (folder / "healed").touch()
+    assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
+    assert {row["status"] for row in craftcore(folder, "--json", "trigger", "list").json} == {"DONE"}
