@@ -13,6 +13,7 @@ from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
+from craftcore.engine.live_state import live_state
 from craftcore.engine.standing import standing
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.storage.transaction import Reader
@@ -25,6 +26,7 @@ from craftcore.triggers.store import TriggerStore
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
 HELD = "SELECT value FROM facts WHERE name = 'held'"
 ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
+LIVE_STATE = "SELECT value FROM facts WHERE name = 'live_state'"
 SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 LANE = """SELECT id, status, started_at FROM triggers
  WHERE lane = :lane AND status = 'CLAIMED' AND id <> :id"""
@@ -89,6 +91,11 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool)
             )
         return [Reason(code="cut off" if trigger.is_started and asked is None else "no daemon", text=text, query=query)]
     if trigger.started_at is None:
+        live = live_state(reader)
+        if live.alone is not None and live.alone != trigger.id:
+            latest = "" if live.alone_until is None else f", or at {clock_time(live.alone_until)} at the latest"
+            text = f"claimed; waits for trigger {live.alone}, which was in crashes and runs alone, to end{latest}"
+            return [Reason(code="claimed", text=text, query=shown(LIVE_STATE))]
         busy = reader.one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
         if trigger.crash_count >= CRASHES_BEFORE_ALONE:

@@ -6,13 +6,16 @@ import json
 
 import pytest
 
+from craftcore.cli.why import reasons
 from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.facts import remember
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded
+from craftcore.triggers.store import TriggerStore
 from tests.executions.attempts import begin, end
 from tests.processes import APP, craftcore
 from tests.tasks import life
-from tests.triggers.life import BROKEN, HOPELESS, claim_one, emit, look, run_one, start_one
+from tests.triggers.life import BROKEN, HOPELESS, claim_all, claim_one, emit, look, run_one, start_one
 from tests.virtual import VirtualClock, VirtualCore
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = '{}'"
@@ -145,6 +148,26 @@ def test_every_query_that_is_printed_can_be_run(cli, core):
     lane = next(one for one in reasons if one["code"] == "lane busy")
     assert [row["id"] for row in core.rows(lane["query"])] == [holder]
     assert all(core.rows(one["query"]) for one in reasons)
+
+
+def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, database):
+    suspect, waiting = emit(core).id, emit(core).id
+    claim_all(core)
+    live = {"epoch": 0, "alone": suspect, "alone_until": 1_700_000_060.0}
+    core.do(remember, "live_state", json.dumps(live))
+    with core.reading() as reader:
+        told = {}
+        for id in (suspect, waiting):
+            trigger = TriggerStore().get(reader, id)
+            assert trigger is not None
+            told[id] = reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
+
+    assert [one.text for one in told[waiting]] == [
+        f"claimed; waits for trigger {suspect}, which was in crashes and runs alone, to end, "
+        "or at 2023-11-14 22:14:20Z at the latest"
+    ]
+    assert all(core.rows(one.query) for one in told[waiting])
+    assert "waits for a free place" in told[suspect][0].text
 
 
 def test_a_trigger_for_later_says_until_when(cli, core):
