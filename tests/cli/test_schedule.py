@@ -161,7 +161,7 @@ def test_every_option_reaches_the_row(cli):
     assert given == {**expected, "change": "added"}
     assert list(given)[: len(expected)] == list(expected)
     assert {name: value for name, value in shown(cli, "s").items() if name in expected} == expected
-    latest = {"last_trigger_id": None, "last_trigger_status": None}
+    latest = dict.fromkeys(("last_trigger_id", "last_trigger_status", "last_fired_at", "last_fired_at_iso"))
     assert cli("--json", "schedule", "list").json == [{**expected, **latest}]
 
 
