@@ -103,7 +103,7 @@ def test_many_problems_are_counted_and_not_all_told(cli, clock, database):
 
     assert told.code == 1
     assert len(told.out.splitlines()) < 40
-    assert told.out.splitlines()[-1].endswith(" problems more")
+    assert told.out.splitlines()[-1].endswith(" more problems")
     assert len(document["faults"]) == 1_000
     assert document["more_faults"] > 400
 
