@@ -19,8 +19,8 @@ from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
 from craftcore.plurals import counted
 from craftcore.retention.size import is_near
-from craftcore.storage.checkpoints import FAILS_SECONDS
 from craftcore.storage.daemon_files import lost
+from craftcore.storage.failures import CHECKPOINTS_FAIL_SECONDS
 from craftcore.storage.pages import WAL_LONG
 from craftcore.triggers.store import LATELY
 
@@ -132,7 +132,8 @@ def alone_text(suspect: str, until: float) -> str:
 
 def checkpoint_text(why: str) -> str:
     """Why checkpoints fail, and what follows from it."""
-    return f"{why}. Commits are in the WAL and go on; the daemon ends after {FAILS_SECONDS:g} s of it. Check the disk"
+    ends = f"the daemon ends after {CHECKPOINTS_FAIL_SECONDS:g} s of it"
+    return f"{why}. Commits are in the WAL and go on; {ends}. Check the disk"
 
 
 def slow_text(seconds: float) -> str:

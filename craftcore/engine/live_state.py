@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
-
-import anyio
+from typing import TYPE_CHECKING, Any
 
 from craftcore.clock import YEAR_10000
-from craftcore.engine.solitude import Solitude
 from craftcore.errors import StorageFull
 from craftcore.storage.facts import fact, remember
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.storage.writer import Writer
+
+if TYPE_CHECKING:  # a command that only reads the state must not pay for the engine
+    from craftcore.engine.solitude import Solitude
+    from craftcore.storage.writer import Writer
 
 NAME = "live_state"
 
@@ -76,6 +76,8 @@ def _is_number(seconds: Any) -> bool:
 
 async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None:
     """Look every LOOK_SECONDS and write what has changed; until cancelled."""
+    import anyio  # as above
+
     said = LiveState(epoch=look().epoch)
     while True:
         await anyio.sleep(LOOK_SECONDS)

@@ -13,7 +13,7 @@ import apsw
 import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
-from craftcore.storage.failures import translate
+from craftcore.storage.failures import CHECKPOINTS_FAIL_SECONDS, translate
 from craftcore.storage.replicated import limit_wal
 
 log = structlog.get_logger(__name__)
@@ -21,8 +21,7 @@ log = structlog.get_logger(__name__)
 RETRY_SECONDS = 5.0
 """How often a checkpoint that failed is tried again."""
 
-FAILS_SECONDS = 60.0
-"""Seconds of failed checkpoints after which the daemon ends: the WAL grows without bound, and the disk is failing."""
+FAILS_SECONDS = CHECKPOINTS_FAIL_SECONDS
 
 
 class Checkpoints:
@@ -60,7 +59,11 @@ class Checkpoints:
         self._retry_at = now + RETRY_SECONDS
         if self.failed is None:
             self._since = now
-            log.error("checkpoint.failed", reason=error.message, advice=f"ends after {FAILS_SECONDS:g} s; see dmesg")
+            log.error(
+                "checkpoint.failed",
+                reason=error.message,
+                advice=f"ends after {FAILS_SECONDS:g} s; see dmesg",
+            )
         self.failed = error.message
         if now - self._since >= FAILS_SECONDS:
             raise StorageError(

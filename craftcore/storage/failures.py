@@ -26,6 +26,9 @@ NO_ROOM = {
 }
 """Why a write found no room. SQLite says "full" of the first only; of the others it says "disk I/O error"."""
 
+CHECKPOINTS_FAIL_SECONDS = 60.0
+"""Seconds of failed checkpoints after which the daemon ends: the WAL grows without bound, and the disk is failing."""
+
 READ_ONLY = "the file system is mounted read-only; nothing was written. Mount it writable (dmesg may say why it is not)"
 
 

@@ -159,7 +159,7 @@ def test_a_wait_that_is_over_says_where_the_task_is(cli, clock, database):
 
 def test_a_task_that_has_ended_is_told_at_once(cli, clock, database):
     async def keyed(app):
-        [emitted] = await app.emit_many([TriggerSpec(workflow="count", dedup_key="k")])
+        [emitted] = await app.emit_many([TriggerSpec(workflow="count", dedup_key="k", dedup_scope="ever")])
         return emitted.id
 
     count = at_rest(database, keyed, clock)
