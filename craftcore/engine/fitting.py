@@ -49,6 +49,7 @@ def _misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Containe
             return f"{workflow.name} takes no ctx with this payload, and the task has begun with one"
     state = task.state.decode()
     if workflow.takes_context and state != "null":
+        msgspec.json.decode(state)  # raises for a damaged one
         try:
             from_json(state, workflow.state_type, "state")
         except InvalidInput as error:

@@ -41,7 +41,7 @@ from tests.crash.forks import fork
 
 BOOK = "provider"
 
-WINDOWS = {"windowed": 1e9, "beyond": 300.0}
+WINDOWS = {"windowed": 3e8, "beyond": 300.0}
 """How many seconds of the callers' clock a key is remembered."""
 
 SLOWLY = 10.0
