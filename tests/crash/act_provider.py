@@ -42,7 +42,7 @@ from tests.crash.forks import fork
 BOOK = "provider"
 
 WINDOWS = {"windowed": 3e8, "beyond": 300.0}
-"""How many seconds of the callers' clock a key is remembered."""
+"""How many seconds of the callers' clock a key is remembered: nearly the ten years that may be declared, or minutes."""
 
 SLOWLY = 10.0
 """So many seconds of that clock a slow provider takes for what it does not answer."""

@@ -13,9 +13,11 @@ from typing import Any
 import apsw
 import pytest
 
+from craftcore import OnUnknown
+from tests.crash.act_app import PAIRS, Deeds, an_app
 from tests.crash.act_checker import check
 from tests.crash.act_person import SHRUGS
-from tests.crash.act_provider import BOOK
+from tests.crash.act_provider import ANSWERS, BOOK, DROP_A_SECOND
 from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN
 
@@ -133,6 +135,15 @@ def got(text: str, result: Any) -> Spoil:
 
 
 OF = "(SELECT seq FROM activity_log WHERE request_json ->> 'text' = '{}')"
+
+
+def test_only_what_contradicts_itself_is_refused_at_registration():
+    able = {OnUnknown.RESEND: DROP_A_SECOND, OnUnknown.RECONCILE: ANSWERS}
+    declared = an_app(Deeds()).actions
+
+    assert [pair for pair in PAIRS if pair.action in declared] == [
+        pair for pair in PAIRS if pair.kind in able.get(pair.policy, (pair.kind,))
+    ]
 
 
 def test_what_is_sound_is_found_sound(sound, tmp_path):
