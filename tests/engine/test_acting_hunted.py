@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import anyio
-import apsw
 import pytest
 
 from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
-from craftcore.errors import ErrorCode, KeyRequired, StorageFull
+from craftcore.errors import ErrorCode, KeyRequired
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.acts import Gate, Held, Provider, ledger, questions, statuses
 from tests.engine.lab import lab, settings
@@ -280,7 +279,7 @@ async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tm
         return await ctx.act(send)
 
     with FaultyDisk() as disk:
-        with anyio.fail_after(PATIENCE), pytest.raises((StorageFull, apsw.FullError)):
+        with anyio.fail_after(PATIENCE):
             async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
                 await begin(it, turn)
                 await gate.inside.wait()
