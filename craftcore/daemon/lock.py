@@ -282,6 +282,9 @@ def _renewed(held: int, path: str) -> int:
         if isinstance(error, OSError):
             if error.errno in NO_ROOM:
                 raise no_room(path, NO_ROOM[error.errno]) from error
+            if isinstance(error, PermissionError):
+                why = f"others can open the lock file {path}, and this user may not replace it (permission denied)"
+                raise PermissionRefused(why, path=path) from error
             raise StorageError(f"cannot replace the lock file {path}: {error.strerror}", path=path) from error
         raise
     os.close(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -26,7 +27,7 @@ from craftcore.errors import (
     StorageError,
 )
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
-from craftcore.storage.failures import is_undone, translate, translate_os
+from craftcore.storage.failures import is_read_only, is_undone, translate, translate_os
 from craftcore.storage.modes import close_to_others
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.replicated import limit_wal
@@ -99,6 +100,7 @@ class Database:
         self.create()
         connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
         try:
+            _refuse_unwritable(connection, self.path)
             connection.set_busy_handler(on_busy or bounded_patience(self._busy_timeout))
             # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -387,6 +389,14 @@ def _open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> a
         connection.close()
         raise
     return connection
+
+
+def _refuse_unwritable(connection: apsw.Connection, path: Path) -> None:
+    """Raise PermissionRefused, or StorageError for a read-only mount, where SQLite could open the file to read only: it
+    would make a WAL of the same mode, in which nobody could write."""
+    if connection.readonly("main"):
+        number = errno.EROFS if is_read_only(path) else errno.EACCES
+        raise translate_os(OSError(number, os.strerror(number)), path)
 
 
 def _refuse_device(path: Path) -> None:

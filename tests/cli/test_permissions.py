@@ -143,11 +143,13 @@ def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
     for name in ("status", "audit"):
         assert as_nobody(folder, "--read-only", name).code == 0
     refused = as_nobody(folder, "--read-only", "trigger", "cancel", "--all", "--yes")
+    there = sorted(os.listdir(folder))
     also = as_nobody(folder, "trigger", "cancel", "--all", "--yes")
 
     assert (refused.code, "leave out --read-only" in refused.err) == (77, True)
     assert (also.code, also.err) == (77, f"craftcore: {database}: permission denied\n")
     assert database.read_bytes() == before
+    assert sorted(os.listdir(folder)) == there
 
 
 def test_a_backup_goes_only_where_this_user_may_write(folder):
@@ -158,6 +160,9 @@ def test_a_backup_goes_only_where_this_user_may_write(folder):
     closed = folder / "closed"
     closed.mkdir()
     closed.chmod(0o555)
+    own = folder / "own"
+    own.mkdir(mode=0o700)
+    os.chown(own, NOBODY, NOBODY) if os.geteuid() == 0 else None
 
     refused = as_nobody(folder, "db", "backup", "-o", str(closed / "backup.db"))
     also = as_nobody(folder, "db", "backup", "--dir", str(closed / "kept"), "--keep", "1")
@@ -165,20 +170,30 @@ def test_a_backup_goes_only_where_this_user_may_write(folder):
     assert (refused.code, refused.err) == (77, f"craftcore: {closed}/backup.db: permission denied\n")
     assert (also.code, also.err) == (77, f"craftcore: {closed}/kept: permission denied\n")
     assert os.listdir(closed) == []
-    assert as_nobody(folder, "db", "backup", "-o", str(folder / "backup.db")).code == 0
+    shared = as_nobody(folder, "db", "backup", "-o", str(folder / "backup.db"))
+    assert (shared.code, "others may rename files in it (mode 777)" in shared.err) == (77, True)
+    assert not (folder / "backup.db").exists()
+    assert as_nobody(folder, "db", "backup", "-o", str(own / "backup.db")).code == 0
 
 
-def test_a_restore_where_this_user_may_not_write_changes_nothing(folder):
+@pytest.mark.parametrize(
+    ("lock_mode", "said"),
+    [
+        (0o600, "{0}: permission denied"),
+        (0o666, "others can open the lock file {0}.lock, and this user may not replace it (permission denied)"),
+    ],
+)
+def test_a_restore_where_this_user_may_not_write_changes_nothing(folder, lock_mode, said):
     assert craftcore(folder, "emit", "greet").code == 0
     assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
+    (folder / "agent.db.lock").touch()
+    (folder / "agent.db.lock").chmod(lock_mode)
     for path in folder.iterdir():
         os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
-    (folder / "agent.db.lock").touch()
-    (folder / "agent.db.lock").chmod(0o666)
     before = (folder / "agent.db").read_bytes()
     folder.chmod(0o555)
 
     refused = as_nobody(folder, "db", "restore", str(folder / "backup.db"), "--yes")
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {folder}/agent.db: permission denied\n")
+    assert (refused.code, refused.err) == (77, f"craftcore: {said.format(folder / 'agent.db')}\n")
     assert (folder / "agent.db").read_bytes() == before
