@@ -97,5 +97,6 @@ async def test_a_task_whose_workflow_is_gone_fails_with_its_trigger(tmp_path):
         emitted = await before.emit("gone")
         await it.until(lambda: it.engine.running == 1)
     async with lab(after, tmp_path) as it:
+        await after.retry_task(emitted.id)  # the start has held it; a person lets it try
         row = await ended(it, emitted.id)
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
