@@ -44,7 +44,9 @@ def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
             raise gone
         yield process
     except PermissionError:
-        raise PermissionRefused(f"pid {note.pid} may not be looked at by this user") from None
+        raise PermissionRefused(
+            f"may not look at or signal the daemon, pid {note.pid}: run this as its user or as root"
+        ) from None
     except (FileNotFoundError, ProcessLookupError):
         raise gone from None
     finally:

@@ -220,3 +220,25 @@ def test_another_users_daemon_is_not_signalled():
             finally:
                 os.seteuid(0)
             assert daemon.process.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_users_process_that_systemd_names_is_not_signalled(lock, cli, core, monkeypatch):
+    """MAINPID is believed; the kernel still refuses the signal."""
+    with subprocess.Popen(["sleep", str(PATIENCE)], user=NOBODY) as bystander:
+        Path(lock.path).write_bytes(note_line(LockNote(pid=bystander.pid, host="here", started_at=NOON)))
+        monkeypatch.setenv("MAINPID", str(bystander.pid))
+        refusal = f"may not look at or signal the daemon, pid {bystander.pid}: run this as its user or as root"
+        with (
+            pytest.raises(PermissionRefused, match=f"^{refusal}$") as refused,
+            the_daemon(core.database.path) as process,
+        ):
+            os.seteuid(NOBODY - 1)
+            try:
+                signal.pidfd_send_signal(process, signal.SIGHUP)
+            finally:
+                os.seteuid(0)
+
+        assert refused.value.exit_code == 77
+        assert bystander.poll() is None
+        bystander.kill()
