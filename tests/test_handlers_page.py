@@ -56,8 +56,19 @@ def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
 
 
 def task(folder: Path, task_id: str) -> tuple[str, Any]:
-    """Its status, and its result or else its error code."""
+    """Its status, and its result or else its error code; of a held one HELD, and what people are told of it."""
     [row] = look(folder / "agent.db", "SELECT * FROM tasks WHERE id = :id", id=task_id)
+    if held := look(folder / "agent.db", "SELECT reason, trigger_id FROM task_holds WHERE task_id = :id", id=task_id):
+        shown = craftcore(folder, "task", "show", task_id).out
+        assert f"is held, the code does not fit it: {held[0]['reason']}" in shown
+        assert f"craftcore --db agent.db task retry {task_id}" in shown
+        [trigger] = look(folder / "agent.db", "SELECT * FROM triggers WHERE id = :id", id=held[0]["trigger_id"])
+        assert (row["status"], trigger["status"], trigger["reason"]) == (
+            "RUNNING",
+            "PENDING",
+            f"held: {held[0]['reason']}",
+        )
+        return "HELD", held[0]["reason"]
     return row["status"], row["error_code"] if row["result_json"] is None else json.loads(row["result_json"])
 
 
@@ -231,7 +242,7 @@ async def change(ctx: TaskContext) -> str:
         ('say, "a")', 'say, "other")', ("FAILED", "STEP_CONFLICT"), ["a"]),
         ('say, "a")', 'say, "other", on_change="rerun")', ("DONE", "other"), ["a", "other"]),
         ("(ctx: TaskContext)", "(ctx: TaskContext, more: int = 0)", ("DONE", "a"), ["a"]),
-        ('@app.workflow("change")', '@app.workflow("changed")', ("RUNNING", None), ["a"]),
+        ('@app.workflow("change")', '@app.workflow("changed")', ("HELD", "workflow change is not declared"), ["a"]),
     ],
     ids=["add a step", "remove one", "change it", "rename it", "other arguments", "rerun", "a field", "no workflow"],
 )

@@ -72,6 +72,16 @@ class Lab:
         await self.until(lambda: bool(self.rows(waits, id=task_id, turn=turn)))
         return self.task(task_id)
 
+    async def held(self, task_id: str) -> str:
+        """Why a task is held, once its trigger was put off for that: it lives, and no attempt was counted."""
+        put_off = "SELECT * FROM task_holds WHERE task_id = :id AND trigger_id IS NOT NULL"
+        await self.until(lambda: bool(self.rows(put_off, id=task_id)))
+        [hold] = self.rows(put_off, id=task_id)
+        trigger, task = self.trigger(hold["trigger_id"]), self.task(task_id)
+        assert (trigger["status"], trigger["reason"]) == ("PENDING", f"held: {hold['reason']}")
+        assert (trigger["settled_at"], task["status"], task["error_code"]) == (None, "RUNNING", None)
+        return str(hold["reason"])
+
     async def question(self, kind: str = "ask") -> dict[str, Any]:
         """The newest question of this kind that is open, once there is one."""
         asked = "SELECT * FROM questions WHERE kind = :kind AND status = 'OPEN' ORDER BY seq DESC LIMIT 1"

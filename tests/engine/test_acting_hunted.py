@@ -11,10 +11,11 @@ import anyio
 import pytest
 
 from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
+from craftcore.daemon.lock import read_note
 from craftcore.errors import ErrorCode, KeyRequired
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.acts import Gate, Held, Provider, ledger, questions, statuses
-from tests.engine.lab import lab, settings
+from tests.engine.lab import lab, look, settings
 from tests.engine.turns import begin, failure, result, run
 from tests.processes import PATIENCE
 from tests.virtual import VirtualClock
@@ -269,7 +270,8 @@ async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusa
 
 
 async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tmp_path, monkeypatch):
-    """It tried to write what the act had come to, over and over, in a scope that nothing cancelled."""
+    """It tried to write what the act had come to, over and over, in a scope that nothing cancelled. The stop ends in
+    order: the lock note says so, since the database had no room, and the next start hands back."""
     monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.0)
     app, gate = App(), Gate()
@@ -284,10 +286,16 @@ async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tm
                 await begin(it, turn)
                 await gate.inside.wait()
                 disk.fill()
+        note, is_held = read_note(tmp_path / "agent.db")
+        assert note is not None
+        assert (note.epoch, note.ended_at is not None, is_held) == (1, True, False)
         disk.free()
+        assert look(tmp_path / "agent.db", "SELECT epoch, ended_at FROM epochs") == [{"epoch": 1, "ended_at": None}]
 
         async with lab(app, tmp_path) as it:
             assert statuses(it) == ["UNKNOWN"]
+            assert it.rows("SELECT ended_at FROM epochs WHERE epoch = 1") == [{"ended_at": note.ended_at}]
+            assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
 async def test_a_provider_that_loses_every_call_and_denies_it_is_not_called_for_ever(tmp_path):

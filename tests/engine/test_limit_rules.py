@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from datetime import timedelta
 from typing import Any
@@ -222,12 +223,28 @@ def test_a_count_that_is_none_is_refused(count):
 
 
 @pytest.mark.parametrize(
-    "per", [0, -1, 0.0, True, "60", None, math.nan, math.inf, 10**400, timedelta(0), timedelta(-1), timedelta.max]
+    "per", [0, -1, 0.0, math.nan, math.inf, 10**400, timedelta(0), timedelta(-1), timedelta.max], ids=repr
 )
-def test_a_time_that_is_none_is_refused(per):
-    refusal = r"^rate: per .* must be (a number of seconds or a timedelta|more than 0 and at most 31622400 seconds)"
-    with pytest.raises(ConfigInvalid, match=refusal):
+def test_a_time_out_of_bounds_is_refused(per):
+    with pytest.raises(ConfigInvalid, match=r"^rate: per .* must be more than 0 and at most 31622400 seconds$"):
         Rate(10, per=per)
+
+
+@pytest.mark.parametrize("per", [True, None, [60]])
+def test_a_time_that_is_no_number_is_refused(per):
+    with pytest.raises(
+        ConfigInvalid, match=rf"^rate: per {re.escape(repr(per))} must be a number of seconds or a timedelta$"
+    ):
+        Rate(10, per=per)
+
+
+def test_a_time_in_words_is_refused_with_the_way_to_write_it():
+    refusal = (
+        "rate: per '60' must be a number of seconds or a timedelta: write 30 or timedelta(seconds=30), not \"30s\""
+    )
+    with pytest.raises(ConfigInvalid) as refused:
+        Rate(10, per="60")  # type: ignore[arg-type]
+    assert refused.value.message == refusal
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, 1.0, 1001, "2", math.nan])

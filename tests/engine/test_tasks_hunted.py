@@ -85,7 +85,7 @@ async def test_a_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_pat
         assert (row["workflow"], row["result_json"], asked) == ("one", '"one"', [emitted.id])
 
 
-async def test_a_task_whose_workflow_is_gone_fails_with_its_trigger(tmp_path):
+async def test_a_task_whose_workflow_is_gone_is_held_and_when_it_is_retried_fails_with_its_trigger(tmp_path):
     """A deployment without it came while its first turn was interrupted: its trigger failed, and it ran for ever."""
     before, after = App(), App()
 
@@ -97,6 +97,9 @@ async def test_a_task_whose_workflow_is_gone_fails_with_its_trigger(tmp_path):
         emitted = await before.emit("gone")
         await it.until(lambda: it.engine.running == 1)
     async with lab(after, tmp_path) as it:
-        await after.retry_task(emitted.id)  # the start has held it; a person lets it try
+        assert await it.held(emitted.id) == "workflow gone is not declared"
+        await after.retry_task(emitted.id)
         row = await ended(it, emitted.id)
+        trigger = it.trigger(emitted.id)
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
+        assert (trigger["status"], trigger["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")

@@ -174,9 +174,12 @@ async def test_a_task_continues_at_once_on_an_event_that_came_before(tmp_path):
 
 
 NO_CONTINUATION: list[tuple[Any, str]] = [
-    (Continue(1, after=-1), "Continue: after -1 must be at least 0"),
-    (Continue(1, after=float("nan")), "Continue: after nan must be"),
-    (Continue(1, after="soon"), "Continue: after 'soon' must be a number"),  # type: ignore[arg-type]
+    (Continue(1, after=-1), "Continue: after -1 must be at least 0 and at most "),
+    (Continue(1, after=float("nan")), "Continue: after nan must be at least 0 and at most "),
+    (
+        Continue(1, after="soon"),  # type: ignore[arg-type]
+        "Continue: after 'soon' must be a number of seconds or a timedelta: write 30 or",
+    ),
     (Continue(1, on="two words"), "Continue(on='two words'): an event is 1 to 200 characters"),
     (Continue(1, on=""), "Continue(on=''): an event is 1 to 200 characters"),
     (Continue({"a": [1, object()]}), "state.a[1]: object is not JSON"),
@@ -381,7 +384,7 @@ async def leave_waiting(folder: Any, state: Any) -> str:
         return task_id
 
 
-async def test_a_state_that_the_next_deployment_cannot_read_fails_the_task_clearly_and_is_kept(tmp_path):
+async def test_a_state_that_the_next_deployment_cannot_read_holds_the_task_and_fails_it_when_it_is_retried(tmp_path):
     task_id = await leave_waiting(tmp_path, {"items": "one"})
     app = App()
 
@@ -391,7 +394,8 @@ async def test_a_state_that_the_next_deployment_cannot_read_fails_the_task_clear
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
-        await app.retry_task(task_id)  # the start has held it; a person lets it try
+        assert await it.held(task_id) == "the state does not fit flow: state.items: Expected `array`, got `str`"
+        await app.retry_task(task_id)
         row = await it.ended(task_id)
         assert failure(row) == ("VALIDATION_ERROR", "state.items: Expected `array`, got `str`")
         assert (row["state_json"], row["turn"]) == ('{"items":"one"}', 2)
@@ -407,11 +411,12 @@ async def test_a_state_that_the_next_deployment_cannot_read_fails_the_task_clear
         assert result(await it.ended(task_id)) == [{"items": "one"}, "RETRY"]
 
 
-async def test_a_task_whose_workflow_is_gone_fails_clearly_and_can_be_retried_when_it_is_back(tmp_path):
+async def test_a_task_whose_workflow_is_gone_is_held_fails_when_it_is_retried_and_goes_on_when_it_is_back(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
         await it.app.signal(task_id, "go")
-        await it.app.retry_task(task_id)  # the start has held it; a person lets it try
+        assert await it.held(task_id) == "workflow flow is not declared"
+        await it.app.retry_task(task_id)
         assert failure(await it.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "No agent found for intent: flow/1.0")
 
     app = App()
@@ -425,7 +430,7 @@ async def test_a_task_whose_workflow_is_gone_fails_clearly_and_can_be_retried_wh
         assert result(await it.ended(task_id)) == 7
 
 
-async def test_a_first_turn_in_backoff_whose_workflow_is_gone_fails_its_task_too(tmp_path):
+async def test_a_first_turn_in_backoff_whose_workflow_is_gone_holds_its_task_too(tmp_path):
     app, clock = App(), VirtualClock()
 
     @app.workflow("flow", retry=RetryPolicy(base=60, cap=60))
@@ -437,11 +442,12 @@ async def test_a_first_turn_in_backoff_whose_workflow_is_gone_fails_its_task_too
         await it.until(lambda: it.trigger(task_id)["reason"] == "INTERNAL_AGENT_ERROR")
     clock.advance(60)
     async with lab(App(), tmp_path, clock=clock) as it:
-        await it.app.retry_task(task_id)  # the start has held it; a person lets it try
+        assert await it.held(task_id) == "workflow flow is not declared"
+        await it.app.retry_task(task_id)
         assert failure(await it.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
 
 
-async def test_a_task_whose_workflow_takes_no_ctx_any_more_ends_with_what_it_returns(tmp_path):
+async def test_a_task_whose_workflow_takes_no_ctx_any_more_is_held_and_retried_ends_with_what_it_returns(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
 
@@ -451,11 +457,13 @@ async def test_a_task_whose_workflow_takes_no_ctx_any_more_ends_with_what_it_ret
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
-        await app.retry_task(task_id)  # the start has held it; a person lets it try
+        wrong = "flow takes no ctx with this payload, and the task has begun with one"
+        assert await it.held(task_id) == wrong
+        await app.retry_task(task_id)
         assert result(await it.ended(task_id)) == "plain"
 
 
-async def test_a_payload_that_the_next_deployment_cannot_read_fails_the_task_clearly(tmp_path):
+async def test_a_payload_that_the_next_deployment_cannot_read_holds_the_task_and_fails_it_when_it_is_retried(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
 
@@ -464,9 +472,10 @@ async def test_a_payload_that_the_next_deployment_cannot_read_fails_the_task_cle
 
     async with lab(app, tmp_path) as it:
         await app.signal(task_id, "go")
-        await app.retry_task(task_id)  # the start has held it; a person lets it try
-        code, message = failure(await it.ended(task_id))
-        assert (code, "missing required field `city`" in message) == ("VALIDATION_ERROR", True)
+        wrong = "the payload does not fit flow: Object missing required field `city`"
+        assert await it.held(task_id) == wrong
+        await app.retry_task(task_id)
+        assert failure(await it.ended(task_id)) == ("VALIDATION_ERROR", wrong)
 
 
 # The stream
