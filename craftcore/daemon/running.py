@@ -262,9 +262,8 @@ async def _consuming(
                             log.warning("lock.missing", lock=lock.path, why=said)
 
             tasks.start_soon(run)
-            tasks.start_soon(listen)
-            tasks.start_soon(keep)
-            tasks.start_soon(retaining.retain)
+            for task in (listen, keep, retaining.retain):
+                tasks.start_soon(engine.guard, task)
             try:
                 yield
             except Exception as error:

@@ -6,6 +6,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
+from craftcore.engine.ctrl_c import is_ctrl_c
 from craftcore.engine.failures import met, wait_asked
 from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, checked
 from craftcore.engine.run import Run
@@ -17,7 +18,8 @@ log = structlog.get_logger(__name__)
 
 
 async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outcome:
-    """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too."""
+    """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too. Ctrl-C is
+    raised."""
     claim = run.claim
     asked = RoutedTrigger(
         id=claim.id,
@@ -33,6 +35,8 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
     except BaseException as error:
         if is_a(error, anyio.get_cancelled_exc_class()):
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
+        if is_ctrl_c(error):
+            raise
         said = shown(error)
         if claim.source in context.by_source:
             log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])

@@ -18,6 +18,7 @@ from craftcore.engine.blocked_loop import blocked_loop_warning
 from craftcore.engine.call_marks import CallMarks
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
+from craftcore.engine.ctrl_c import is_ctrl_c
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
@@ -31,6 +32,7 @@ from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.turn import Doors
+from craftcore.engine.where import where as places_of
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.schedules.clock_trust import ClockTrust
@@ -184,6 +186,7 @@ class Engine:
         self._settled_one = anyio.Event()
         self.failure: CraftcoreError | None = None
         """What ended it although nobody asked for that; None: nothing did."""
+        self._interrupted_by: BaseException | None = None
         self._ended_by_host = False
 
     async def round_trip(self) -> None:
@@ -197,7 +200,7 @@ class Engine:
 
     async def run(self) -> None:
         """Run until `stop`, then drain. Raises what ended it otherwise: the StorageError that made the database
-        unusable, or EngineCrashed."""
+        unusable, EngineCrashed, or KeyboardInterrupt for a Ctrl-C that came while code of this engine ran."""
         async with (
             loop_end(self._loop_ended),
             blocked_loop_warning(current_loop()),
@@ -213,18 +216,20 @@ class Engine:
                 self._keep_live_state,
             )
             for task in loops:
-                tasks.start_soon(self._guard, task)
+                tasks.start_soon(self.guard, task)
             for _ in range(self._concurrency):
-                tasks.start_soon(self._guard, self.consumer.work)
+                tasks.start_soon(self.guard, self.consumer.work)
             try:
                 await self._stopping.wait()
-                if self.failure is None:
+                if not self._ends_now:
                     await self._drain()
             finally:
                 self.consumer.leave()  # nobody waits for a thread that does not return
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
             raise self.failure
+        if self._interrupted_by is not None:
+            raise KeyboardInterrupt from self._interrupted_by
 
     def live_state(self) -> LiveState:
         """What only this engine knows of itself."""
@@ -233,7 +238,8 @@ class Engine:
     async def _keep_live_state(self) -> None:
         await keep_live_state(self.writer, self.live_state)
 
-    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+    async def guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task that the engine cannot do without: an error in it ends the engine, also while it drains."""
         try:
             await task()
         except StorageError as error:
@@ -243,14 +249,17 @@ class Engine:
                 self.crash("a task of the engine was cancelled")
             raise
         except BaseException as error:
+            if is_ctrl_c(error):
+                self._interrupt(error)
+                return
             self.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
 
     def _loop_ended(self, by: LoopEnd) -> None:
         """Somebody cancels every task of this event loop, in this call."""
-        if self.is_stopping:
-            return
         if by.run is not None:
             self.crash(f"{by.run.workflow} ({by.run.claim.id}) cancelled every task of the event loop", where=by.where)
+        elif self.is_stopping and not self._owns_loop:
+            self._ended_by_host = True  # a second Ctrl-C, say, while it drains
         elif by.was_broken:
             self.crash("the event loop was ended by SystemExit, KeyboardInterrupt or loop.stop() in a task")
         elif self._owns_loop:
@@ -259,8 +268,14 @@ class Engine:
             self._ended_by_host = True  # the program that the engine runs in: it may end itself
 
     def crash(self, why: str, cause: BaseException | None = None, *, where: Sequence[str] = ()) -> None:
-        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs."""
-        if self.is_stopping or self.failure is not None:
+        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs.
+
+        Also while it drains. After a first failure another error changes nothing and is logged.
+        """
+        where = where or (places_of(cause) if cause is not None else ())
+        if self.failure is not None:
+            if cause is not None:
+                log.error("engine.further_error", why=why, where=list(where), exc_info=cause)
             return
         runs = self._running()
         names = [f"{run.workflow} ({run.claim.id})" for run in runs]
@@ -274,6 +289,18 @@ class Engine:
         error.__cause__ = cause
         self.fail(error)  # first: a log of the host's may raise, and the end would pass for one in order
         log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
+
+    def _interrupt(self, error: BaseException) -> None:
+        """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
+        What runs is cancelled and given back."""
+        self._interrupted_by = self._interrupted_by or error
+        self.hurry()
+        self._settled_one.set()
+
+    @property
+    def _ends_now(self) -> bool:
+        """Nothing is waited for any more."""
+        return self.failure is not None or self._interrupted_by is not None
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
@@ -345,7 +372,7 @@ class Engine:
                 await self._next_settle_or_hurry()
         self.consumer.leave()
         with anyio.move_on_after(DRAIN_SECONDS):
-            while not self.consumer.is_idle and self.failure is None:
+            while not self.consumer.is_idle and not self._ends_now:
                 await self.settled()
         if self.running:
             log.warning("engine.left_behind", running=self.running)

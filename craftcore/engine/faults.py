@@ -11,6 +11,7 @@ from contextlib import suppress
 import anyio
 import structlog
 
+from craftcore.engine.ctrl_c import is_ctrl_c
 from craftcore.engine.failures import failed, met
 from craftcore.errors import ErrorCode, RowInvalid, StorageError
 from craftcore.triggers.model import Claim
@@ -23,11 +24,11 @@ log = structlog.get_logger(__name__)
 def fault(error: BaseException, step: str) -> Failed:
     """The failure of the trigger that met this error in a step of the engine: it is not tried again.
 
-    Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C, which trio
-    raises in whatever code runs.
+    Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C.
     """
     is_ours = is_a(error, StorageError) and not is_a(error, RowInvalid)
-    if is_ours or is_a(error, (anyio.get_cancelled_exc_class(), GeneratorExit, KeyboardInterrupt)):
+    ends = (anyio.get_cancelled_exc_class(), GeneratorExit, KeyboardInterrupt)
+    if is_ours or is_a(error, ends) or is_ctrl_c(error):
         raise error
     message = f"craftcore failed to {step} this trigger: {type_of(error)}: {message_of(error)}"
     found = failed(ErrorCode.INTERNAL_AGENT_ERROR, bounded(message, MESSAGE_LIMIT), **met(error))

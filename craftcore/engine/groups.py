@@ -21,14 +21,14 @@ Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 def is_only(error: BaseException, kinds: Kinds) -> bool:
     """Whether this is a nursery's group of these and nothing else."""
-    return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in _leaves(error))
+    return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in leaves(error))
 
 
 def decisive(error: BaseException) -> BaseException:
     """The error that says what becomes of an attempt: of several, the first that trying again cannot help; the group
     itself when there is none."""
-    leaves = _leaves(error)
-    return leaves[0] if len(leaves) == 1 else next(filter(is_hopeless, leaves), error)
+    found = leaves(error)
+    return found[0] if len(found) == 1 else next(filter(is_hopeless, found), error)
 
 
 def is_hopeless(error: BaseException) -> bool:
@@ -44,21 +44,21 @@ def is_hopeless(error: BaseException) -> bool:
 
 def said(error: BaseException) -> str:
     """The error's own words; those of all that are in a group."""
-    return bounded("; ".join(message_of(leaf) for leaf in _leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
+    return bounded("; ".join(message_of(leaf) for leaf in leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 
 
 def first_leaf(error: BaseException) -> BaseException:
     """The first error of a group; any other is its own."""
-    return next(iter(_leaves(error)), error)
+    return next(iter(leaves(error)), error)
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
-    """In their order. Without recursion: a group may be nested deeper than the interpreter goes."""
-    leaves, within = list[BaseException](), [error]
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group, however deep, in their order; any other error is its only one."""
+    found, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
     while within:
         one = within.pop()
         if is_a(one, BaseExceptionGroup):
             within.extend(reversed(_EXCEPTIONS.__get__(one)))
         else:
-            leaves.append(one)
-    return leaves
+            found.append(one)
+    return found

@@ -17,6 +17,7 @@ from craftcore.canonical import canonical
 from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.calling import Withdrawn
 from craftcore.engine.context import TaskContext
+from craftcore.engine.ctrl_c import is_ctrl_c
 from craftcore.engine.failures import failed, outcome_of
 from craftcore.engine.flights import flown
 from craftcore.engine.groups import is_only
@@ -59,7 +60,7 @@ class Runner:
         self._threads = anyio.CapacityLimiter(concurrency)
 
     async def run(self, run: Run) -> Outcome:
-        """Run the workflow to its end, its timeout, its suspension or its cancellation."""
+        """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
         assert run.routed is not None, run.claim
         if run.claim.source not in DEFAULTS:
             return Corrupt(message=f"source {run.claim.source!r:.80} is unknown")
@@ -75,6 +76,8 @@ class Runner:
         except msgspec.DecodeError as error:
             return Corrupt(message=f"the payload is not JSON: {error}")
         except BaseException as error:  # the author's own types convert themselves, and raise what they like
+            if is_ctrl_c(error):
+                raise
             message = bounded(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         if run.deadline_at is not None and run.deadline_at <= self._doors.clock.now():
@@ -136,6 +139,8 @@ class Runner:
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
                 return failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
             except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
                 if not (scope.cancel_called and is_only(error, anyio.get_cancelled_exc_class())):
                     return self._raised(run, error)
         match run.stopped_by:

@@ -10,15 +10,18 @@ from typing import Any, cast
 import anyio
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from craftcore import App, Continue, Done, TaskContext, TriggerSpec
 from craftcore.daemon.running import running
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
-from craftcore.errors import ErrorCode, RowInvalid, WriterDied
+from craftcore.engine.progress import Progress
+from craftcore.engine.solitude import Solitude
+from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claims import ClaimService
-from tests.engine.faults import Fault
+from tests.engine.faults import Fault, Injected
 from tests.engine.lab import lab, look, settings
 from tests.processes import PATIENCE
 
@@ -141,3 +144,61 @@ async def test_any_other_error_fails_the_trigger_for_good(error):
 
     assert (failed.code, failed.retryable) == (ErrorCode.INTERNAL_AGENT_ERROR, False)
     assert type(error).__name__ in failed.message
+
+
+@pytest.mark.parametrize("step", [Consumer._settle_all, Consumer._settled])
+async def test_an_error_of_the_engine_while_it_drains_ends_the_stop_at_once_and_is_logged(tmp_path, step):
+    """It ended a task that the drain waits for: nothing was logged, and the stop took the whole grace."""
+    app, begun, gate = App(), anyio.Event(), anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        begun.set()
+        await anyio.sleep_forever()
+
+    @app.workflow("ends")
+    async def ends() -> None:
+        await gate.wait()
+
+    path = tmp_path / "agent.db"
+    with capture_logs() as logs, Fault(cast(FunctionType, step), "bad", math.inf).installed() as injected:
+        with anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed) as crashed:
+            async with running(app, path, settings(shutdown_grace=100 * PATIENCE)) as engine:
+                await engine.requests.emit_many([TriggerSpec(workflow="long"), TriggerSpec(workflow="ends", id="bad")])
+                await begun.wait()
+                while engine.running < 2:  # noqa: ASYNC110 - a start has no event to wait on
+                    await anyio.sleep(0.002)
+                injected.armed = True
+                engine.stop()
+                gate.set()
+
+    assert injected.raised == 1
+    assert (crashed.value.exit_code, "Injected: injected before" in crashed.value.message) == (70, True)
+    [line] = [line for line in logs if line["event"] == "engine.crashed"]
+    assert (line["log_level"], type(line["exc_info"])) == ("critical", Injected)
+    assert [place for place in line["where"] if "in _raise" in place]
+    assert look(path, "SELECT ended_at FROM epochs") == [{"ended_at": None}]
+
+
+async def test_an_error_at_the_end_of_the_drain_ends_with_70_and_another_one_is_logged(tmp_path, monkeypatch):
+    """Two tasks of the engine fail when they are cancelled, after everything was settled."""
+
+    async def fails_at_its_end(_: object) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise Injected("at the end")
+
+    monkeypatch.setattr(Solitude, "watch", fails_at_its_end)
+    monkeypatch.setattr(Progress, "watch", fails_at_its_end)
+    app = healthy_app()
+    with capture_logs() as logs, anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
+        async with running(app, tmp_path / "agent.db", settings()) as engine:
+            await app.emit("healthy")
+            await engine.settled()
+
+    lines = [line for line in logs if line["event"] in ("engine.crashed", "engine.further_error")]
+    assert [line["event"] for line in lines] == ["engine.crashed", "engine.further_error"]
+    for line in lines:
+        assert "in fails_at_its_end" in line["where"][-1]
+        assert type(line["exc_info"]) is Injected

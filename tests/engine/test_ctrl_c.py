@@ -1,0 +1,151 @@
+"""Ctrl-C in a host program while code of a workflow runs: it ends the program, and the workflow has not failed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from craftcore.engine.ctrl_c import is_ctrl_c
+from tests.engine.lab import look
+from tests.processes import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+HOST = """
+import asyncio, signal, sys
+import anyio
+from craftcore import App, Route
+from craftcore.config import Config, DaemonSettings
+
+class Router:
+    async def route(self, trigger, context):
+        {router}
+        return Route(workflow="interrupted")
+
+app = App(router=Router())
+begun = anyio.Event()
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+async def ctrl_c_later():
+    await anyio.lowlevel.checkpoint()
+    ctrl_c()
+
+@app.workflow("long")
+async def long() -> None:
+    begun.set()
+    await anyio.sleep(600)
+
+@app.workflow("interrupted")
+async def interrupted(ctx) -> None:
+    await begun.wait()
+    {code}
+    await anyio.sleep(600)
+
+@app.action("pay", irreversible=True)
+async def pay(call) -> None:
+    ctrl_c()
+
+async def host():
+    async with app.running(sys.argv[1], config=Config(daemon=DaemonSettings(shutdown_grace=600))):
+        await app.emit("long")
+        await app.emit(None, source="MESSAGE", session_id="s")
+        await anyio.sleep(600)
+
+try:
+    {run}
+except KeyboardInterrupt:
+    print("the program hears of it")
+"""
+
+TRIO = "import trio; trio.run(host)"
+ASYNCIO = "asyncio.run(host())"
+
+PLACES = {
+    "workflow": "ctrl_c()",
+    "step": "await ctx.step('one', ctrl_c_later)",
+    "action": "await ctx.act(pay)",
+    "nursery": "async with anyio.create_task_group() as group: group.start_soon(ctrl_c_later)",
+}
+
+
+def life(path: Path, run: str, code: str, router: str = "pass") -> str:
+    """One life of a host program; what it printed."""
+    child = subprocess.run(
+        [sys.executable, "-c", HOST.format(code=code, router=router, run=run), str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+def in_order_and_given_back(path: Path) -> bool:
+    """Whether the epoch ended in order, and no trigger was charged for an attempt or a crash."""
+    [epoch] = look(path, "SELECT ended_at IS NOT NULL AS in_order FROM epochs")
+    rows = look(path, "SELECT status, attempts, crash_count, error_code FROM triggers")
+    given_back = {"status": "PENDING", "attempts": 0, "crash_count": 0, "error_code": None}
+    assert rows == [given_back] * 2
+    return bool(epoch["in_order"])
+
+
+@pytest.mark.parametrize("code", PLACES.values(), ids=PLACES)
+def test_ctrl_c_on_trio_ends_the_program_and_fails_nothing(tmp_path, code):
+    said = life(tmp_path / "agent.db", TRIO, code)
+
+    assert said == "the program hears of it\n"
+    assert in_order_and_given_back(tmp_path / "agent.db")
+
+
+def test_ctrl_c_in_a_router_ends_the_program_and_fails_nothing(tmp_path):
+    said = life(tmp_path / "agent.db", TRIO, "pass", "await begun.wait(); ctrl_c()")
+
+    assert said == "the program hears of it\n"
+    assert in_order_and_given_back(tmp_path / "agent.db")
+
+
+def test_a_second_ctrl_c_on_asyncio_ends_the_program_and_fails_nothing(tmp_path):
+    """The first one only cancels the main task, which waits for what runs."""
+    said = life(tmp_path / "agent.db", ASYNCIO, "ctrl_c(); ctrl_c()")
+
+    assert said == "the program hears of it\n"
+    assert in_order_and_given_back(tmp_path / "agent.db")
+
+
+def raised_by(handler: object) -> BaseException:
+    """What a signal raises while this is the handler of SIGINT, and whether it is Ctrl-C then."""
+    before = signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        return error if is_ctrl_c(error) else AssertionError("no Ctrl-C")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    raise AssertionError("nothing was raised")
+
+
+class Host:
+    def interrupt(self, task: str, number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+
+def test_only_what_the_handler_of_the_signal_raised_is_ctrl_c():
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    assert isinstance(raised_by(handler), KeyboardInterrupt)
+    assert isinstance(raised_by(partial(Host().interrupt, "main")), KeyboardInterrupt)
+    assert isinstance(raised_by(signal.default_int_handler), AssertionError), "it leaves no frame"
+    assert not is_ctrl_c(KeyboardInterrupt())
+    assert not is_ctrl_c(ValueError())
+    assert not is_ctrl_c(BaseExceptionGroup("two", [ValueError(), KeyboardInterrupt()]))
