@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.standing import leave_standing
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import forget, remember
 from craftcore.storage.wal_locks import LOCKS
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
@@ -32,6 +33,8 @@ from tests.triggers.life import claim_one, emit, start
 
 HOUR, DAY = 3600.0, 86_400.0
 EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
+
+SETTLED = "UPDATE triggers SET status = :status, settled_at = :now, reason = 'test' WHERE id = :id"
 
 WELL: dict[str, Any] = {
     "now": NOON,
@@ -290,13 +293,17 @@ def limits() -> App:
 async def nothing() -> None: ...
 
 
+def leave(core, limited=False, paused=False):
+    app = limits() if limited else App()
+    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused, places=2)
+
+
 @pytest.fixture
 def booted(core, daemon, monkeypatch):
     """A daemon with two places that started long ago, and does nothing."""
     monkeypatch.setattr("craftcore.cli.idle.AGAIN_SECONDS", 0.0)
-    app = limits()
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
-    core.do(leave_standing, 1, app.workflows, app.by_source, paused=False, places=2)
+    leave(core, limited=True)
 
 
 def test_work_is_not_called_idle_while_other_work_starts(cli, core, clock, booted):
@@ -334,24 +341,102 @@ def test_work_is_not_called_idle_while_every_place_is_taken(cli, core, clock, bo
     assert reasons(cli) == []  # both places are taken
 
 
-@pytest.mark.parametrize("kept", ["its lane", "its limit", "the limit of its source", "later", "a new daemon"])
-def test_work_that_something_keeps_is_not_called_idle(cli, core, clock, booted, kept):
-    if kept == "its lane":
-        emit(core, session_id="a")
-        start(core, claim_one(core))
-        emit(core, session_id="a")
-    elif kept == "its limit":
-        emit(core, workflow="limited")
-    elif kept == "the limit of its source":
-        emit(core, source=TriggerSource.MESSAGE, workflow=None)
-    elif kept == "later":
-        emit(core, delay=HOUR)
-    else:
-        emit(core)
-        core.do(lambda tx: tx.run(EPOCH, epoch=2, at=NOON + 20))
-        core.do(leave_standing, 2, {}, {}, paused=False, places=2)
+def noted(name, value):
+    """The first part of an exclusion that is a fact, and the second, which takes it away."""
+    return (
+        lambda core, clock: core.do(lambda tx: remember(tx, name, value)),
+        lambda core, clock: core.do(lambda tx: forget(tx, name)),
+    )
+
+
+def work_in_lane(core, clock):
+    emit(core, session_id="a")
+    start(core, claim_one(core))
+    emit(core, session_id="a")
+
+
+def free_the_lane(core, clock):
+    core.do(lambda tx: tx.run("UPDATE triggers SET lane = 'b' WHERE status = 'CLAIMED'"))
+
+
+ALONE = json.dumps({"epoch": 1, "alone": "t1", "alone_until": NOON + HOUR})
+
+KEPT = {
+    "its lane": (work_in_lane, free_the_lane),
+    "the limit of its workflow": (
+        lambda core, clock: emit(core, workflow="limited"),
+        lambda core, clock: leave(core),
+    ),
+    "the limit of the workflow of its source": (
+        lambda core, clock: emit(core, source=TriggerSource.MESSAGE, workflow=None),
+        lambda core, clock: leave(core),
+    ),
+    "it is not due": (
+        lambda core, clock: emit(core, delay=HOUR),
+        lambda core, clock: clock.advance(seconds=HOUR),
+    ),
+    "it is claimed": (
+        lambda core, clock: (emit(core), claim_one(core)),
+        lambda core, clock: core.do(core.claims.release_epoch, 1),
+    ),
+    "the daemon is new": (
+        lambda core, clock: (
+            emit(core),
+            core.do(lambda tx: tx.run("UPDATE epochs SET started_at = :at", at=NOON + 20)),
+        ),
+        lambda core, clock: clock.advance(seconds=11),
+    ),
+    "an older program left nothing": (
+        lambda core, clock: (emit(core), core.do(lambda tx: forget(tx, "engine"))),
+        lambda core, clock: leave(core),
+    ),
+    "the daemon is paused": (
+        lambda core, clock: (emit(core), leave(core, paused=True)),
+        lambda core, clock: leave(core),
+    ),
+    "the work is held": (lambda core, clock: (emit(core), noted("held", "why")[0](core, clock)), noted("held", "")[1]),
+    "safe mode": (
+        lambda core, clock: (emit(core), noted("safe_mode", "why")[0](core, clock)),
+        noted("safe_mode", "")[1],
+    ),
+    "the clock is held": (
+        lambda core, clock: (emit(core), noted("clock_held", str(NOON + HOUR))[0](core, clock)),
+        noted("clock_held", "")[1],
+    ),
+    "a suspect runs alone": (
+        lambda core, clock: (emit(core), noted("live_state", ALONE)[0](core, clock)),
+        noted("live_state", "")[1],
+    ),
+}
+"""What keeps a trigger, so that nobody calls it idle; and what ends that, after which it is."""
+
+
+@pytest.mark.parametrize(("begins", "ends"), KEPT.values(), ids=KEPT)
+def test_work_that_something_keeps_is_not_called_idle_until_that_ends(cli, core, clock, booted, begins, ends):
+    begins(core, clock)
     clock.advance(seconds=50)
     core.do(core.claims.extend_leases, 1)
+    assert "idle" not in reasons(cli)
+
+    ends(core, clock)
+
+    core.do(core.claims.extend_leases, 1)
+    assert "idle" in reasons(cli)
+
+
+def test_a_message_for_a_workflow_without_a_limit_may_be_idle(cli, core, clock, booted):
+    """Only what names no workflow is kept by the limit of the workflow of its source."""
+    emit(core, source=TriggerSource.MESSAGE, workflow="flow")
+    clock.advance(seconds=50)
+
+    assert reasons(cli) == ["idle"]
+
+
+def test_settled_work_is_not_called_idle(cli, core, clock, booted):
+    for status in ("DONE", "FAILED", "DEAD"):
+        settled = emit(core).id
+        core.do(lambda tx, id=settled, status=status: tx.run(SETTLED, id=id, status=status, now=tx.now))
+    clock.advance(seconds=50)
 
     assert "idle" not in reasons(cli)
 
