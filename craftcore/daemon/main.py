@@ -2,6 +2,7 @@
 
 first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
 a second one               cancel it now; its attempts are given back
+once it has drained        the first one changes nothing of the exit code, a second one ends the process
 SIGHUP                     read the configuration again: its schedules, log level and retry defaults count at once, what
                            cannot change while running from the next start on
 """
@@ -27,7 +28,7 @@ from craftcore.daemon.declarations import declarations, say_declared
 from craftcore.daemon.groups import only
 from craftcore.daemon.reloading import AT_ONCE, answer, changed_keys, default_retry, taken_over
 from craftcore.daemon.running import running
-from craftcore.daemon.signals import watch_signals
+from craftcore.daemon.signals import end_at_the_second, watch_signals
 from craftcore.daemon.status_text import Condition, status_text
 from craftcore.daemon.systemd import Notifier
 from craftcore.daemon.undumpable import close_to_programs
@@ -126,7 +127,8 @@ class Daemon:
         began = self._core.clock.now()
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
-            await tasks.start(watch_signals, self._on_stop, self._on_stop_again, self._on_reload)
+            watch = partial(watch_signals, at_end=end_at_the_second)
+            await tasks.start(watch, self._on_stop, self._on_stop_again, self._on_reload)
             while (full := await self._try(paused, until_idle)) is not None:
                 await self._wait_for_room(full)
             tasks.cancel_scope.cancel()

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, default_int_handler, set_wakeup_fd, signal
+from contextlib import suppress
+from functools import partial
+from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, Signals, default_int_handler, set_wakeup_fd, signal
+from types import FrameType
 
 import anyio
 import structlog
 from anyio.abc import TaskStatus
 
 from craftcore.forks import in_forked_children
+from craftcore.storage.waiters import current_loop
 
 log = structlog.get_logger()
+
+Handler = Callable[[int, FrameType | None], None]
+
+CAUGHT = (SIGTERM, SIGINT, SIGHUP)
+
+QUEUE_MAX = 100
+"""Signals that wait for a blocked event loop; more of them say nothing new."""
 
 
 async def watch_signals(
@@ -19,6 +30,7 @@ async def watch_signals(
     on_stop_again: Callable[[str], None],
     on_reload: Callable[[], None],
     *,
+    at_end: Handler | None = None,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Turn signals into calls, for ever; the callbacks get the signal's name and must not block.
@@ -26,12 +38,25 @@ async def watch_signals(
     SIGTERM, SIGINT   first: on_stop; every further one: on_stop_again
     SIGHUP            on_reload; its failure is logged, and the daemon goes on as it was
 
+    `at_end` handles these signals once this is cancelled; None: what handled them before. There is no moment between at
+    which Python's default would end the process.
     `await tasks.start(watch_signals, …)` returns once no signal can be missed any more.
     """
     stopping = False
+    loop = current_loop()
+    came, received = anyio.create_memory_object_stream[Signals](QUEUE_MAX)
+
+    def put(number: Signals) -> None:
+        with suppress(anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            came.send_nowait(number)
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        loop.call_soon(partial(put, Signals(number)))
+
     forget_forks = in_forked_children(_catch_no_more)
+    before = {number: signal(number, hear) for number in CAUGHT}
     try:
-        with anyio.open_signal_receiver(SIGTERM, SIGINT, SIGHUP) as received:
+        with came, received:
             task_status.started()
             async for number in received:
                 if number is SIGHUP:
@@ -42,7 +67,15 @@ async def watch_signals(
                     stopping = True
                     on_stop(number.name)
     finally:
+        for number, handler in before.items():
+            signal(number, at_end or handler)
         forget_forks()
+
+
+def end_at_the_second(number: int, _frame: FrameType | None) -> None:
+    """For a process that is about to end by itself: the first signal does not change its exit code. The second one ends
+    it, should something hold it up."""
+    signal(number, SIG_DFL)
 
 
 def _catch_no_more() -> None:

@@ -48,12 +48,53 @@ def test_a_daemon_whose_writer_dies_ends_with_70_and_its_reason_and_the_next_one
                 daemon.signal(signal.SIGTERM)
         code = daemon.ends()
 
-    if is_asked and code == -signal.SIGTERM:  # the signal came when its handler was gone already
-        code = 70
-    else:
-        assert "the thread that writes was ended by TypeError" in daemon.log
     assert code == 70, daemon.log
+    assert "the thread that writes was ended by TypeError" in daemon.log
     assert '"writer.died"' in daemon.log
     (folder / "healed").touch()
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
     assert {row["status"] for row in craftcore(folder, "--json", "trigger", "list").json} == {"DONE"}
+
+
+LINGERS = (
+    APP
+    + """
+import atexit, time
+
+@atexit.register
+def linger() -> None:
+    open("lingers", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+"""
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(folder, number):
+    """Its process is still there: Python ends its threads, and runs what was registered for the exit."""
+    (folder / "app.py").write_text(LINGERS)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        with Producer(folder / "agent.db") as producer:
+            producer.emit("breaks")
+        until(lambda: (folder / "lingers").exists(), "the daemon to end")
+        daemon.signal(number)
+        (folder / "go").touch()
+
+        assert daemon.ends() == 70, daemon.log
+
+
+def test_a_second_signal_to_a_daemon_that_has_ended_ends_its_process(folder):
+    (folder / "app.py").write_text(LINGERS)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        daemon.signal(signal.SIGTERM)
+        until(lambda: (folder / "lingers").exists(), "the daemon to end")
+
+        def ends() -> bool:
+            daemon.signal(signal.SIGTERM)
+            return daemon.process.poll() is not None
+
+        until(ends, "it to end")
+        assert daemon.ends() == -signal.SIGTERM, daemon.log
