@@ -88,6 +88,7 @@ ALONE = [
     *of("README.md", "python", "with Producer("),
     *of("records.md", "python"),
     *of("reference.md", "python", "App("),
+    *of("reference.md", "python", "Producer("),
 ]
 FRAGMENTS = of("reference.md", "python", "send_invoice")
 OF_THE_SHELL = {"umask", "cd"}

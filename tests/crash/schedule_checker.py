@@ -195,11 +195,13 @@ class _Check:
                 self.blame([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
 
     def is_of(self, trigger: Row, row: Row) -> None:
-        """The trigger is for this occurrence, and was not to start before it."""
+        """The trigger is for this occurrence, and was not to start before it. One that was due as soon as somebody or a
+        start asked for it goes back with the clock."""
         if (trigger["schedule_id"], trigger["nominal_at"]) != (row["schedule_id"], row["nominal_at"]):
             self.blame([f"trigger {trigger['id']} is for {trigger['nominal_at']}, its line for {row['nominal_at']}"])
         latest = row["nominal_at"] + self.schedules[row["schedule_id"]]["jitter"]
-        if not row["nominal_at"] <= trigger["fire_at"] <= latest:
+        earliest = 0.0 if row["cause"] in ("run-now", "startup") else row["nominal_at"]
+        if not earliest <= trigger["fire_at"] <= latest:
             self.blame([f"trigger {trigger['id']} of {row['nominal_at']} was to start at {trigger['fire_at']}"])
 
     def each_trigger_ran_and_settled(self) -> None:

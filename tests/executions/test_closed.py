@@ -151,8 +151,8 @@ def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 
 def message_of(guard: str) -> str:
-    """What the migration has it say."""
-    [sql] = [migration.sql for migration in shipped() if f"CREATE TRIGGER {guard}" in migration.sql]
+    """What the newest migration that makes it has it say."""
+    sql = [migration.sql for migration in shipped() if f"CREATE TRIGGER {guard}" in migration.sql][-1]
     found = re.search(rf"CREATE TRIGGER {guard}\n.*?RAISE\(ABORT, '([^']*)'\)", sql, re.DOTALL)
     assert found, guard
     return found.group(1)

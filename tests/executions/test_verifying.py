@@ -23,6 +23,7 @@ SAME = "'' and NULL both say that there is none any more"
 NUMBER = "a number of SQLite's, which nothing refers to"
 PERMISSION = "it only says what may be removed; what is removed is counted by `removed`"
 AGAINST_A_HEAD = "nothing in the file says otherwise; a head that was written elsewhere does"
+SCAN = "it only says where retention looks next; a record that it skips stays"
 WHEN = "no hash can cover it: it is written after the record was sealed"
 
 OPEN_COLUMNS = ("id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "routing_json")
@@ -41,6 +42,7 @@ UNSEEN: dict[tuple[str, str], dict[str, str]] = {
     ("record_chain", "id"): {"": NUMBER},
     ("record_chain", "anchor_record"): {"": PERMISSION},
     ("record_chain", "unchained_to"): {"": AGAINST_A_HEAD},
+    ("record_chain", "passed_seq"): {"": SCAN},
 }
 """(table, column) -> standing of the record -> why a change of it is not seen."""
 
@@ -140,7 +142,7 @@ CELLS = [
         "blobs": ("seq", "execution_seq", "part", "body"),
         "record_chain": (
             *("id", "head_seq", "head_hash", "unchained_to", "anchor_seq", "anchor_hash", "anchor_record", "removed"),
-            *("audit_anchor_seq", "audit_anchor_hash"),
+            *("passed_seq", "audit_anchor_seq", "audit_anchor_hash"),
         ),
         "audit_log": (
             *("seq", "at", "uid", "name", "action", "subject", "reason", "details_json", "prev_hash", "hash"),

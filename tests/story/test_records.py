@@ -102,7 +102,7 @@ def test_after_a_crash_at_night_everything_is_found_decided_and_accounted_for(fo
     # In the morning: what was cut off, and how far had it come?
     status = craftcore(folder, "status").out
     see = "craftcore --db agent.db inspect --list --status incomplete"
-    assert f"cut off   3 when the daemon ended (see: {see})" in status
+    assert f"cut off   3 of those due ran when the daemon ended (see: {see})" in status
     assert set(listed(folder, "--status", "incomplete")) == {wanted, unwanted, bill}
     assert craftcore(folder, "inspect", wanted).json["last_event"]["type"] == "AGENT_ATTEMPT_START"
     assert craftcore(folder, "inspect", bill).json["last_event"]["action"] == "pay"
