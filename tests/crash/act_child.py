@@ -98,12 +98,12 @@ def live(life: ActLife) -> None:
     seen = Seen(life.folder, life.number)
     for path in (life.over, life.died):
         path.unlink(missing_ok=True)
-    if forgive(life.db):
+    if forgive(life.db, restarts=True):
         with a_reader(life.db) as connection:
             _find(connection, seen)
     if life.ends in POINTS:
         arm(CutPoint(life.ends), partial(life.die, life.ends), at_pass=life.at_pass)
-    running._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed for a crash
+    running._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed
     loop = LoopTime()
     anyio.run(_live, life, seen, loop, backend=life.backend, backend_options=loop.options(life.backend))
 

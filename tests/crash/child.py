@@ -194,10 +194,14 @@ def produce(life: Life) -> None:
                 accepted.line(one.id, life.number)
 
 
-def forgive(db: Path) -> bool:
+HAS_RESTARTS = "SELECT count(*) FROM pragma_table_info('triggers') WHERE name = 'machine_restarts'"
+
+
+def forgive(db: Path, *, restarts: bool = False) -> bool:
     """What `craftcore release` does, before it is needed: six deaths in ten minutes would hold what is scheduled.
 
-    With plain SQL, on a connection of its own. False when there is no database yet.
+    With plain SQL, on a connection of its own. False when there is no database yet. `restarts` forgets the restarts of
+    the machine, too: every second one of those that hit a trigger counts as a crash.
     """
     if not db.exists():
         return False
@@ -213,6 +217,8 @@ def forgive(db: Path) -> bool:
             SELECT 'released_epoch', CAST(epoch AS TEXT) FROM epochs ORDER BY epoch DESC LIMIT 1
             """
         )
+        if restarts and connection.execute(HAS_RESTARTS).get:
+            connection.execute("UPDATE triggers SET machine_restarts = 0 WHERE machine_restarts > 0")
     finally:
         connection.close()
     return True

@@ -152,7 +152,7 @@ async def _live(life: TaskLife, seen: Seen) -> None:
 
 def find(life: TaskLife, seen: Seen) -> None:
     """Write down how the file is found."""
-    if not forgive(life.db):
+    if not forgive(life.db, restarts=life.reboots):
         return
     with a_reader(life.db) as connection:
         for task in standing(connection):
