@@ -101,7 +101,7 @@ LISTS = {
     "dead list": f"{TRIGGER} cut_off task",
     "dead requeue": TRIGGER,
     "dead discard": TRIGGER,
-    "schedule list": f"{SCHEDULE} last_trigger_id last_trigger_status",
+    "schedule list": f"{SCHEDULE} last_trigger_id last_trigger_status last_fired_at",
     "schedule preview": "nominal_at local note fire_at",
     "schedule history": """
         schedule_id generation cause nominal_at last_at count outcome reason trigger_id trigger_status trigger_reason

@@ -92,7 +92,7 @@ def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, databa
             None,
             {"change": "added", "expression": "@daily", "workflow": "nap"},
         ),
-        (["schedule", "remove", "ahead"], None, {"triggers_cancelled": 0}),
+        (["schedule", "remove", "ahead"], None, {"triggers_cancelled": 1}),
         (["release"], None, {"held_because": "it was restored"}),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,

@@ -19,7 +19,8 @@ from tests.storage.backups import ask, change
 
 @pytest.fixture
 def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
-    """Return a copy of the database as Litestream restores it: a file and nothing else, from noon."""
+    """Of the database, as Litestream restores it: a file and nothing else. The latest that stands in it was written by
+    a daemon whose clock was two hours ahead."""
     assert cli("release").code == 0
     assert cli("db", "backup", "-o", "copy.db").code == 0
     (tmp_path / "copy.db.manifest.json").unlink()
@@ -39,14 +40,14 @@ def test_it_is_held_as_a_backup_is_and_it_is_told_up_to_when_it_goes(cli, here, 
 
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
-        f"{database} is a copy that goes up to 2026-11-21T12:00:00.000Z",
+        f"{database} is a copy that goes up to 2026-11-21T14:00:00.000Z",
         f"the one before is kept: {database}.before-restore-20261121T130000Z",
         "everything is held. Look at what was done since, then:",
         "  craftcore release",
     ]
     assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
     told = cli("--json", "status").json
-    assert told["held"] == "it was restored from a copy that goes up to 2026-11-21T12:00:00.000Z"
+    assert told["held"] == "it was restored from a copy that goes up to 2026-11-21T14:00:00.000Z"
     [row] = [row for row in cli("--json", "audit").json if row["action"] == "db restore"]
     assert row["details"]["file"] == str(copy)
     assert row["details"]["sha256"] == sha256(copy.read_bytes()).hexdigest()
@@ -57,7 +58,7 @@ def test_a_program_is_told_the_moment_too(cli, database, copy):
     told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
 
     assert (told["database"], told["restored_from"]) == (str(database), str(copy))
-    assert (told["taken_at"], told["taken_at_iso"]) == (NOON, "2026-11-21T12:00:00.000Z")
+    assert (told["taken_at"], told["taken_at_iso"]) == (NOON + 7200, "2026-11-21T14:00:00.000Z")
 
 
 def test_what_was_being_called_is_in_doubt(cli, database, clock, tmp_path):

@@ -52,7 +52,7 @@ def a_world(path: Path) -> World:
     """Make it. Schedules wait for the clock, and everything is held."""
     clock = VirtualClock(now=NOON, seed=1)  # its ids are none that a command of the test's own clock will take
     core = VirtualCore(path, clock)
-    _schedules(core, clock)
+    _schedules(core)
     core.close()
     paid = Bank(path, clock).pay()
     dead = Bank(path, clock).pay(NOTHING)
@@ -66,6 +66,7 @@ def a_world(path: Path) -> World:
         question = tx.value(
             "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=asks
         )
+    _schedule_ahead(core, clock)
     core.close()
     return World(
         dead=dead,
@@ -81,11 +82,15 @@ def a_world(path: Path) -> World:
     )
 
 
-def _schedules(core: VirtualCore, clock: VirtualClock) -> None:
+def _schedules(core: VirtualCore) -> None:
+    for name in ("nightly", "paused"):
+        core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
+    core.do(core.schedules.pause, "paused")
+
+
+def _schedule_ahead(core: VirtualCore, clock: VirtualClock) -> None:
+    """Fire a schedule two hours ahead of the clock, after the last start: a start sets such triggers back."""
     core.do(core.schedules.put, ScheduleSpec(id="ahead", when="every 1h", workflow="nap"), Origin.OPERATOR)
     clock.advance(hours=2)
     core.do(core.ticks.tick)
     clock.set_back(2 * 3600)
-    for name in ("nightly", "paused"):
-        core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
-    core.do(core.schedules.pause, "paused")
