@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
-from craftcore.cli.health import checkpoint_text, slow_text
+from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
 from craftcore.cli.moments import clock_time
 from craftcore.cli.write_lock import Holder, kept_by
 from craftcore.daemon.heard import is_heard
@@ -72,6 +72,8 @@ def daemon_findings(running: Running, booted_at: float | None, live: LiveState) 
         yield fail("checkpoints", checkpoint_text(live.checkpoint_failed))
     if live.flush_seconds is not None:
         yield warn("flushes", slow_text(live.flush_seconds))
+    if live.unreachable is not None:
+        yield fail("open files", unreachable_text(live.unreachable))
     if running.replaced is not None:
         yield fail(
             "open files", f"{lost(running.replaced)}: it ends, or restart it, and find out which program did that"

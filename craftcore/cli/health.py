@@ -116,6 +116,8 @@ def _failing(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="checkpoint", text=f"checkpoints fail: {checkpoint_text(why)}")
     if (seconds := engine["flush_seconds"]) is not None:
         yield Trouble(code="slow disk", text=f"the disk is slow: {slow_text(seconds)}")
+    if (why := engine["unreachable"]) is not None:
+        yield Trouble(code="directory", text=unreachable_text(why))
 
 
 def _alone(found: dict[str, Any]) -> Iterator[Trouble]:
@@ -134,6 +136,12 @@ def checkpoint_text(why: str) -> str:
     """Why checkpoints fail, and what follows from it."""
     ends = f"the daemon ends after {CHECKPOINTS_FAIL_SECONDS:g} s of it"
     return f"{why}. Commits are in the WAL and go on; {ends}. Check the disk"
+
+
+def unreachable_text(why: str) -> str:
+    """Why the daemon cannot enter the directory of its database, and what follows from it."""
+    waits = "retention and irreversible actions wait, other work goes on in its open files"
+    return f"the daemon cannot enter the directory of its database: {why}; {waits}. Let its user enter it again"
 
 
 def slow_text(seconds: float) -> str:

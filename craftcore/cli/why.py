@@ -26,6 +26,7 @@ from craftcore.triggers.store import TriggerStore
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
 HELD = "SELECT value FROM facts WHERE name = 'held'"
 ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
+STARTED_AT = "SELECT started_at FROM triggers WHERE id = :id"
 LIVE_STATE = "SELECT value FROM facts WHERE name = 'live_state'"
 SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 LANE = """SELECT id, status, started_at FROM triggers
@@ -91,11 +92,8 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool)
             )
         return [Reason(code="cut off" if trigger.is_started and asked is None else "no daemon", text=text, query=query)]
     if trigger.started_at is None:
-        live = live_state(reader)
-        if live.alone is not None and live.alone != trigger.id:
-            latest = "" if live.alone_until is None else f", or at {clock_time(live.alone_until)} at the latest"
-            text = f"claimed; waits for trigger {live.alone}, which was in crashes and runs alone, to end{latest}"
-            return [Reason(code="claimed", text=text, query=shown(LIVE_STATE))]
+        if (suspect := _suspect(reader, trigger)) is not None:
+            return [Reason(code="claimed", text=f"claimed; {suspect}", query=shown(LIVE_STATE))]
         busy = reader.one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
         if trigger.crash_count >= CRASHES_BEFORE_ALONE:
@@ -132,6 +130,8 @@ def _pending(
         found.append(paused())
     if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
         found.append(busy)
+    if trigger.due_at <= now and daemon_runs and (suspect := _suspect(reader, trigger)) is not None:
+        found.append(Reason(code="alone", text=suspect, query=shown(LIVE_STATE)))
     if trigger.due_at <= now:
         found += limited(reader, trigger, engine, now)
     declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
@@ -141,6 +141,19 @@ def _pending(
         query = shown(DECLARED, workflow=trigger.workflow)
         found.append(Reason(code="unknown workflow", text=text, query=query))
     return found
+
+
+def _suspect(reader: Reader, trigger: Trigger) -> str | None:
+    """Say which suspect the trigger waits for, since when, and until when. None when it waits for none."""
+    live = live_state(reader)
+    if live.alone is None or live.alone == trigger.id:
+        return None
+    assert live.alone_since is not None, live
+    assert live.alone_until is not None, live
+    runs = reader.value(STARTED_AT, id=live.alone) is not None
+    does = "runs alone" if runs else "waits to run alone"
+    since, until = clock_time(live.alone_since), clock_time(live.alone_until)
+    return f"waits for trigger {live.alone}, which was in crashes and {does} since {since}, until {until} at the latest"
 
 
 def _no_daemon() -> Reason:

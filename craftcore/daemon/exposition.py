@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from craftcore.daemon.gauge_store import Gauges, read_gauges
 from craftcore.daemon.tally import Counted, Histogram
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.storage.open_files import unreachable
 from craftcore.storage.pages import wal_bytes, wal_in_use
 
 if TYPE_CHECKING:
@@ -129,6 +130,11 @@ def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
 
 def _of_files(core: Core) -> Iterator[Metric]:
     path = core.database.path
+    yield _gauge(
+        "database_unreachable",
+        "1 while the engine cannot look up its database, as in a directory that it cannot enter.",
+        unreachable(path) is not None,
+    )
     for name, said, size in (
         ("database_bytes", "Size of the database file.", lambda path: path.stat().st_size),
         ("wal_bytes", "Size of its write-ahead log.", wal_bytes),

@@ -30,14 +30,17 @@ class LiveState:
     """The state of the engine of one epoch.
 
     `checkpoint_failed`: why the database file cannot be written, None when it can. `flush_seconds`: how long a flush
-    takes, None when the disk is quick enough. `alone`: the trigger that runs alone, or waits to, because it was in
-    crashes; `alone_until`: the wall time at which others start at the latest.
+    takes, None when the disk is quick enough. `unreachable`: why the database cannot be looked up by its name, None
+    when it can. `alone`: the trigger that runs alone, or waits to, because it was in crashes; `alone_since`: the wall
+    time at which it began to; `alone_until`: the wall time at which others start at the latest.
     """
 
     epoch: int
     checkpoint_failed: str | None = None
     flush_seconds: float | None = None
+    unreachable: str | None = None
     alone: str | None = None
+    alone_since: float | None = None
     alone_until: float | None = None
 
 
@@ -56,18 +59,29 @@ def _checked(found: dict[str, Any]) -> LiveState | None:
     epoch: Any = found.get("epoch")
     failed: Any = found.get("checkpoint_failed")
     seconds: Any = found.get("flush_seconds")
+    unreachable: Any = found.get("unreachable")
     alone: Any = found.get("alone")
+    since: Any = found.get("alone_since")
     until: Any = found.get("alone_until")
     sound = (
         type(epoch) is int
         and type(failed) in (str, type(None))
         and _is_number(seconds)
-        and (type(alone), type(until)) in ((str, float), (type(None), type(None)))
-        and (until is None or 0.0 <= until < YEAR_10000)
+        and type(unreachable) in (str, type(None))
+        and (type(alone), type(since), type(until)) in ((str, float, float), (type(None),) * 3)
+        and all(moment is None or 0.0 <= moment < YEAR_10000 for moment in (since, until))
     )
     if not sound:
         return None
-    return LiveState(epoch=epoch, checkpoint_failed=failed, flush_seconds=seconds, alone=alone, alone_until=until)
+    return LiveState(
+        epoch=epoch,
+        checkpoint_failed=failed,
+        flush_seconds=seconds,
+        unreachable=unreachable,
+        alone=alone,
+        alone_since=since,
+        alone_until=until,
+    )
 
 
 def _is_number(seconds: Any) -> bool:
@@ -98,7 +112,9 @@ def state_of(writer: Writer, solitude: Solitude, epoch: int) -> LiveState:
         epoch=epoch,
         checkpoint_failed=writer.checkpoint_failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
+        unreachable=writer.files.unreachable(),
         alone=solitude.suspect,
+        alone_since=None if solitude.suspect is None else solitude.since,
         alone_until=None if solitude.suspect is None else solitude.until,
     )
 

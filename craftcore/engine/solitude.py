@@ -37,6 +37,8 @@ class Solitude:
         self._news = anyio.Event()
         self.suspect: str | None = None
         """The trigger that runs alone or waits to; None: none does."""
+        self.since = 0.0
+        """The wall time at which it began to run alone, or to wait for that, while there is a suspect."""
         self.until = 0.0
         """The wall time at which others start at the latest, while there is a suspect."""
 
@@ -98,7 +100,8 @@ class Solitude:
 
     def _count_down(self, claim: Claim, seconds: float) -> None:
         self.suspect = claim.id if self._is_bounded else None
-        self.until = self._now() + seconds
+        self.since = self._now()
+        self.until = self.since + seconds
         self._deadline = anyio.current_time() + seconds if self._is_bounded else None
         self._news.set()
 

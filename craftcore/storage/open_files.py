@@ -64,6 +64,10 @@ class OpenFiles:
                 return side
         return None
 
+    def unreachable(self) -> str | None:
+        """Return why the database cannot be looked up by its name. None when it can, and when the name is missing."""
+        return unreachable(self.path)
+
     def refuse_replaced(self, then: str) -> None:
         """Raise DatabaseInvalid when the database was deleted or replaced, StorageError for its WAL or shared memory.
 
@@ -73,6 +77,17 @@ class OpenFiles:
         """
         if (side := self.replaced()) is not None:
             raise _replaced(self.path, self.real, side, then)
+
+
+def unreachable(path: Path) -> str | None:
+    """Return why this name cannot be looked up, as in a directory that cannot be entered. None for a missing name."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return None
 
 
 def _replaced(path: Path, real: str, side: str, then: str) -> StorageError:

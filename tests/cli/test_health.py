@@ -48,7 +48,14 @@ WELL: dict[str, Any] = {
     "paused": False,
     "replaced": None,
     "locked_by": None,
-    "engine": {"checkpoint_failed": None, "flush_seconds": None, "alone": None, "alone_until": None},
+    "engine": {
+        "checkpoint_failed": None,
+        "flush_seconds": None,
+        "unreachable": None,
+        "alone": None,
+        "alone_since": None,
+        "alone_until": None,
+    },
     "safe_mode": None,
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
@@ -120,6 +127,12 @@ def test_what_is_well_is_healthy():
             "degraded",
             "slow disk",
             "degraded: the disk is slow: a flush takes about 5 s, and every commit waits for one",
+        ),
+        (
+            {"engine": {**WELL["engine"], "unreachable": "/a/agent.db: Permission denied"}},
+            "degraded",
+            "directory",
+            "degraded: the daemon cannot enter the directory of its database: /a/agent.db: Permission denied; ",
         ),
         (
             {"engine": {**WELL["engine"], "alone": "t1", "alone_until": NOON}},

@@ -476,7 +476,9 @@ def test_ctrl_z_does_not_leave_a_terminal_that_nobody_put_right(folder):
 
 def test_what_changes_is_drawn_without_a_key(folder):
     """The process has the machine's own clock: after the world's noon, timers and the schedule `ahead` are due, too."""
-    [(due,)] = ask(folder / "agent.db", f"SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= {time.time()}")
+    [(due,)] = ask(
+        folder / "agent.db", f"SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= {time.time()}"
+    )
     assert due
 
     with top(folder) as terminal:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from craftcore.cli.proof import Reason
 from craftcore.cli.why import reasons
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import remember
@@ -153,21 +154,26 @@ def test_every_query_that_is_printed_can_be_run(cli, core):
 def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, database):
     suspect, waiting = emit(core).id, emit(core).id
     claim_all(core)
-    live = {"epoch": 0, "alone": suspect, "alone_until": 1_700_000_060.0}
+    outside, later = emit(core).id, emit(core, delay=60).id
+    live = {"epoch": 0, "alone": suspect, "alone_since": 1_700_000_000.0, "alone_until": 1_700_000_060.0}
     core.do(remember, "live_state", json.dumps(live))
-    with core.reading() as reader:
-        told = {}
-        for id in (suspect, waiting):
+
+    def told(id: str) -> list[Reason]:
+        with core.reading() as reader:
             trigger = TriggerStore().get(reader, id)
             assert trigger is not None
-            told[id] = reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
+            return reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
 
-    assert [one.text for one in told[waiting]] == [
-        f"claimed; waits for trigger {suspect}, which was in crashes and runs alone, to end, "
-        "or at 2023-11-14 22:14:20Z at the latest"
-    ]
-    assert all(core.rows(one.query) for one in told[waiting])
-    assert "waits for a free place" in told[suspect][0].text
+    waits_to = f"waits for trigger {suspect}, which was in crashes and waits to run alone since 2023-11-14 22:13:20Z"
+    assert [one.text for one in told(waiting)] == [f"claimed; {waits_to}, until 2023-11-14 22:14:20Z at the latest"]
+    assert [(one.code, one.text.startswith(waits_to)) for one in told(outside)] == [("alone", True)]
+    assert all(core.rows(one.query) for one in [*told(waiting), *told(outside)])
+    assert "waits for a free place" in told(suspect)[0].text
+    assert [one.code for one in told(later)] == ["not due"]
+
+    core.do(lambda tx: tx.run("UPDATE triggers SET started_at = :now WHERE id = :id", now=1.7e9, id=suspect))
+
+    assert "and runs alone since 2023-11-14 22:13:20Z" in told(outside)[0].text
 
 
 def test_a_trigger_for_later_says_until_when(cli, core):

@@ -17,7 +17,8 @@ import pytest
 from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
-from tests.processes import a_daemon, traced, until
+from tests.daemon.scraping import ask, free_port, scraped
+from tests.processes import a_daemon, craftcore, traced, until
 
 FULL = """
 import os, threading, time
@@ -59,6 +60,7 @@ import ctypes
 import anyio
 from craftcore import App, TriggerSpec
 from craftcore.daemon import main, retaining, running
+from craftcore.engine import live_state
 from craftcore.storage import writer
 
 class Capabilities(ctypes.Structure):
@@ -73,6 +75,7 @@ def give_up_reading_everything():  # root enters every directory, and would find
     assert libc.capset(version, ctypes.byref(own)) == 0
 
 give_up_reading_everything()
+live_state.LOOK_SECONDS = 0.05
 main.STATUS_SECONDS = running.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retaining.LOOK_AGAIN = 0.05
 retaining.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
 app = App()
@@ -259,6 +262,47 @@ def test_a_directory_that_cannot_be_entered_degrades_a_daemon_that_goes_on_and_r
     trace.close()
     assert daemon.log.count("lock.missing") == 1
     assert daemon.log.count("daemon.degraded") == 1
+
+
+def unreachable(port: int) -> float | None:
+    """The metric, of a whole scrape."""
+    body = ask(("127.0.0.1", port)).partition(b"\r\n\r\n")[2]
+    return scraped(body).value("craftcore_database_unreachable")
+
+
+def test_the_metrics_tell_of_a_directory_that_the_daemon_cannot_enter(folder):
+    (folder / "app.py").write_text(CLOSED)
+    port = free_port()
+    (folder / "craftcore.toml").write_text(f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
+    with a_daemon(folder, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
+        daemon.ready()
+        before = unreachable(port)
+        with closed(folder):
+            meanwhile = unreachable(port)
+        after = unreachable(port)
+
+    assert (before, meanwhile, after) == (0, 1, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is let into a closed directory")
+def test_status_and_doctor_tell_of_a_directory_that_the_daemon_cannot_enter(folder):
+    (folder / "app.py").write_text(CLOSED)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+
+        def told() -> dict[str, str]:
+            return {one["code"]: one["text"] for one in craftcore(folder, "--json", "status").json["reasons"]}
+
+        with closed(folder):
+            until(lambda: "directory" in told(), "status to tell of it")
+            text = told()["directory"]
+            doctor = craftcore(folder, "doctor")
+        until(lambda: "directory" not in told(), "status to forget it")
+
+    assert "cannot enter the directory of its database" in text
+    assert "Permission denied" in text
+    assert doctor.code == 1
+    assert "FAIL  open files" in doctor.out
 
 
 def test_a_lock_file_that_cannot_be_looked_for_is_refused_and_not_taken_for_removed(folder):

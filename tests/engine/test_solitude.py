@@ -114,6 +114,8 @@ async def test_each_further_crash_doubles_the_time_alone_and_status_is_told_of_i
         await it.until(lambda: said(it).alone is None)
 
     assert told.alone == ids["suspect"]
+    assert told.alone_since is not None
+    assert told.alone_since == pytest.approx(started_at, abs=10)
     assert told.alone_until is not None
     assert told.alone_until - started_at == pytest.approx(seconds, abs=10)
 
