@@ -24,6 +24,7 @@ from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.given import allowed, the_activity, the_task
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.root import Noun
@@ -94,9 +95,10 @@ def show(session: Session, /, key: str) -> None:
     it.
     """
     core = session.core()
-    _, daemon_runs = read_note(core.database.path)
+    note, held = read_note(core.database.path)
     with core.reading() as reader:
         found = the_activity(reader, key)
+        claims_live = held and not is_booting(reader.value(BOOTED_AT), note, held=held)
         task = TaskStore().by_seq(reader, found.task_seq)
         question = QuestionStore().about(reader, found.seq)
         told = {**told_activity(found), **_around(reader, found, task)}
@@ -104,7 +106,7 @@ def show(session: Session, /, key: str) -> None:
     if session.json:
         session.out.document(told)
     else:
-        _print(session, found, task, told, standing(found, task, question, daemon_runs=daemon_runs))
+        _print(session, found, task, told, standing(found, task, question, claims_live=claims_live))
 
 
 def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:

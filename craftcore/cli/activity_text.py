@@ -53,12 +53,12 @@ def cells(activity: Activity) -> tuple[object, ...]:
     )
 
 
-def standing(activity: Activity, task: Task, question: Question | None, *, daemon_runs: bool) -> str | None:
+def standing(activity: Activity, task: Task, question: Question | None, *, claims_live: bool) -> str | None:
     """What its status means for who wants to know whether it happened; None where the status says it all."""
     match activity.status:
         case ActivityStatus.DONE:
             return None
-        case ActivityStatus.INTENT if daemon_runs:
+        case ActivityStatus.INTENT if claims_live:
             return "it is being called now"
         case ActivityStatus.INTENT:
             return "its process has died: a daemon that starts puts it in doubt, as its policy says"

@@ -30,6 +30,7 @@ from craftcore.cli.doctor_unit import unit_findings, unit_of
 from craftcore.cli.doctor_work import work_findings, work_of
 from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.progress import Progress
 from craftcore.cli.root import Command
@@ -150,16 +151,17 @@ class Doctor:
         if self._running is None:
             return []
         with self._core.database.reading() as reader:
-            booted_at = reader.value("SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+            booted_at = reader.value(BOOTED_AT)
             live = live_state(reader)
         return list(daemon_findings(self._running, booted_at, live))
 
     def _work(self) -> list[Finding]:
-        runs = self._running is not None and self._running.held
+        note, runs = (None, False) if self._running is None else (self._running.note, self._running.held)
         lease = self._config.triggers.lease_seconds
         with self._core.database.reading() as reader:
             now, retention = self._core.clock.now(), Retention(self._config.retention)
-            work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention)
+            booting = is_booting(reader.value(BOOTED_AT), note, held=runs)
+            work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention, booting=booting)
             return list(work_findings(work))
 
 

@@ -58,11 +58,13 @@ CLOCK_STEP_MIN = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How the work stands. `lease_until`: the earliest end of a lease; `last_seen`: the latest wall time that was
-    stored here; `set_back`: when a clock was last seen to go back, and by how many seconds. None: there is none."""
+    """How the work stands. `booting`: the daemon that runs has taken nothing back yet; `lease_until`: the earliest end
+    of a lease; `last_seen`: the latest wall time that was stored here; `set_back`: when a clock was last seen to go
+    back, and by how many seconds. None: there is none."""
 
     now: float
     daemon_runs: bool
+    booting: bool
     lease_seconds: float
     held: str | None
     paused: bool
@@ -89,7 +91,15 @@ class Work:
     size: Size | None = None
 
 
-def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: float, retention: Retention) -> Work:
+def work_of(
+    reader: Reader,
+    now: float,
+    *,
+    daemon_runs: bool,
+    lease_seconds: float,
+    retention: Retention,
+    booting: bool = False,
+) -> Work:
     """Gathered from one snapshot."""
     epoch = reader.value("SELECT coalesce(max(epoch), 0) FROM epochs")
     claims, dead = reader.one(CLAIMS, epoch=epoch) or {}, reader.one(DEAD) or {}
@@ -100,6 +110,7 @@ def work_of(reader: Reader, now: float, *, daemon_runs: bool, lease_seconds: flo
     return Work(
         now=now,
         daemon_runs=daemon_runs,
+        booting=booting,
         lease_seconds=lease_seconds,
         held=fact(reader, "held"),
         paused=daemon_runs and is_paused(reader),
@@ -161,6 +172,8 @@ def claims(work: Work) -> Finding:
     if not work.daemon_runs:
         text = f"{work.claimed:,} left by a daemon that died; the next start takes them back"
         return warn("claims", text, *RUN)
+    if work.booting:
+        return warn("claims", f"{work.claimed:,} left by a daemon that died; the one that boots takes them back")
     if work.of_earlier:
         those = counted(work.of_earlier, "is", "are")
         text = f"{those} of a daemon that died, and the one that runs took nothing back. Restart it"

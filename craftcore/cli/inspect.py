@@ -11,6 +11,7 @@ import click
 from craftcore.cli.damaged import print_list, say_damaged
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.given import bound, require_text, the_record
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.output import pasted
 from craftcore.cli.record_text import (
     LIST_COLUMNS,
@@ -112,10 +113,11 @@ def inspect(
 
 def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
     core = session.core()
-    _, daemon_runs = read_note(core.database.path)
+    note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         record = the_record(reader, given)
-        found = _assessed(reader, core, record, daemon_runs=daemon_runs)
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        found = _assessed(reader, core, record, daemon_runs=daemon_runs, booting=booting)
     told = told_record(record)
     told["recommendation"] = {
         "state": found.state,
@@ -129,18 +131,20 @@ def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool
     session.out.document(told)
 
 
-def _assessed(reader: Reader, core: Core, record: ExecutionRecord, *, daemon_runs: bool) -> Recommendation:
+def _assessed(
+    reader: Reader, core: Core, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
+) -> Recommendation:
     """What to do about it; of one that waits, what for."""
     now, weight = core.clock.now(), core.config.triggers.priority_weight
-    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs))
+    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs and not booting))
     if found.state is not State.WAITS:
         return found
     task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
     trigger = TriggerStore().get(reader, record.trigger_id)
     if task is not None:
-        why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight)
+        why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     elif trigger is not None:
-        why = reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight)
+        why = reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     else:
         return found
     return replace(found, text="; ".join(one.text for one in why))

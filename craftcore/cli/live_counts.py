@@ -1,31 +1,32 @@
-"""How many triggers are in each state that is not over, as every command tells it.
+"""Whether the claims in the table are of a daemon that works on them, as every command tells it.
 
-While no daemon runs, nothing is claimed and nothing runs. What a dead one left CLAIMED is due when the next one starts.
+They are not while no daemon runs, nor while one boots: all of them are of the daemon before it then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from craftcore.daemon.lock_note import LockNote
 from craftcore.triggers.model import Trigger, TriggerStatus
 
-
-def told_counts(counts: Mapping[str, int], *, daemon_runs: bool) -> dict[str, int]:
-    """The counts of the table. `cut_off`: how many of those due were running when the daemon ended."""
-    if daemon_runs:
-        return {**counts, "cut_off": 0}
-    due = counts["due"] + counts["claimed"] + counts["running"]
-    return {**counts, "due": due, "claimed": 0, "running": 0, "cut_off": counts["running"]}
+BOOTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 
 
-def is_cut_off(row: Trigger, *, daemon_runs: bool) -> bool:
+def is_booting(booted_at: float | None, note: LockNote | None, *, held: bool) -> bool:
+    """Return whether a daemon holds the lock and has not taken back the claims of the one before it.
+
+    `booted_at`: when the last epoch in the database began. None: no daemon has left a claim.
+    """
+    return held and note is not None and booted_at is not None and booted_at < note.started_at
+
+
+def is_cut_off(row: Trigger, *, claims_live: bool) -> bool:
     """Whether it was running when the daemon ended."""
-    return row.is_started and not daemon_runs
+    return row.is_started and not claims_live
 
 
-def why_still_claimed(row: Trigger, *, daemon_runs: bool) -> str | None:
-    """What CLAIMED means of a trigger while no daemon runs; None for every other."""
-    if daemon_runs or row.status is not TriggerStatus.CLAIMED:
+def why_still_claimed(row: Trigger, *, claims_live: bool) -> str | None:
+    """What CLAIMED means of a trigger that no daemon works on; None for every other."""
+    if claims_live or row.status is not TriggerStatus.CLAIMED:
         return None
     left = "cut off when its daemon ended" if row.is_started else "claimed by a daemon that ended"
     if row.cancel_requested_at is not None:

@@ -15,7 +15,7 @@ from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.hint import hint
 from craftcore.cli.idle import Idle, idle, seems_idle
-from craftcore.cli.live_counts import told_counts
+from craftcore.cli.live_counts import is_booting
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.room import room_beside
@@ -32,6 +32,7 @@ from craftcore.storage.facts import fact
 from craftcore.storage.pages import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
 from craftcore.storage.wal_locks import reading_pids
+from craftcore.triggers.cut_off import told_counts
 from craftcore.triggers.store import LATELY, TriggerStore
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
@@ -124,16 +125,18 @@ def read_status(session: Session) -> dict[str, Any]:
         lease_until = reader.value(OLDEST_LEASE)
     looked = running_on(core.database.path)
     note, running = looked.note, looked.held
-    if not running and oldest_claimed is not None:
+    claims_live = running and not is_booting(epoch["started_at"], note, held=running)
+    if not claims_live and oldest_claimed is not None:
         oldest = oldest_claimed if oldest is None else min(oldest, oldest_claimed)
     unextended = lease_until is not None and now - lease_until > LEASES_MISSED * core.config.triggers.lease_seconds
     daemon: dict[str, Any] = {
         "running": running,
-        "stuck": running and (looked.is_stuck(epoch["started_at"]) or unextended),
+        "booting": running and not claims_live,
+        "stuck": running and (looked.is_stuck(epoch["started_at"]) or (claims_live and unextended)),
     }
     if running and note is not None:
         daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
-    held_back = not running or paused or held is not None or live.alone is not None
+    held_back = not claims_live or paused or held is not None or live.alone is not None
     held_back = held_back or scheduled["safe_mode"] is not None or scheduled["clock"]["held_until"] is not None
     found = with_iso(
         {
@@ -155,7 +158,7 @@ def read_status(session: Session) -> dict[str, Any]:
             **scheduled,
             **tasks,
             **in_doubt,
-            "counts": told_counts(counts, daemon_runs=running),
+            "counts": told_counts(counts, claims_live=claims_live),
             "failed_lately": asdict(failed_lately),
             "dead_lately": dead_lately,
             "behind": behind,

@@ -14,6 +14,7 @@ from craftcore.cli.damaged import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.given import allowed, the_task
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.question_text import told_question
@@ -107,11 +108,12 @@ def show(session: Session, /, task_id: str) -> None:
     Also its state or result, questions, irreversible actions, unread mail, last attempts and children.
     """
     core = session.core()
-    _, daemon_runs = read_note(core.database.path)
+    note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         found = the_task(reader, task_id)
-        weight = core.config.triggers.priority_weight
-        why = task_reasons(reader, found, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
+        weight, now = core.config.triggers.priority_weight, core.clock.now()
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        why = task_reasons(reader, found, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
         held = held_because(reader, found)
         told = {
             **told_task(found),

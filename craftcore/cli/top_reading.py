@@ -110,8 +110,8 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
             name: [told_damaged(one) if isinstance(one, Damaged) else one for one in rows]
             for name, rows in found.items()
         }
-        runs = status["daemon"]["running"]
-        told |= {"running": told["running"] if runs else [], "cut_off": [] if runs else told["running"]}
+        claims_live = status["daemon"]["running"] and not status["daemon"]["booting"]
+        told |= {"running": told["running"] if claims_live else [], "cut_off": [] if claims_live else told["running"]}
         ended = reader.value(ENDED) or 0
         since = ended if before is None else before.ended
         return Reading(

@@ -12,7 +12,7 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.given import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.hint import hint
 from craftcore.cli.kinship import task_of
-from craftcore.cli.live_counts import is_cut_off, why_still_claimed
+from craftcore.cli.live_counts import BOOTED_AT, is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, json_shown, with_iso
 from craftcore.cli.root import ByHand, Noun
@@ -93,15 +93,17 @@ def show(session: Session, /, trigger_id: str) -> None:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
         records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
-    _, daemon_runs = read_note(session.path)
-    told = {**told_trigger(row), "cut_off": is_cut_off(row, daemon_runs=daemon_runs)}
+        booted_at = reader.value(BOOTED_AT)
+    note, held = read_note(session.path)
+    claims_live = held and not is_booting(booted_at, note, held=held)
+    told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
     if session.json:
         session.out.document({**told, "task": told_task_of(task), "executions": records})
         return
     out = session.out
     if task is not None:
         out.line(f"{task_is(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
-    if (left := why_still_claimed(row, daemon_runs=daemon_runs)) is not None:
+    if (left := why_still_claimed(row, claims_live=claims_live)) is not None:
         out.line(left, style="warn")
     out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:
@@ -137,12 +139,13 @@ def why(session: Session, /, trigger_id: str) -> None:
     belongs to a task also what that waits for. Of a settled one, how it ended.
     """
     core = session.core()
-    _, daemon_runs = read_note(core.database.path)
+    note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
-        weight = core.config.triggers.priority_weight
-        found = reasons(reader, row, core.clock.now(), daemon_runs=daemon_runs, priority_weight=weight)
+        weight, now = core.config.triggers.priority_weight, core.clock.now()
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        found = reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     if session.json:
         told = {"id": row.id, "status": row.status.value, "task": told_task_of(task)}
         session.out.document({**told, "reasons": [asdict(one) for one in found]})

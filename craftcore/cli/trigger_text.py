@@ -9,7 +9,7 @@ from typing import Any
 
 from craftcore.cli.damaged import print_list, told_damaged
 from craftcore.cli.kinship import task_id_of, task_of
-from craftcore.cli.live_counts import is_cut_off, why_still_claimed
+from craftcore.cli.live_counts import BOOTED_AT, is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.session import Session
@@ -52,15 +52,16 @@ def cancelled(row: Trigger, tasks: dict[str, Task]) -> str:
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """As a table, or as an array, each with its task; the exit code."""
     tasks = {row.id: _task_to_tell(reader, row) for row in found if not isinstance(row, Damaged)}
-    _, daemon_runs = read_note(session.path)
+    note, held = read_note(session.path)
+    claims_live = held and not is_booting(reader.value(BOOTED_AT), note, held=held)
 
     def told(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
-        told = {**told_trigger(row), "cut_off": is_cut_off(row, daemon_runs=daemon_runs)}
+        told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
         return {**told, "task": told_damaged(task) if isinstance(task, Damaged) else told_task_of(task)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
-        due, why = clock_time(row.due_at), _reason(row, tasks[row.id], daemon_runs=daemon_runs)
+        due, why = clock_time(row.due_at), _reason(row, tasks[row.id], claims_live=claims_live)
         return row.id, clock_time(row.created_at), row.workflow, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
@@ -101,8 +102,8 @@ def _task_to_tell(reader: Reader, row: Trigger) -> Task | Damaged | None:
     return attempted(task_id, lambda: TaskStore().get(reader, task_id))
 
 
-def _reason(row: Trigger, task: Task | Damaged | None, *, daemon_runs: bool) -> str | None:
+def _reason(row: Trigger, task: Task | Damaged | None, *, claims_live: bool) -> str | None:
     which = f"task {task.id} is damaged" if isinstance(task, Damaged) else None if task is None else task_is(row, task)
-    left = why_still_claimed(row, daemon_runs=daemon_runs)
+    left = why_still_claimed(row, claims_live=claims_live)
     parts = [left or row.error_message or row.reason, which]
     return "; ".join(part for part in parts if part) or None

@@ -45,25 +45,36 @@ LATE_SECONDS = 60.0
 HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 
-def reasons(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
-    """What holds, the most telling first; never empty."""
+def reasons(
+    reader: Reader,
+    trigger: Trigger,
+    now: float,
+    *,
+    daemon_runs: bool,
+    priority_weight: float,
+    booting: bool = False,
+) -> list[Reason]:
+    """What holds, the most telling first; never empty. `booting`: the daemon that runs has taken nothing back yet."""
     task = task_of(reader, trigger)
     if trigger.status.is_settled:
         return [_settled(trigger), *(went_on(reader, trigger, task, now) if task is not None else [])]
     held = held_task(reader, task) if task is not None else []
     if trigger.status is TriggerStatus.CLAIMED:
-        found = _claimed(reader, trigger, now, daemon_runs=daemon_runs)
+        found = _claimed(reader, trigger, now, daemon_runs=daemon_runs, booting=booting)
         return [*found, *(asked_about(reader, task, now) if task is not None else [])]
     found = [*held, *_pending(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)]
     return found or [_its_turn(reader, trigger, now)]
 
 
-def task_reasons(reader: Reader, task: Task, now: float, *, daemon_runs: bool, priority_weight: float) -> list[Reason]:
+def task_reasons(
+    reader: Reader, task: Task, now: float, *, daemon_runs: bool, priority_weight: float, booting: bool = False
+) -> list[Reason]:
     """What a task waits for, be it by its trigger or without one; how it ended. Never empty."""
     if task.status.is_live and task.trigger_id is not None:
         trigger = TriggerStore().get(reader, task.trigger_id)
         if trigger is not None and not trigger.status.is_settled:
-            return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=priority_weight)
+            weight = priority_weight
+            return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     found = [*held_task(reader, task), *stands(reader, task, now)]
     return [*found, _no_daemon()] if task.status.is_live and not daemon_runs else found
 
@@ -77,15 +88,18 @@ def _settled(trigger: Trigger) -> Reason:
     return Reason(code="settled", text=text, query=shown(ROW, id=trigger.id))
 
 
-def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool) -> list[Reason]:
+def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, booting: bool) -> list[Reason]:
     query = shown(ROW, id=trigger.id)
     asked = trigger.cancel_requested_at
-    if not daemon_runs:
+    if not daemon_runs or booting:
         at = f"the daemon of epoch {trigger.claimed_epoch}"
-        text = f"claimed by {at}, which is gone; due when a daemon starts: {hint('run', 'MODULE:APP')}"
+        due = "due when the one that boots now has booted"
+        if not daemon_runs:
+            due = f"due when a daemon starts: {hint('run', 'MODULE:APP')}"
+        text = f"claimed by {at}, which is gone; {due}"
         if trigger.started_at is not None:
             attempt = f"attempt {trigger.attempts}, started {from_now(trigger.started_at, now)}"
-            text = f"cut off: {attempt}, ended with {at}; due when a daemon starts: {hint('run', 'MODULE:APP')}"
+            text = f"cut off: {attempt}, ended with {at}; {due}"
         if asked is not None:
             text = (
                 f"its cancellation was asked for {from_now(asked, now)}; the daemon is gone, the next start settles it"

@@ -50,7 +50,7 @@ def render(core: Core, counted: Counted, within: float = READ_SECONDS) -> bytes:
 
     try:
         with core.reading(within=within) as reader:
-            gauges = read_gauges(reader, core.clock.now())
+            gauges = read_gauges(reader, core.clock.now(), claims_live=counted.has_booted)
     except (CraftcoreError, ValueError):  # a damaged row: the engine will say so, and sets it aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)

@@ -9,13 +9,14 @@ from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
+from craftcore.triggers.cut_off import told_counts
 from craftcore.triggers.store import LATELY, TriggerStore
 
 OLDEST_READY = """
 SELECT min(due_at)
   FROM (SELECT min(due_at) AS due_at FROM triggers WHERE status = 'PENDING' AND due_at <= :now
         UNION ALL
-        SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL)
+        SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED' AND (started_at IS NULL OR NOT :claims_live))
 """
 EPOCH = "SELECT max(epoch) FROM epochs"
 
@@ -37,12 +38,14 @@ class Gauges:
     epoch: int
 
 
-def read_gauges(reader: Reader, now: float) -> Gauges:
-    """What it says now."""
-    oldest = reader.value(OLDEST_READY, now=now)
+def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
+    """What it says now. Not `claims_live`: no daemon has taken back yet what a dead one left, which is due."""
+    oldest = reader.value(OLDEST_READY, now=now, claims_live=claims_live)
+    counts = told_counts(TriggerStore().live_counts(reader, now), claims_live=claims_live)
+    del counts["cut_off"]  # they are among those due
     clock_held = fact(reader, "clock_held")
     return Gauges(
-        triggers=TriggerStore().live_counts(reader, now),
+        triggers=counts,
         failed_lately=TriggerStore().failed_lately(reader, now - LATELY).count,
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
         in_doubt=ActivityListing().in_doubt(reader)[0],

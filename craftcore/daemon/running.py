@@ -105,6 +105,7 @@ async def _engine(
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         held_tasks = HeldTasks(app, core.holds)
         boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
+        observer.booted()
         try:
             bell = Doorbell.open(core.database.path)
             life.callback(bell.close)

@@ -47,8 +47,10 @@ class Histogram:
 
 
 class Counted(NamedTuple):
-    """A tally as it stood at one moment: attempts by (workflow, outcome), waits and runs by workflow."""
+    """A tally as it stood at one moment: attempts by (workflow, outcome), waits and runs by workflow; whether the
+    engine has booted."""
 
+    has_booted: bool
     attempts: dict[tuple[str, str], int]
     waits: dict[str, Histogram]
     runs: dict[str, Histogram]
@@ -62,6 +64,7 @@ class Tally:
     """Counts for one engine; on its loop's thread only."""
 
     def __init__(self, workflows: Container[str], clock: Clock) -> None:
+        self._has_booted = False
         self._workflows = workflows
         self._clock = clock
         self._attempts: Counter[tuple[str, str]] = Counter()
@@ -71,6 +74,10 @@ class Tally:
         self._flush_seconds = Histogram(SHORT)
         self._flush_pieces = Histogram(SIZES)
         self._loop_lag = Histogram(SHORT)
+
+    def booted(self) -> None:
+        """From now on every claim is of this engine."""
+        self._has_booted = True
 
     def settled(self, run: Run, answer: Settled | Exception) -> None:
         """An attempt ended. It waited from when its trigger was due, and ran from its start until now."""
@@ -101,6 +108,7 @@ class Tally:
     def counted(self) -> Counted:
         """All of it, as it stands now."""
         return Counted(
+            self._has_booted,
             dict(self._attempts),
             {name: histogram.copy() for name, histogram in self._waits.items()},
             {name: histogram.copy() for name, histogram in self._runs.items()},

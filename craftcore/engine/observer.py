@@ -15,6 +15,9 @@ from craftcore.schedules.ticks import Ticked
 class Observer(Protocol):
     """What somebody who counts is told."""
 
+    def booted(self) -> None:
+        """The claims of earlier daemons were taken back."""
+
     def settled(self, run: Run, answer: Settled | Exception) -> None:
         """An attempt was settled, or its settle was refused."""
 
@@ -27,6 +30,9 @@ class Observer(Protocol):
 
 class Unobserved:
     """Nobody counts."""
+
+    def booted(self) -> None:
+        return
 
     def settled(self, run: Run, answer: Settled | Exception) -> None:
         return

@@ -55,6 +55,39 @@ def test_beside_its_daemon_the_same_rows_run(cli, core):
         assert "cut off" not in cli("trigger", "list").out
 
 
+def test_what_a_dead_daemon_left_is_due_until_the_next_one_has_booted(cli, core, clock):
+    """The lock is held again, and the last epoch is that of the dead one."""
+    booted = (
+        "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
+    )
+    core.do(lambda tx: tx.run(booted, epoch=1, at=clock.now()))
+    running = emit(core).id
+    start_one(core, epoch=1)
+    clock.advance(3600)
+
+    with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=clock.now()):
+        status = cli("--json", "status").json
+        assert status["daemon"]["booting"] is True
+        assert [status["counts"][name] for name in ("due", "running", "cut_off")] == [1, 0, 1]
+        assert status["oldest_due_seconds"] == 3600
+        assert "stuck" not in [reason["code"] for reason in status["reasons"]]
+        top = cli("--json", "top").json
+        assert ([row["id"] for row in top["cut_off"]], top["running"]) == ([running], [])
+        assert cli("--json", "trigger", "list").json[0]["cut_off"] is True
+        assert cli("--json", "trigger", "show", running).json["cut_off"] is True
+        [why] = cli("--json", "trigger", "why", running).json["reasons"]
+        assert (why["code"], "due when the one that boots now has booted" in why["text"]) == ("cut off", True)
+        [claims] = [line for line in cli("doctor").out.splitlines() if " claims " in line]
+        assert "warn" in claims
+        assert "1 left by a daemon that died; the one that boots takes them back" in claims
+
+        core.do(lambda tx: tx.run(booted, epoch=2, at=clock.now()))
+
+        status = cli("--json", "status").json
+        assert status["daemon"]["booting"] is False
+        assert [status["counts"][name] for name in ("due", "running", "cut_off")] == [0, 1, 0]
+
+
 def test_what_failed_within_a_day_is_in_the_verdict_and_in_top_and_names_its_list(cli, core, clock):
     """A deploy breaks three, and the status was healthy."""
     for _ in range(3):

@@ -546,6 +546,7 @@ def test_schedules_ahead_and_a_clock_that_is_behind_are_told(cli, core, found, c
 WORK = Work(
     now=NOON,
     daemon_runs=True,
+    booting=False,
     lease_seconds=60.0,
     held=None,
     paused=False,

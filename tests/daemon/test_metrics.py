@@ -29,6 +29,7 @@ from tests.cli.world import NOON, a_world
 from tests.daemon.scraping import Scrape, free_port, listening, scrape, scraped
 from tests.engine.lab import Lab, lab
 from tests.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.triggers.life import emit, start_one
 from tests.triggers.test_claim_plans import fill
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
 
@@ -323,7 +324,7 @@ def test_the_gauges_say_what_stands_in_the_database(tmp_path):
     a_world(tmp_path / "agent.db")
     core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
     with core.reading() as reader:
-        found = read_gauges(reader, core.clock.now())
+        found = read_gauges(reader, core.clock.now(), claims_live=True)
         [dead] = reader.tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
         [questions] = reader.tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
 
@@ -343,18 +344,34 @@ def test_a_trigger_that_was_claimed_and_has_not_started_still_waits(core, clock)
     clock.advance(30)
     core.do(core.claims.claim, epoch=1, limit=1)
     with core.reading() as reader:
-        found = read_gauges(reader, clock.now())
+        found = read_gauges(reader, clock.now(), claims_live=True)
 
     assert (found.triggers["claimed"], found.ready_age) == (1, 30)
 
 
 def test_the_oldest_ready_one_is_found_by_the_indexes_of_what_is_live(core):
     with core.reading() as reader:
-        plan = [row["detail"] for row in reader.all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0)]
+        plan = [row["detail"] for row in reader.all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0, claims_live=1)]
 
     touched = [step for step in plan if "triggers" in step]
     assert len(touched) == 2
     assert all("USING" in step and ("triggers_pending" in step or "triggers_claimed" in step) for step in touched)
+
+
+def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, clock):
+    emit(core)
+    start_one(core)
+    clock.advance(7)
+    tally = Tally({"greet"}, clock)
+
+    before = scraped(render(core, tally.counted()))
+    tally.booted()
+    after = scraped(render(core, tally.counted()))
+
+    found = [told.all("craftcore_triggers", "state") for told in (before, after)]
+    assert [(one["due",], one["claimed",], one["running",]) for one in found] == [(1, 0, 0), (0, 0, 1)]
+    assert [told.value("craftcore_ready_age_seconds") for told in (before, after)] == [7, 0]
+    assert set(found[0]) == set(found[1])
 
 
 def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tmp_path, clock):
@@ -398,6 +415,6 @@ def test_every_metric_there_is_stands_in_the_documents(core, clock):
     documented = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
 
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    assert len(names) == 22
+    assert len(names) == 23
     assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
     assert [name for name in re.findall(r"\| `?(craftcore_\w+)", documented) if name not in names] == []
