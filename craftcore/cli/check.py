@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +17,11 @@ from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFou
 from craftcore.plurals import counted, noun_for
 from craftcore.tasks.store import TaskStore
 
-TASKS_NAMED = 20
+if TYPE_CHECKING:
+    from craftcore.app import App
+    from craftcore.core import Core
+
+NAMED_MAX = 20
 OTHERS_READ, OTHERS_WRITE, STICKY = 0o077, 0o022, 0o1000
 
 Check = Callable[[], str]
@@ -27,7 +32,8 @@ Check = Callable[[], str]
     cls=Command,
     touches="Only reads, and may run beside a daemon. Imports the app; a database that is missing is no problem.",
     exits={
-        PROBLEM: "a problem with the directory, the database or its permissions, or a live task that would be held",
+        PROBLEM: "a problem with the directory, the database or its permissions, a live task that would be held, or a "
+        "trigger or schedule whose workflow is missing",
         SETTINGS: "one with what is declared",
     },
     examples=("craftcore check app:app", "craftcore --config craftcore.toml check"),
@@ -38,9 +44,10 @@ Check = Callable[[], str]
 def check(session: Session, /, app: str | None) -> int:
     """Find what would keep the daemon or a task from running.
 
-    Looks at the settings, the app, the schedules they declare, the database, its permissions and its live tasks, and
-    lists every problem, not only the first. A live task that the app does not fit would be held. What is only worth a
-    second look is a warning: an action that by its name cannot be taken back, and does not say irreversible=True.
+    Looks at the settings, the app, the schedules they declare, the database, its permissions and the work in it, and
+    lists every problem, not only the first. A live task that the app does not fit would be held. A trigger that waits,
+    or an operator's schedule, whose workflow is not declared would fail. What is only worth a second look is a warning:
+    an action that by its name cannot be taken back, and does not say irreversible=True.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -49,11 +56,13 @@ def check(session: Session, /, app: str | None) -> int:
         "directory": lambda: _directory(session.path.absolute()),
         "database": lambda: _database(session),
         "tasks": lambda: _tasks(session, app),
+        "workflows": lambda: _workflows(session, app),
         "permissions": lambda: _permissions(session.path),
     }
     results: list[tuple[str, str, CraftcoreError | None]] = []
     for area, run in checks.items():
-        if area in ("schedules", "tasks") and any(error is not None for _, _, error in results):
+        unread = any(error is not None for before, _, error in results if before != "tasks")
+        if area in ("schedules", "tasks", "workflows") and unread:
             continue  # they are declared in what cannot be read; or judged by it
         results.append((area, *_tried(run)))
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
@@ -151,18 +160,24 @@ def _database(session: Session) -> str:
         return f"{core.database.path} is not there yet; the daemon or the first emit makes it"
 
 
+def _deployed(session: Session, named: str) -> tuple[App, Core]:
+    """The app with what is ready-made, and the database, to be read."""
+    from craftcore.core import Core
+    from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.ready_made import declare_ready_made
+
+    app, config = import_app(named), session.load_config()
+    declare_ready_made(app, config, os.environ)
+    return app, Core(session.path, config, read_only=True)
+
+
 def _tasks(session: Session, named: str | None) -> str:
     """The app fits every live task there is."""
     if named is None:
         return "not looked at: which they must fit is MODULE:APP"
-    from craftcore.core import Core
-    from craftcore.daemon.app_import import import_app
-    from craftcore.daemon.ready_made import declare_ready_made
     from craftcore.engine.held_tasks import misfits
 
-    app, config = import_app(named), session.load_config()
-    declare_ready_made(app, config, os.environ)
-    core = Core(session.path, config, read_only=True)
+    app, core = _deployed(session, named)
     try:
         with core.reading() as reader:
             found = misfits(reader, app)
@@ -171,11 +186,33 @@ def _tasks(session: Session, named: str | None) -> str:
         return "none yet"
     if not found:
         return f"{named} fits {counted(fit['running'] + fit['waiting'], 'live task')}"
-    lines = [f"task {task_id}: {wrong}" for task_id, wrong in list(found.items())[:TASKS_NAMED]]
-    if len(found) > TASKS_NAMED:
-        lines.append(f"and {counted(len(found) - TASKS_NAMED, 'more', 'more')}")
+    lines = [f"task {task_id}: {wrong}" for task_id, wrong in list(found.items())[:NAMED_MAX]]
+    if len(found) > NAMED_MAX:
+        lines.append(f"and {counted(len(found) - NAMED_MAX, 'more', 'more')}")
     advice = "a start with this app would hold these until it fits them, or a person decides: task retry, task cancel"
     raise StateRefused("\n".join([f"{counted(len(found), 'live task')} that {named} does not fit", *lines, advice]))
+
+
+def _workflows(session: Session, named: str | None) -> str:
+    """The app declares the workflow of every trigger that waits, and of what every schedule fires."""
+    if named is None:
+        return "not looked at: who declares them is MODULE:APP"
+    from craftcore.cli.undeclared import undeclared
+
+    app, core = _deployed(session, named)
+    try:
+        with core.reading() as reader:
+            found = undeclared(reader, app.workflows)
+    except NotFound:
+        return "no trigger and no schedule yet"
+    if not found.lines:
+        return f"{named} declares those of all triggers and schedules"
+    what = f"{counted(found.triggers, 'trigger')} and {counted(found.schedules, 'schedule')}"
+    lines = [f"{what} name a workflow that {named} does not declare", *found.lines[:NAMED_MAX]]
+    if len(found.lines) > NAMED_MAX:
+        lines.append(f"and {counted(len(found.lines) - NAMED_MAX, 'more', 'more')}")
+    advice = "each would fail with CAPABILITY_NOT_FOUND: declare it, or decide: trigger cancel, schedule edit, "
+    raise StateRefused("\n".join([*lines, f"{advice}schedule remove"]))
 
 
 def _permissions(path: Path) -> str:

@@ -72,10 +72,43 @@ def test_check_names_the_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brie
     assert [one["ok"] for one in told["checks"] if one["check"] == "tasks"] == [False]
 
 
+def test_check_names_the_triggers_and_schedules_whose_workflow_is_missing(cli, tmp_path, brief):
+    """Beside a live task of a missing workflow, which is held and so told of by itself."""
+    (tmp_path / "fits_all.py").write_text(APP.format(more=""))
+    (tmp_path / "lacks_brief.py").write_text(APP.format(more="").replace('"brief"', '"digest"'))
+    first = cli("--json", "emit", "brief", "--payload", '{"city": "Oslo"}').json["id"]
+    assert cli("emit", "brief", "--payload", '{"city": "Bern"}', "--at", "2036-01-01T00:00Z").code == 0
+    assert cli("emit", "chat").code == cli("emit", "--source", "message", "--session", "bob").code == 0
+    for schedule, workflow in (("nightly", "brief"), ("paused", "brief"), ("kept", "chat"), ("removed", "brief")):
+        assert cli("schedule", "add", schedule, "@daily", "--workflow", workflow).code == 0
+    assert cli("schedule", "pause", "paused").code == 0
+    assert cli("schedule", "remove", "removed", "--yes").code == 0
+
+    fits = cli("check", "fits_all")
+    refused = cli("check", "lacks_brief")
+
+    assert (fits.code, "ok    workflows: fits_all declares those of all triggers and schedules" in fits.out) == (
+        0,
+        True,
+    )
+    assert refused.code == 1
+    assert [line for line in refused.out.splitlines() if "workflows: " in line] == [
+        "FAIL  workflows: 2 triggers and 2 schedules name a workflow that lacks_brief does not declare",
+        f"FAIL  workflows: workflow brief: 2 triggers, the first {first}",
+        "FAIL  workflows: workflow brief: schedule nightly",
+        "FAIL  workflows: workflow brief: schedule paused",
+        "FAIL  workflows: each would fail with CAPABILITY_NOT_FOUND: declare it, or decide: trigger cancel, schedule "
+        "edit, schedule remove",
+    ]
+    assert f"FAIL  tasks: task {brief}: workflow brief is not declared" in refused.out
+    assert "ok    workflows: not looked at" in cli("check").out
+
+
 def test_check_without_a_database_finds_no_task(cli, tmp_path):
     (tmp_path / "fits_nobody.py").write_text(APP.format(more=""))
     answer = cli("check", "fits_nobody")
     assert (answer.code, "tasks: none yet" in answer.out) == (0, True)
+    assert "workflows: no trigger and no schedule yet" in answer.out
     assert not (tmp_path / "agent.db").exists()
 
 

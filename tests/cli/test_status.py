@@ -53,6 +53,7 @@ def test_a_running_daemon_is_named(cli, core, lock):
     assert (told["ok"], told["verdict"]) == (True, "healthy: 0 at work, 0 due")
     assert told["daemon"] == {
         "running": True,
+        "booting": False,
         "stuck": False,
         "pid": os.getpid(),
         "host": "here",
