@@ -52,6 +52,9 @@ SET_BACK = "SELECT at, seconds FROM clock_events WHERE kind IN ('backward', 'hel
 LEASES_MISSED = 10
 """Times the length of a lease: so long nobody extended it, by no suspend and no busy machine any more."""
 
+DELAYED_NAMED = 6
+"""How many schedules a finding names."""
+
 CLOCK_STEP_MIN = 5.0
 """Seconds that the clock may be behind what was stored without a word."""
 
@@ -59,8 +62,8 @@ CLOCK_STEP_MIN = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """How the work stands. `booting`: the daemon that runs has taken nothing back yet; `lease_until`: the earliest end
-    of a lease; `last_seen`: the latest wall time that was stored here; `set_back`: when a clock was last seen to go
-    back, and by how many seconds. None: there is none."""
+    of a lease; `delayed`: one-time schedules whose time a clock ahead has set; `last_seen`: the latest wall time that
+    was stored here; `set_back`: when a clock was last seen to go back, and by how many seconds. None: there is none."""
 
     now: float
     daemon_runs: bool
@@ -84,6 +87,7 @@ class Work:
     zones: int
     clock_held_until: float | None
     stamped_ahead: int
+    delayed: list[str]
     last_seen: float | None
     set_back: tuple[float, float] | None
     held_tasks: int
@@ -131,6 +135,7 @@ def work_of(
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
         stamped_ahead=ClockStepStore().ahead(reader, now),
+        delayed=[schedule.id for _, schedule in ClockStepStore().schedules_ahead(reader, now)],
         failed=TriggerStore().failed_lately(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         size=retention.size(reader, now),
@@ -250,13 +255,14 @@ def zones(work: Work) -> Finding:
 
 def clock(work: Work) -> Finding:
     """The wall clock is where it was and beyond, and nothing waits for a time that it set while it was ahead."""
-    waits = f"; triggers wait for a time set while it was ahead: {work.stamped_ahead:,}" if work.stamped_ahead else ""
+    parked = _parked(work)
+    waits = f"; it was ahead, and {parked} wait for a time set then" if parked else ""
     until = work.clock_held_until
     if until is not None and until > work.now:
         text = f"it has shown {clock_time(until)} here and now shows {clock_time(work.now)}: schedules are held{waits}"
         return warn("clock", f"{text}. Set it, or if it is right", "craftcore", "schedule", "trust-clock")
-    if work.stamped_ahead:
-        text = f"it was ahead; triggers that wait for a time set then: {work.stamped_ahead:,}. If it is right now"
+    if parked:
+        text = f"it was ahead, and {parked} wait for a time set then. If it is right now"
         return warn("clock", text, "craftcore", "schedule", "trust-clock")
     if work.last_seen is not None and work.last_seen - work.now > CLOCK_STEP_MIN:
         text = f"it is {span(work.last_seen - work.now)} behind the latest time that was seen here"
@@ -265,6 +271,15 @@ def clock(work: Work) -> Finding:
         at, seconds = work.set_back
         return warn("clock", f"it went back by {span(seconds)} {from_now(at, work.now)}: see that it is synchronized")
     return ok("clock", f"{clock_time(work.now)}")
+
+
+def _parked(work: Work) -> str:
+    """What waits for a time that a clock ahead has set; nothing: an empty text."""
+    parts = [f"triggers ({work.stamped_ahead:,})"] if work.stamped_ahead else []
+    if work.delayed:
+        more = f" and {len(work.delayed) - DELAYED_NAMED:,} more" if len(work.delayed) > DELAYED_NAMED else ""
+        parts.append(f"one-time schedules ({', '.join(work.delayed[:DELAYED_NAMED])}{more})")
+    return " and ".join(parts)
 
 
 def _is_known(zone: str) -> bool:

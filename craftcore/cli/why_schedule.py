@@ -11,6 +11,8 @@ from craftcore.engine.standing import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.plurals import counted
 from craftcore.schedules.account_store import AccountStore
+from craftcore.schedules.changes import read_at
+from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.tick import MISFIRE_GRACE, upcoming
 from craftcore.schedules.timing import Cron, Startup
@@ -42,6 +44,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
         *_broken(schedule),
         *_held(reader, now),
         *_ahead(schedule, now),
+        *_delayed(schedule, now),
         *_overlap(reader, schedule, now),
         *_comes(schedule, now, daemon_runs=daemon_runs),
     ]
@@ -104,6 +107,16 @@ def _ahead(schedule: Schedule, now: float) -> list[Reason]:
     go_on = hint("schedule", "reanchor", schedule.id)
     text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: {go_on}"
     return [Reason(code="ahead", text=text, query=shown(ROW, id=schedule.id))]
+
+
+def _delayed(schedule: Schedule, now: float) -> list[Reason]:
+    """A clock that was ahead has set the moment of `in 17m`."""
+    began = read_at(schedule)
+    if began is None or began <= now + TOLERANCE:
+        return []
+    text = f"a clock that was ahead has set its time: {schedule.expression} was counted from {clock_time(began)}"
+    text = f"{text}. If the clock is right now: {hint('schedule', 'trust-clock')}"
+    return [Reason(code="clock", text=text, query=shown(ROW, id=schedule.id))]
 
 
 def _overlap(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:

@@ -106,7 +106,7 @@ class Scheduler:
         """On the writer's thread. None when schedules are held."""
         self._trust.note(tx, self._epoch, seen.change)
         if seen.set_back is not None and (changed := self._trust.set_back(tx, seen.set_back)):
-            tx.after_commit(log.warning, "clock.delays_set_back", triggers=changed)
+            tx.after_commit(log.warning, "clock.delays_set_back", changed=changed)
         self._trust.hold_if_behind(tx, self._epoch, seen.latest)
         if self._trust.is_held(tx, self._epoch) or fact(tx, "held") or fact(tx, "safe_mode"):
             return None

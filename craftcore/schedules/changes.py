@@ -14,6 +14,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
+from craftcore.schedules import words
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.tick import upcoming
 from craftcore.schedules.timing import Every, Once, Startup, Timing
@@ -102,6 +103,36 @@ def reanchored(schedule: Schedule, now: float) -> Schedule:
         updated_at=now,
     )
     return going_on(moved)
+
+
+def read_at(schedule: Schedule) -> float | None:
+    """Return what the clock showed when `in 17m` was read. None for a schedule with a time of its own."""
+    if not isinstance(schedule.timing, Once):
+        return None
+    try:
+        delay = words.delay(schedule.expression.lower())
+    except words.Unreadable:  # it was read by an older program, or changed by hand
+        return None
+    return None if delay is None else schedule.timing.at - delay
+
+
+def set_back(schedule: Schedule, step: float, now: float) -> Schedule:
+    """Let a one-time schedule come `step` seconds earlier: its clock was ahead by that. It begins a generation.
+
+    The mark of a generation never goes back, and what comes now is before the mark of the old one.
+    """
+    assert isinstance(schedule.timing, Once), schedule
+    at = max(0.0, schedule.timing.at - step)
+    moved = replace(
+        schedule,
+        timing=Once(at=at),
+        generation=schedule.generation + 1,
+        high_water_at=min(now, at - 1),
+        skip_to_at=None if schedule.skip_to_at is None else at,
+        created_at=min(schedule.created_at, now),
+        updated_at=now,
+    )
+    return replace(moved, next_at=None if schedule.next_at is None else upcoming(moved, after=moved.high_water_at))
 
 
 def spec_of(schedule: Schedule) -> ScheduleSpec:

@@ -3,10 +3,15 @@
 A row whose stamp lies in the future was written by a clock that was ahead. What is due by a delay (a trigger without a
 given time, a backoff, a sleep, a timeout, a deadline) moves back by as much as the clock did. A moment that a user gave
 stays. The stamps move, too, so a second step finds the rows as the first one left them.
+
+A one-time schedule such as `in 17m` needs no stamp: its moment less its delay is when it was read.
 """
 
 from __future__ import annotations
 
+from craftcore.schedules.changes import read_at, set_back
+from craftcore.schedules.model import Schedule
+from craftcore.schedules.store import ScheduleStore
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import HELD_UNTIL
 
@@ -91,19 +96,30 @@ UPDATE tasks
 
 
 class ClockStepStore:
-    """Rows stamped ahead of the clock. Holds nothing; every method runs on the transaction it is given."""
+    """Rows stamped ahead of the clock. Every method runs on the transaction it is given."""
+
+    def __init__(self) -> None:
+        self._schedules = ScheduleStore()
 
     def may_be_ahead(self, tx: Reader, now: float) -> bool:
-        """Whether one of the newest triggers was written by a clock that was ahead."""
+        """Whether one of the newest triggers, or a one-time schedule, was written by a clock that was ahead."""
         latest: float | None = tx.value(
             "SELECT max(created_at) FROM (SELECT created_at FROM triggers ORDER BY seq DESC LIMIT :most)", most=NEWEST
         )
-        return latest is not None and latest > now + TOLERANCE
+        return (latest is not None and latest > now + TOLERANCE) or bool(self.schedules_ahead(tx, now))
 
-    def latest(self, tx: Reader) -> float:
-        """The latest stamp of a live row; 0.0: there is none."""
+    def latest(self, tx: Reader, now: float) -> float:
+        """The latest stamp of a live row, or moment after `now` at which a one-time schedule was read; 0.0: none."""
         latest: float | None = tx.value(LATEST)
-        return latest or 0.0
+        return max([latest or 0.0, *(at for at, _ in self.schedules_ahead(tx, now))])
+
+    def schedules_ahead(self, tx: Reader, now: float) -> list[tuple[float, Schedule]]:
+        """Return the one-time schedules whose delay was counted from a moment ahead of `now`, each with that moment.
+
+        A damaged row is left out: it fires nothing.
+        """
+        found = [one for one in self._schedules.one_time_after(tx, now + TOLERANCE) if isinstance(one, Schedule)]
+        return [(at, one) for one in found if (at := read_at(one)) is not None and at > now + TOLERANCE]
 
     def ahead(self, tx: Reader, now: float) -> int:
         """How many triggers wait for a time that was set while the clock was ahead."""
@@ -112,12 +128,12 @@ class ClockStepStore:
 
     def set_back(self, tx: Transaction, step: float) -> int:
         """Move everything that is stamped ahead of now back by `step` seconds; then, what still is, by as much as makes
-        the latest of it now. The number of triggers that changed.
+        the latest of it now. The number of triggers and schedules that changed.
 
         Without a known step (0), the latest row counts as written now: it comes late, never early.
         """
         changed = self._shift(tx, step) if step > 0 else 0
-        if (latest := self.latest(tx)) > tx.now + TOLERANCE:
+        if (latest := self.latest(tx, tx.now)) > tx.now + TOLERANCE:
             changed += self._shift(tx, latest - tx.now)
         return changed
 
@@ -126,4 +142,7 @@ class ClockStepStore:
         changed = tx.run(TRIGGERS, step=step, now=tx.now, limit=limit, held=HELD_UNTIL)
         for statement in (QUESTIONS, WAITS, TASKS):
             tx.run(statement, step=step, limit=limit)
-        return changed
+        schedules = self.schedules_ahead(tx, tx.now)
+        for _, schedule in schedules:
+            self._schedules.put(tx, set_back(schedule, step, tx.now))
+        return changed + len(schedules)

@@ -67,17 +67,17 @@ class ClockTrust:
         seen = float(fact(tx, "clock_seen_at") or 0.0)
         self.hold_if_behind(tx, epoch, seen)
         if fact(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
-            latest = self._steps.latest(tx)
+            latest = self._steps.latest(tx, tx.now)
             if self.set_back(tx):
                 self._record(tx, epoch, "backward", max(seen, latest) - tx.now)
         self.seen(tx)
 
     def set_back(self, tx: Transaction, step: float = 0.0) -> int:
         """Make due by their own delay what was written while the clock was ahead, now that it was set back by `step`
-        seconds (0: nobody saw by how many). The number of triggers."""
+        seconds (0: nobody saw by how many). The number of triggers and schedules."""
         changed = self._steps.set_back(tx, step)
         if changed:
-            remember(tx, "clock_delays_set_back", canonical({"at": tx.now, "seconds": step, "triggers": changed}))
+            remember(tx, "clock_delays_set_back", canonical({"at": tx.now, "seconds": step, "changed": changed}))
         return changed
 
     def note(self, tx: Transaction, epoch: int, change: Moved) -> None:

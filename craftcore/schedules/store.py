@@ -115,6 +115,22 @@ class ScheduleStore:
         rows = tx.all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)
         return [schedule_of(row) for row in rows]
 
+    def one_time_after(self, tx: Reader, moment: float) -> list[Schedule | Damaged]:
+        """Those of one moment that have not finished and come later than `moment`, by id."""
+        return each(
+            tx,
+            """
+            SELECT *
+              FROM schedules
+             WHERE kind = 'once'
+               AND status IN ('ACTIVE', 'PAUSED', 'DISABLED')
+               AND at > :moment
+             ORDER BY id
+            """,
+            schedule_of,
+            moment=moment,
+        )
+
     def at_startup(self, tx: Reader) -> list[Schedule]:
         """The active ones that fire when a daemon starts."""
         rows = tx.all("SELECT * FROM schedules WHERE kind = 'startup' AND status = 'ACTIVE' ORDER BY id")

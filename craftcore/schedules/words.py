@@ -54,12 +54,10 @@ class Unreadable(Exception):
 
 def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) -> Timing:
     """The timing that these words name. `past_allowed`: a time of today may have passed. Raises Unreadable."""
+    if (seconds := delay(words)) is not None:
+        return once(now + seconds)
     first, _, rest = words.partition(" ")
     match first:
-        case "immediate" | "now" if not rest:
-            return once(now)
-        case "in":
-            return once(now + float(span(rest)))
         case "at":
             clock, day = _cut_day(rest)
             return _at(clock, day, now, zone, past_allowed)
@@ -71,6 +69,18 @@ def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) 
             return _every(rest, now, zone)
         case _:
             raise Unreadable("it is none of the supported forms")
+
+
+def delay(words: str) -> float | None:
+    """Return how many seconds after it is said these words mean. None for a time of their own. Raises Unreadable."""
+    first, _, rest = words.partition(" ")
+    match first:
+        case "immediate" | "now" if not rest:
+            return 0.0
+        case "in":
+            return float(span(rest))
+        case _:
+            return None
 
 
 def once(at: float) -> Once:

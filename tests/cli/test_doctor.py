@@ -566,6 +566,7 @@ WORK = Work(
     zones=0,
     clock_held_until=None,
     stamped_ahead=0,
+    delayed=[],
     last_seen=None,
     set_back=None,
     held_tasks=0,

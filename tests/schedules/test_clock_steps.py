@@ -8,11 +8,12 @@ import pytest
 
 from craftcore.cli.doctor_work import work_findings, work_of
 from craftcore.cli.why import reasons
+from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.triggers.model import HELD_UNTIL
-from tests.schedules.life import DAY, HOUR, start_daemon
+from tests.schedules.life import DAY, HOUR, a_schedule, account, declare, put, run_all, start_daemon, stored, tick
 from tests.tasks.life import a_question, a_sleep, begin, enter_next, for_event, go_on, suspend
 from tests.triggers.life import BROKEN, ack, claim_all, emit, look, start_one
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
@@ -205,12 +206,12 @@ def test_a_start_far_behind_the_stored_time_waits_for_a_person_and_doctor_says_s
 
     assert due_in(core, later) == YEAR + 600
     text = doctor_of(core)
-    assert "triggers wait for a time set while it was ahead: 1" in text
+    assert "it was ahead, and triggers (1) wait for a time set then" in text
 
     core.do(TRUST.trust)
 
     assert due_in(core, later) == 600
-    assert "set while it was ahead" not in doctor_of(core)
+    assert "it was ahead" not in doctor_of(core)
 
 
 def test_one_that_is_held_for_a_person_stays_held(core, clock):
@@ -259,6 +260,147 @@ def test_ahead_counts_what_waits_and_not_what_was_given(core, clock):
 
     with core.reading() as reader:
         assert ClockStepStore().ahead(reader, clock.now()) == 1
+
+
+# One-time schedules
+
+
+def next_in(core: VirtualCore, schedule_id: str) -> float | None:
+    next_at = stored(core, schedule_id).next_at
+    return None if next_at is None else next_at - core.clock.now()
+
+
+@pytest.mark.parametrize("when", ["in 17m", "In 17 minutes", "in  1020s"])
+def test_a_one_time_schedule_declared_ahead_comes_by_its_own_delay(core, clock, when):
+    ahead(clock)
+    put(core, id="soon", when=when)
+    clock.advance(20)
+
+    assert set_right(core, clock) == 1
+
+    assert next_in(core, "soon") == 1000
+    assert stored(core, "soon").generation == 1
+    clock.advance(999)
+    assert tick(core).fired == 0
+    clock.advance(1)
+    assert tick(core).fired == 1
+    assert stored(core, "soon").status == "FINISHED"
+    assert run_all(core) == 1
+
+
+def test_an_immediate_schedule_that_nobody_ticked_ahead_fires_at_once(core, clock):
+    ahead(clock)
+    put(core, when="immediate")
+
+    set_right(core, clock)
+
+    assert tick(core).fired == 1
+
+
+@pytest.mark.parametrize("when", ["at 2028-03-01T12:00Z", "tomorrow at 9am", "every 2h"])
+def test_a_schedule_with_a_time_of_its_own_stays(core, clock, when):
+    ahead(clock)
+    before = put(core, when=when, timezone="UTC").schedule
+
+    assert set_right(core, clock) == 0
+
+    assert stored(core) == before
+
+
+def test_a_one_time_schedule_declared_before_the_clock_went_ahead_stays(core, clock):
+    put(core, when="in 2h")
+    ahead(clock)
+    core.do(core.schedules.pause, "job")
+    before = stored(core)
+
+    assert set_right(core, clock) == 0
+
+    assert stored(core) == before
+
+
+def test_a_paused_and_a_skipped_one_time_schedule_follow_the_clock(core, clock):
+    ahead(clock)
+    put(core, id="paused", when="in 17m")
+    put(core, id="skipped", when="in 17m")
+    core.do(core.schedules.pause, "paused")
+    core.do(core.schedules.skip_next, "skipped")
+
+    assert set_right(core, clock) == 2
+
+    assert next_in(core, "paused") is None
+    core.do(core.schedules.resume, "paused")
+    assert next_in(core, "paused") == 1020
+    clock.advance(1020)
+    tick(core)
+    assert account(core, "skipped") == [("skipped", clock.now(), 1, "skip-next")]
+    assert [row[0] for row in account(core, "paused")] == ["fired"]
+
+
+def test_one_that_code_declares_again_keeps_the_time_that_was_set_right(core, clock):
+    ahead(clock)
+    declare(core, a_schedule(when="in 17m"))
+    set_right(core, clock)
+    clock.advance(60)
+
+    declare(core, a_schedule(when="in 17m"))
+
+    assert next_in(core, "job") == 960
+
+
+def test_a_one_time_schedule_follows_a_clock_that_is_set_right_in_two_steps(core, clock):
+    ahead(clock, 2 * YEAR)
+    put(core, when="in 10m")
+
+    assert set_right(core, clock, YEAR) == 1
+    assert set_right(core, clock, YEAR) == 1
+
+    assert next_in(core, "job") == 600
+
+
+def test_a_start_follows_the_clock_when_only_a_one_time_schedule_was_written_ahead(core, clock):
+    ahead(clock)
+    put(core, when="in 10m")
+    clock.set_back(YEAR)
+
+    start_daemon(core)
+
+    assert next_in(core, "job") == 600
+    assert [row["kind"] for row in core.rows("SELECT kind FROM clock_events")] == ["backward"]
+
+
+def test_doctor_and_why_name_a_one_time_schedule_until_a_person_trusts_the_clock(core, clock, doctor_of):
+    ahead(clock)
+    start_daemon(core)
+    core.do(TRUST.seen)
+    put(core, id="reminder", when="in 10m")
+    clock.set_back(YEAR)
+    start_daemon(core)
+
+    def codes() -> list[str]:
+        with core.reading() as reader:
+            schedule = stored(core, "reminder")
+            return [one.code for one in schedule_reasons(reader, schedule, clock.now(), daemon_runs=True)]
+
+    assert next_in(core, "reminder") == YEAR + 600
+    assert "one-time schedules (reminder) wait for a time set then" in doctor_of(core)
+    assert "clock" in codes()
+
+    core.do(TRUST.trust)
+
+    assert next_in(core, "reminder") == 600
+    assert "it was ahead" not in doctor_of(core)
+    assert "clock" not in codes()
+
+
+def test_a_damaged_one_time_schedule_keeps_no_other_from_following_the_clock(core, clock):
+    ahead(clock)
+    put(core, id="whole", when="in 10m")
+    put(core, id="spoilt", when="in 10m")
+    core.do(lambda tx: tx.run("UPDATE schedules SET payload_json = CAST(x'ff' AS TEXT) WHERE id = 'spoilt'"))
+
+    assert set_right(core, clock) == 1
+
+    assert next_in(core, "whole") == 600
 
 
 @pytest.fixture
