@@ -272,7 +272,7 @@ def test_a_held_engine_is_not_called_slow():
 
 @pytest.fixture
 def daemon(database):
-    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
+    with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON - HOUR) as lock:
         yield lock
 
 
