@@ -481,18 +481,18 @@ def test_what_is_held_is_told_until_it_is_released(cli, core, found, database):
 
 
 def test_claims_of_the_dead_are_told(core, found, database, clock):
-    begun = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', 1)"
+    begun = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
     emit(core)
     claim_one(core)
     [claimed] = core.rows("SELECT claimed_epoch FROM triggers")
-    core.do(lambda tx: tx.run(begun, epoch=claimed["claimed_epoch"]))
+    core.do(lambda tx: tx.run(begun, epoch=claimed["claimed_epoch"], at=NOON))
     assert found()["claims"][0] == "warn", "no daemon runs"
 
     with daemon_lock(database):
         assert found()["claims"][0] == "ok"
         clock.advance(hours=1)
         assert "did not extend it" in found()["claims"][1]
-        core.do(lambda tx: tx.run(begun, epoch=9))
+        core.do(lambda tx: tx.run(begun, epoch=9, at=NOON))
         assert found()["claims"][0] == "FAIL"
         assert "took nothing back" in found()["claims"][1]
 
