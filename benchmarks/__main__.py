@@ -15,6 +15,7 @@ NAMES = {
     "records": "full records against none, and what one costs",
     "acts": "irreversible acts against raw apsw, alone and at a hundred tasks",
     "scrapes": "what a scrape of the metrics costs, up to a million settled rows, and the engine under scrapes",
+    "masking": "masking a secret in an answer: its time, and how late the loop is meanwhile",
     "asleep": "ten thousand tasks asleep: resident memory and boot against none",
     "boot": "from process start to the first handler, with and without a million settled rows",
 }

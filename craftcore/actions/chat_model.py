@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 
 from craftcore.actions.http_status import code_of, retry_after
 from craftcore.actions.scrubbing import Scrubber
@@ -92,7 +93,8 @@ class ChatModel:
         except httpx2.HTTPError as error:
             told = f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}"
             raise ModelFailed(told, ErrorCode.TRANSPORT_ERROR) from error
-        return self._scrubber.text(self._content(answer, body))
+        content = self._content(answer, body)
+        return await anyio.to_thread.run_sync(self._scrubber.text, content, limiter=anyio.CapacityLimiter(1))
 
     def _request(self, instructions: str, question: str) -> bytes:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
@@ -134,7 +136,7 @@ class ChatModel:
         """What the endpoint says is wrong, where it says so the usual way."""
         match _json(body):
             case {"error": {"message": str(said)}} | {"error": str(said)} | {"message": str(said)}:
-                return f": {bounded(self._scrubber.text(said), SAID_CHARACTERS)}"
+                return f": {bounded(self._scrubber.beginning(said, SAID_CHARACTERS), SAID_CHARACTERS)}"
         return ""
 
 

@@ -19,7 +19,7 @@ from craftcore.action import Action, Call
 from craftcore.actions.address_rules import Resolve, look_up
 from craftcore.actions.http_exchange import Answer, AnswerMissing, Exchange
 from craftcore.actions.http_request import SAFE_METHODS, Request, check, compose, origin, refused
-from craftcore.actions.http_response import header, judge, result
+from craftcore.actions.http_response import header, judge, off_the_loop, result
 from craftcore.actions.scrubbing import Scrubber
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.clock import Clock, SystemClock
@@ -73,9 +73,12 @@ def http_action(
         dedupes = known is not None and known.provider_dedupes
         try:
             answer, asked = await _ask(request, settings, known, resolve)
-            judge(answer, safe=request.safe, provider_dedupes=dedupes, now=clock.now(), scrubber=request.scrubber)
+            return await off_the_loop(answer, lambda: read(answer, asked, request, dedupes=dedupes))
         except (NoEffect, Fail, AnswerMissing) as ended:
             raise _as_told(ended, request) from None
+
+    def read(answer: Answer, asked: httpx2.URL, request: Request, *, dedupes: bool) -> dict[str, Any]:
+        judge(answer, safe=request.safe, provider_dedupes=dedupes, now=clock.now(), scrubber=request.scrubber)
         return result(answer, keep=settings.response_max_bytes, url=str(asked), scrubber=request.scrubber)
 
     def terms_of(arguments: Mapping[str, Any]) -> Terms:
@@ -153,7 +156,9 @@ async def _ask(
         if location is None or answer.status not in _REDIRECTS or request.method not in _FOLLOWED:
             break
         if hops == settings.redirects_max:
-            told = request.scrubber.text(location)[:200]  # cut off after that: a half of a secret is not recognised
+            told = request.scrubber.beginning(location, 200)[
+                :200
+            ]  # cut off after that: a half of a secret is not recognised
             raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {hops} times, at last to {told}")
         url = _redirected(url, location, request.scrubber)
     return answer, url
@@ -169,7 +174,7 @@ def _redirected(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.UR
     """Where a redirect leads. Raises Fail when that is not asked."""
     import httpx2
 
-    told = scrubber.text(location)[:200]
+    told = scrubber.beginning(location, 200)[:200]
 
     try:
         led = url.join(location).copy_with(fragment=None)

@@ -19,7 +19,11 @@ import base64
 import codecs
 import json
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
 
 from craftcore.actions.http_exchange import Answer, AnswerMissing, Cut
 from craftcore.actions.http_status import code_of, retry_after
@@ -32,6 +36,12 @@ HEADER_MAX_CHARACTERS = 1024
 SAID_CHARACTERS = 200
 REFERENCE_CHARACTERS = 200
 
+SMALL_BYTES = 2 << 10
+"""An answer as large is read on the loop: at worst it takes some milliseconds. A larger one is read in a thread."""
+
+JSON_MAX_BYTES = 128 << 10
+"""A complaint or an id is looked for in no larger body: the parser holds the interpreter while it reads."""
+
 _NOT_KEPT = frozenset(
     {
         *("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"),
@@ -40,6 +50,8 @@ _NOT_KEPT = frozenset(
     }
 )
 """Headers of an answer that hand out credentials, and those of the connection only."""
+
+_Read = TypeVar("_Read")
 
 _UNCLEAR = frozenset({300, 302, 303, 304, 408})
 _REFERENCES = ("location", "request-id", "x-request-id")
@@ -78,7 +90,7 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
     text = _text(content, header(answer, "content-type") or "", complete=cut is None)
     return {
         "status": answer.status,
-        "url": bounded(scrubber.text(url), 2048),
+        "url": _masked(url, 2048, scrubber),
         "headers": _headers(answer, scrubber),
         "body": base64.b64encode(content).decode() if text is None else text,
         "body_encoding": "base64" if text is None else "text",
@@ -87,6 +99,19 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
         "body_cut": None if cut is None else str(cut),
         "provider_ref": _reference(answer, scrubber),
     }
+
+
+async def off_the_loop(answer: Answer, read: Callable[[], _Read]) -> _Read:
+    """Return what `read` makes of the answer. A large answer is read in a thread, so that the loop goes on.
+
+    A cancellation waits for it: what happened is known by now, and must not be forgotten.
+    """
+    if len(answer.body) + sum(len(name) + len(value) for name, value in answer.headers) <= SMALL_BYTES:
+        return read()
+    with anyio.CancelScope() as waiting:
+        waiting.shield = True
+        found = await anyio.to_thread.run_sync(read, limiter=anyio.CapacityLimiter(1))
+    return found
 
 
 def header(answer: Answer, name: str) -> str | None:
@@ -103,7 +128,7 @@ def _complaint(answer: Answer, scrubber: Scrubber) -> str:
     """What the provider says is wrong, or where else it is to be asked."""
     if 300 <= answer.status < 400:
         location = header(answer, "location") or ""
-        where = f" to {bounded(scrubber.text(location), SAID_CHARACTERS)}" if location else ""
+        where = f" to {_masked(location, SAID_CHARACTERS, scrubber)}" if location else ""
         return f", a redirect{where} that is not followed"
     match _json(answer):
         case (
@@ -113,7 +138,7 @@ def _complaint(answer: Answer, scrubber: Scrubber) -> str:
             | {"detail": str(said)}
             | {"title": str(said)}
         ):
-            return f": {bounded(scrubber.text(said), SAID_CHARACTERS)}"
+            return f": {_masked(said, SAID_CHARACTERS, scrubber)}"
     return ""
 
 
@@ -121,17 +146,17 @@ def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
     """How the provider calls what it did: the `id` of its answer, or where it is, or how it calls the request."""
     match _json(answer):
         case {"id": str(said)} if said:
-            return bounded(scrubber.text(said), REFERENCE_CHARACTERS)
+            return _masked(said, REFERENCE_CHARACTERS, scrubber)
         case {"id": int(number)} if not isinstance(number, bool):
             return bounded(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
     found = next((value for name in _REFERENCES if (value := header(answer, name))), None)
-    return None if found is None else bounded(scrubber.text(found), REFERENCE_CHARACTERS)
+    return None if found is None else _masked(found, REFERENCE_CHARACTERS, scrubber)
 
 
 def _json(answer: Answer) -> Any:
-    """The value; None when the body is no JSON, or not all there."""
+    """The value; None when the body is no JSON, is too large to look at, or not all there."""
     try:
-        return json.loads(answer.body) if answer.cut is None else None
+        return json.loads(answer.body) if answer.cut is None and len(answer.body) <= JSON_MAX_BYTES else None
     except (ValueError, RecursionError):
         return None
 
@@ -142,9 +167,14 @@ def _headers(answer: Answer, scrubber: Scrubber) -> dict[str, str]:
         lower = scrubber.text(name.lower())
         if lower in _NOT_KEPT or (lower not in kept and len(kept) >= HEADERS_MAX):
             continue
-        joined = f"{kept[lower]}, {scrubber.text(value)}" if lower in kept else scrubber.text(value)
+        masked = scrubber.beginning(value, HEADER_MAX_CHARACTERS)
+        joined = f"{kept[lower]}, {masked}" if lower in kept else masked
         kept[lower] = bounded(joined, HEADER_MAX_CHARACTERS)
     return kept
+
+
+def _masked(text: str, limit: int, scrubber: Scrubber) -> str:
+    return bounded(scrubber.beginning(text, limit), limit)
 
 
 def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:

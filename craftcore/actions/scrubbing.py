@@ -3,15 +3,22 @@
 A secret is found as it is, and as JSON, JavaScript, URLs, HTML, quoted-printable, hexadecimal and base64 spell it. Each
 character may be spelt in another way. Capital and small letters are the same; line breaks and the zero bytes of UTF-16
 may stand between the characters. A secret that was compressed, encrypted or reversed is not found.
+
+The search is a Shift-And automaton (Baeza-Yates and Gonnet): one bit for each byte of each form of each secret, and one
+step for each byte of the text. A backslash of a secret stands for a run of them. The work grows with the text, whatever
+the secret and the text say. A pass backwards from the ends that were found gives the beginnings.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from html.entities import codepoint2name
+from string import punctuation
+from time import sleep
+
+from craftcore.actions.escapes import HALF, WIDEST, gaps, readings
 
 MASK = "***"
 
@@ -21,34 +28,17 @@ LEAST_PART = 4
 LEAST_BASE64 = 6
 """Characters that base64 must have of a secret: fewer stand in many a word."""
 
-HEAD = 12
-"""Characters by which a secret is searched for. The others are compared one by one: all in one pattern take seconds to
-compile."""
+PIECE = 16 << 10
+"""Bytes that are searched at once: an expression holds the interpreter while it searches."""
 
-WIDEST = 32
-"""Bytes that the longest spelling of one character has, what may stand between two characters included."""
+STEPS = 256
+"""Steps of the automaton before other threads may go on. Else they wait for the interpreter's switch interval, 5 ms."""
 
-_GAP = rb"(?:=?(?:\r|\\r)?(?:\n|\\n)(?:\d{3}[ -])?[ \t]?|\0{1,3})?"
-"""What may stand between two characters of a secret: a new line, in a reply of SMTP with its code, or zero bytes;
-before a new line quoted-printable has a sign."""
-
-_HALF_A_SPELLING = rb"|".join(
-    (
-        rb"\\{1,4}(?:u\{?[0-9a-f]{0,5}|x[0-9a-f]?)?",
-        rb"%(?:2(?:5[0-9a-f]?)?|[0-9a-f])?",
-        rb"&#?[0-9a-z]{0,8}",
-        rb"=[0-9a-f]?",
-        rb"[0-9a-f]|\r|\0{1,3}",
-    )
-)
-
-BACKSLASHES = rb"\\{1,8}"
-"""What one of them may become where it is escaped, and escaped again."""
-
-BEGIN_ESCAPES = b"\\%&=+"
-
-_SHORT_ESCAPES = {"\n": b"n", "\r": b"r", "\t": b"t", "\b": b"b", "\f": b"f"}
-_ANY_BASE64 = rb"[A-Za-z0-9+/_-]?"
+_LOOKED_AHEAD = 8
+_BACKSLASH = 0x5C
+_ESCAPED = frozenset(punctuation.encode()) - {_BACKSLASH}
+_SHORT = {0x0A: b"n", 0x0D: b"r", 0x09: b"t", 0x08: b"b", 0x0C: b"f"}
+_BEHIND = re.compile(rb"[A-Za-z0-9+/_-]?={0,2}")
 
 
 class Scrubber:
@@ -56,181 +46,220 @@ class Scrubber:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         texts = {text for secret in secrets for text in (secret, secret.strip()) if text.strip()}
-        self._rules = _rules(frozenset(texts))
+        self._automaton = _automaton(frozenset(texts)) if texts else None
 
     @property
     def has_secrets(self) -> bool:
-        return bool(self._rules.spellings)
+        return self._automaton is not None
 
     @property
     def longest(self) -> int:
         """How many bytes must be seen at once for none to be seen in part only."""
-        return max((len(spelling.tokens) * WIDEST for spelling in self._rules.spellings), default=0)
+        return 0 if self._automaton is None else self._automaton.longest * WIDEST
 
     def text(self, text: str) -> str:
         return self.bytes(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
+    def beginning(self, text: str, characters: int) -> str:
+        """Return the text without the secrets, and of a long text no more than its first `characters` need."""
+        seen = text[: characters + 1 + self.longest]
+        content = seen.encode(errors="surrogatepass")
+        return self.bytes(content, is_cut=len(seen) < len(text)).decode(errors="surrogatepass")
+
     def bytes(self, content: bytes, *, is_cut: bool = False) -> bytes:
         """Without the secrets. `is_cut`: more was to come, so a part of a secret at the end is replaced, too."""
-        end = self._rules.begun_at(content) if is_cut else len(content)
-        return self._rules.replaced(content[:end]) + (MASK.encode() if end < len(content) else b"")
-
-
-class _Spelling:
-    """One way to spell a secret: the byte it begins with unless that is escaped, its characters, and what may stand
-    behind it; as patterns."""
-
-    def __init__(self, first: bytes, tokens: Sequence[bytes], after: bytes) -> None:
-        self.first = first
-        self.tokens = tokens
-        self._after = after
-        part = min(LEAST_PART, len(tokens) - 1)
-        self._part = _compiled(self._beginning(part)) if part else None
-
-    @property
-    def head(self) -> bytes:
-        return self._beginning(HEAD)
-
-    def end(self, content: bytes, start: int) -> int | None:
-        """Where it ends when it begins here; None when it does not."""
-        places = {start}
-        for token in self.tokens:
-            if not (places := self._after_token(content, places, token)):
-                return None
-        ends = [found.end() for place in places if (found := _compiled(self._after).match(content, place))]
-        return max(ends, default=None)
-
-    def begun_at(self, content: bytes) -> int:
-        """Where a part of it begins that the end of the content cuts off; the length of the content where none does."""
-        position = max(0, len(content) - len(self.tokens) * WIDEST)
-        while self._part is not None and (found := self._part.search(content, position)) is not None:
-            if self._is_cut_off(content, found.start()):
-                return found.start()
-            position = found.start() + 1
-        return len(content)
-
-    def _beginning(self, count: int) -> bytes:
-        """A pattern of so many characters, and of two backslashes at most: each may be a run of them, and a pattern of
-        many runs takes for ever to fail."""
-        tokens = self.tokens[:count]
-        runs = [at for at, token in enumerate(tokens) if BACKSLASHES in token]
-        return _GAP.join(tokens if len(runs) < 3 else tokens[: runs[2]])
-
-    def _is_cut_off(self, content: bytes, start: int) -> bool:
-        places = {start}
-        for count, token in enumerate(self.tokens):
-            if count >= min(LEAST_PART, len(self.tokens) - 1) and any(_is_end(content, place) for place in places):
-                return True
-            if not (places := self._after_token(content, places, token)):
-                break
-        return False
-
-    def _after_token(self, content: bytes, places: set[int], token: bytes) -> set[int]:
-        """Where a character ends that begins at one of these places, with what may stand before the next one."""
-        pattern, ends = _compiled(token), set()
-        for place in places:
-            if (found := pattern.match(content, place)) is None:
-                continue
-            ends.add(found.end())
-            if (gap := _compiled(_GAP).match(content, found.end())) is not None:
-                ends.add(gap.end())
-            # What reads as an escape may be a sign of the secret, and the rest the next ones.
-            if content[place] in b"%&=":
-                ends.add(place + 1)
-            elif (run := _compiled(BACKSLASHES).match(content, place)) is not None:
-                ends |= set(range(place + 1, run.end() + 1))
-        return ends
-
-
-class _Rules:
-    """How a set of secrets is found."""
-
-    def __init__(self, secrets: frozenset[str]) -> None:
-        self.spellings = [_Spelling(*parts) for secret in secrets for parts in _spellings(secret)]
-        heads = b"|".join(spelling.head for spelling in self.spellings)
-        first = re.escape(b"".join(sorted({spelling.first for spelling in self.spellings})) + BEGIN_ESCAPES)
-        self._heads = _compiled(b"(?=[%s])(?:%s)" % (first, heads)) if heads else None
-
-    def replaced(self, content: bytes) -> bytes:
-        if self._heads is None:
+        if self._automaton is None:
             return content
         kept, position = bytearray(), 0
-        while (found := self._heads.search(content, position)) is not None:
-            start = found.start()
-            kept += content[position:start]
-            ends = [end for spelling in self.spellings if (end := spelling.end(content, start)) is not None]
-            kept += MASK.encode() if ends else content[start : start + 1]
-            position = max(ends, default=start + 1)
-        return bytes(kept + content[position:])
+        for start, end in self._automaton.found(content, is_cut=is_cut):
+            if position == 0 or start >= position:
+                kept += content[position:start]
+                kept += MASK.encode()
+            position = max(position, end)
+        return bytes(kept + content[position:]) if position else content
 
-    def begun_at(self, content: bytes) -> int:
-        return min((spelling.begun_at(content) for spelling in self.spellings), default=len(content))
+
+class _Automaton:
+    """Finds a set of secrets. Bit i of a state: the text up to here ends with the bytes up to the i-th of its form."""
+
+    def __init__(self, secrets: frozenset[str]) -> None:
+        self._masks = [0] * 256
+        self._first = self._last = self._part = self._shared = 0
+        self.longest = 0
+        heads, bit = set(), 0
+        for accepted, least, is_shared in (form for secret in secrets for form in _forms(secret)):
+            for place, some in enumerate(accepted):
+                for byte in some:
+                    self._masks[byte] |= 1 << (bit + place)
+            size = len(accepted)
+            self._first |= 1 << bit
+            self._last |= 1 << (bit + size - 1)
+            self._shared |= int(is_shared) << (bit + size - 1)
+            self._part |= ((1 << size - 1) - (1 << least - 1)) << bit if least else 0
+            heads.add(_head(accepted))
+            self.longest = max(self.longest, size)
+            bit += size
+        begin = {byte for byte, mask in enumerate(self._masks) if mask & self._first}
+        heads |= {_behind(escape, rest) for escape, rest in _escaped_heads(begin)}
+        # A class comes first, and no flag for the case: so the search skips what begins nothing at the speed of C.
+        self._begins = re.compile(_one_of(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
+
+    def found(self, content: bytes, *, is_cut: bool) -> list[tuple[int, int]]:
+        """Return where the secrets stand, in order. Two overlap where a sign of base64 has bits of both."""
+        spans, ends = [], self._ends(content, is_cut)
+        while ends:
+            high, states = ends[-1]
+            low, joined = self._start(content, ends)
+            if joined & self._part:
+                high = len(content)
+            elif states & self._shared and (behind := _BEHIND.match(content, high)):
+                high = behind.end()
+            spans.append((low, high))
+        return spans[::-1]
+
+    def _ends(self, content: bytes, is_cut: bool) -> list[tuple[int, int]]:
+        """Return each place where a secret ends, or a part of one that is cut off, with the states there."""
+        masks, first, last, size = self._masks, self._first, self._last, len(content)
+        ends: list[tuple[int, int]] = []
+        ahead: dict[int, int] = {}
+        at = 0
+        while True:
+            if not ahead:
+                at = self._next(content, at)
+            state = ahead.pop(at, 0)
+            over = state & last
+            if is_cut and size - at < WIDEST and state & self._part and (at == size or HALF.fullmatch(content, at)):
+                over |= state & self._part
+            if over:
+                ends.append((at, over))
+            if at == size:
+                return ends
+            begun = state << 1 | first
+            same = state if content[at] == _BACKSLASH else 0
+            for character, end in readings(content, at):
+                reached = (begun | same) & masks[character[0]]
+                same = 0
+                for byte in character[1:]:
+                    reached = reached << 1 & ~first & masks[byte]
+                if not reached:
+                    continue
+                ahead[end] = ahead.get(end, 0) | reached
+                if between := reached & ~last:
+                    for place in gaps(content, end):
+                        ahead[place] = ahead.get(place, 0) | between
+            at += 1
+            if not at % STEPS:
+                sleep(0)
+
+    def _next(self, content: bytes, at: int) -> int:
+        """Return the next place where a secret may begin; the end of the content when there is none."""
+        for begin in range(at, len(content), PIECE):
+            if begin > at:
+                sleep(0)
+            found = self._begins.search(content, begin, begin + PIECE + _LOOKED_AHEAD)
+            if found is not None:
+                return found.start()
+        return len(content)
+
+    def _start(self, content: bytes, ends: list[tuple[int, int]]) -> tuple[int, int]:
+        """Return the beginning of the secrets that end last, with the states of their ends, which leave the list."""
+        at, states = ends.pop()
+        joined = states
+        behind, alive, low = {at: states}, at, at
+        while at and alive - at < WIDEST:
+            at -= 1
+            if not at % STEPS:
+                sleep(0)
+            state, starts = self._before(content, at, behind)
+            if starts:
+                low = at
+                if not state and not self._is_jumped(content, at, behind):
+                    return low, joined
+            if ends and ends[-1][0] == at:
+                joined |= ends[-1][1]
+                state |= ends.pop()[1]
+            behind.pop(at + WIDEST, None)
+            if state:
+                behind[at], alive = state, at
+        return low, joined
+
+    def _before(self, content: bytes, at: int, behind: dict[int, int]) -> tuple[int, bool]:
+        """Return the states from which the text goes on from `at` to an end, and whether a secret begins there."""
+        masks, first, state, starts = self._masks, self._first, 0, False
+        is_run = content[at] == _BACKSLASH
+        for character, end in readings(content, at):
+            reached = behind.get(end, 0)
+            for place in gaps(content, end):
+                reached |= behind.get(place, 0) & ~self._last
+            for byte in character[:0:-1]:
+                reached = (reached & masks[byte] & ~first) >> 1
+            reached &= masks[character[0]]
+            if is_run:
+                state, is_run = state | reached, False
+            starts = starts or bool(reached & first)
+            state |= (reached & ~first) >> 1
+        return state, starts
+
+    def _is_jumped(self, content: bytes, at: int, behind: dict[int, int]) -> bool:
+        """Whether a character that is spelt across this place goes on to one of the ends."""
+        return any(any(self._before(content, place, behind)) for place in range(max(0, at - WIDEST), at))
 
 
 @lru_cache(maxsize=32)
-def _rules(secrets: frozenset[str]) -> _Rules:
-    return _Rules(secrets)
+def _automaton(secrets: frozenset[str]) -> _Automaton:
+    return _Automaton(secrets)
 
 
-@lru_cache(maxsize=2048)
-def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
-def _is_end(content: bytes, place: int) -> bool:
-    """Whether nothing is left there but, perhaps, the beginning of one more character."""
-    return place == len(content) or (
-        len(content) - place < WIDEST and _compiled(_HALF_A_SPELLING).fullmatch(content, place) is not None
-    )
-
-
-def _spellings(secret: str) -> Iterator[tuple[bytes, Sequence[bytes], bytes]]:
+def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
+    """The bytes that each place of a form accepts; how many places are a part of it; and whether a sign of base64
+    behind it has bits of the secret."""
     content = secret.encode(errors="surrogatepass")
-    yield content[:1], [_character(one) for one in secret], b""
+    part = secret[: min(LEAST_PART, len(secret) - 1)]
+    yield [_either_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
     if len(content) >= LEAST_PART:
-        yield content.hex()[:1].encode(), [b"%02x" % byte for byte in content], b""
+        yield [_either_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
     for before in range(3):
         bits = 8 * (before + len(content))
         text = b64encode(bytes(before) + content).decode()[-(-8 * before // 6) : bits // 6]
         if len(text) >= LEAST_BASE64:
-            behind = (_ANY_BASE64 if bits % 6 else b"") + b"={0,2}"
-            first = {"+": b"+-", "/": b"/_"}.get(text[0], text[0].encode())
-            yield first, [_base64_sign(one) for one in text], behind
+            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _either_case(sign.encode())) for sign in text]
+            yield accepted, LEAST_PART, bool(bits % 6)
 
 
-def _character(one: str) -> bytes:
-    """Every spelling of one character."""
-    number, content = ord(one), one.encode(errors="surrogatepass")
-    wide = one.encode("utf-16-be", "surrogatepass")
-    units = [wide[at : at + 2].hex() for at in range(0, len(wide), 2)]
-    spellings = [
-        rb"".join(rb"\\{1,4}u%s" % unit.encode() for unit in units),
-        rb"\\{1,4}u\{0{0,4}%x\}" % number,
-        rb"".join(rb"%%(?:25)?%02x" % byte for byte in content),
-        rb"(?:&#0{0,5}%d;?|&#x0{0,5}%x;?)" % (number, number),
-        rb"(?:=\r?\n)?".join(rb"=%02x" % byte for byte in content),
-    ]
-    if number < 256:
-        spellings.append(rb"\\{1,4}x%02x" % number)
-    if one == "\\":
-        spellings.append(BACKSLASHES)
-    elif one in "\"'/`":
-        spellings.append(rb"\\{1,4}" + re.escape(content))
-    elif one in _SHORT_ESCAPES:
-        spellings.append(rb"\\{1,4}" + _SHORT_ESCAPES[one])
-    elif one == " ":
-        spellings.append(rb"\+")
-    if name := {39: "apos"}.get(number, codepoint2name.get(number)):
-        spellings.append(rb"&%s;?" % name.encode())
-    return rb"(?:" + b"|".join([*spellings, re.escape(content)]) + rb")"
+def _either_case(byte: bytes) -> bytes:
+    return bytes({*byte.lower(), *byte.upper()})
 
 
-def _base64_sign(one: str) -> bytes:
-    """One sign of base64, also of the alphabet for URLs, and as JSON, HTML and URLs spell it."""
-    match one:
-        case "+":
-            return rb"(?:-|%s)" % _character("+")
-        case "/":
-            return rb"(?:_|%s)" % _character("/")
-        case _:
-            return one.encode()
+def _head(accepted: list[bytes]) -> bytes:
+    """A pattern of the first three places. At a place an escape or a gap may stand, and then anything."""
+    if len(accepted) <= LEAST_PART:
+        return _behind(accepted[0], b"")
+    specials = b"\\%&=+\r\n\0"
+    second, third = _one_of(accepted[1]), _one_of(accepted[2] + specials)
+    return _behind(accepted[0], b"(?:%s%s|%s)" % (second, third, _one_of(specials)))
+
+
+def _escaped_heads(begin: set[int]) -> Iterator[tuple[bytes, bytes]]:
+    """The bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
+    spelt = b"|".join(
+        _one_of(_either_case(b"%x" % (byte >> 4))) + _one_of(_either_case(b"%x" % (byte & 15)))
+        for byte in sorted(begin)
+    )
+    yield b"%=", b"(?:25|%s)" % spelt
+    yield b"&", b"[#A-Za-z]"
+    escaped = bytes(sorted(begin & _ESCAPED)) + b"".join(
+        _either_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
+    )
+    is_ascii = all(byte < 128 for byte in begin)
+    number = rb"[uU](?:\{|00(?:%s))|[xX](?:%s)" % (spelt, spelt) if is_ascii else b"[uUxX]"
+    yield b"\\", b"(?:%s|%s)" % (_one_of(b"\\" + escaped), number)
+    if 0x20 in begin:
+        yield b"+", b""
+
+
+def _behind(first: bytes, rest: bytes) -> bytes:
+    return b"(?<=%s)%s" % (_one_of(first), rest)
+
+
+def _one_of(some: bytes) -> bytes:
+    return b"[%s]" % b"".join(re.escape(bytes([byte])) for byte in sorted(set(some)))

@@ -183,7 +183,7 @@ class Delivery:
 
     def _said(self, text: str) -> str:
         """What somebody else said, as it can be kept."""
-        return bounded(" ".join(self._scrubber.text(text).split()), SAID_CHARACTERS)
+        return bounded(" ".join(self._scrubber.beginning(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
 
     async def _leave(self) -> None:
         """Politely where the server listens, and at once elsewhere. What is decided is decided."""

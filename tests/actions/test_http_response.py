@@ -1,0 +1,65 @@
+"""A large answer is read in a thread, so that the loop goes on, and a cancellation does not lose it."""
+
+from __future__ import annotations
+
+import threading
+
+import anyio
+import pytest
+
+from craftcore.actions.http_exchange import Answer
+from craftcore.actions.http_response import JSON_MAX_BYTES, SMALL_BYTES, off_the_loop, result
+from craftcore.actions.scrubbing import Scrubber
+
+pytestmark = pytest.mark.anyio
+
+
+def answered(body: bytes, *headers: tuple[str, str]) -> Answer:
+    return Answer(status=200, headers=headers, body=body, body_bytes=len(body), body_sha256="", cut=None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "elsewhere"),
+    [
+        (answered(b"." * SMALL_BYTES), False),
+        (answered(b"." * (SMALL_BYTES + 1)), True),
+        (answered(b"", ("x-long", "." * SMALL_BYTES)), True),
+    ],
+)
+async def test_a_large_answer_is_read_in_a_thread_and_a_small_one_on_the_loop(answer, elsewhere):
+    assert (await off_the_loop(answer, threading.get_ident) != threading.get_ident()) is elsewhere
+
+
+async def test_the_loop_goes_on_while_a_large_answer_is_read():
+    """The reading waits for something that the loop does."""
+    done = threading.Event()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_set, done)
+        assert await off_the_loop(answered(b"." * 10_000), lambda: done.wait(30))
+
+
+async def test_a_cancellation_waits_for_what_is_read_and_loses_nothing():
+    read = []
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        read.append(await off_the_loop(answered(b"." * 10_000), lambda: "it happened"))
+
+    assert (read, scope.cancel_called) == (["it happened"], True)
+
+
+async def test_an_error_of_the_reading_comes_out():
+    with pytest.raises(ZeroDivisionError):
+        await off_the_loop(answered(b"." * 10_000), lambda: 1 // 0)
+
+
+@pytest.mark.parametrize(("size", "reference"), [(JSON_MAX_BYTES, "of-the-body"), (JSON_MAX_BYTES + 1, "of-the-head")])
+async def test_in_a_very_large_body_no_reference_is_looked_for(size, reference):
+    body = b'{"id": "of-the-body"}'.ljust(size)
+    told = result(answered(body, ("request-id", "of-the-head")), keep=10, url="http://here", scrubber=Scrubber([]))
+
+    assert told["provider_ref"] == reference
+
+
+async def _set(done: threading.Event) -> None:
+    done.set()
