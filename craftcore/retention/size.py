@@ -134,27 +134,47 @@ def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
 
 def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
     """The moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess` bytes."""
-    reached, left = old.bodies, float(excess)
     rest = Rest(tx, old.dead)
     streams = (
         _weights(tx.each(RECORDS), rest.frees_record, old.bodies, old.now),
         _weights(tx.each(ACTIVITIES), rest.frees_activity, old.bodies, old.now),
         _weights(tx.each(TRIGGERS), rest.frees_trigger, old.triggers, old.now),
     )
-    for number, (at, size) in enumerate(heapq.merge(*streams)):
+    rows = _weights(tx.each(ROWS), rest.frees_record, old.history, old.now)
+    return plan(heapq.merge(*streams), rows, old, excess=excess, share=_share(tx), beat=beat)
+
+
+def plan(
+    bodies: Iterable[tuple[float, float]],
+    rows: Iterable[tuple[float, float]],
+    old: Horizons,
+    *,
+    excess: int,
+    share: float,
+    beat: Callable[[], object] = lambda: None,
+) -> Limit:
+    """Decide how far the limit moves the horizons. Pure. `bodies`: (moment, bytes) of what may be stripped, about in
+    the order of the moments; `rows`: of what may be removed after that, each worth `share` bytes.
+
+    >>> old = Horizons(*[0.0] * 6, now=9.0)
+    >>> plan([(1.0, 60.0), (2.0, 60.0)], [(1.0, 0.0)], old, excess=100, share=10.0)
+    Limit(bodies=2.0, rows=-inf)
+    """
+    reached, left = old.bodies, float(excess)
+    for number, (at, size) in enumerate(bodies):
         reached, left = max(reached, at), left - size
         if left <= 0:
             return Limit(bodies=reached)
         if not number % 1_000:
             beat()
-    share, rows = _share(tx), old.history
-    for number, (at, _) in enumerate(_weights(tx.each(ROWS), rest.frees_record, old.history, old.now)):
-        rows, left = max(rows, at), left - share
+    oldest = old.history
+    for number, (at, _) in enumerate(rows):
+        oldest, left = max(oldest, at), left - share
         if left <= 0:
             break
         if not number % 1_000:
             beat()
-    return Limit(bodies=old.now, rows=rows)
+    return Limit(bodies=old.now, rows=oldest)
 
 
 def _weights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from craftcore.config import Config, RetentionSettings, StorageSettings
+from craftcore.retention.horizons import NEVER, horizons
 from craftcore.retention.service import Retention
-from craftcore.retention.size import Limit, Size
+from craftcore.retention.size import Limit, Size, plan
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded
@@ -102,6 +104,66 @@ def test_when_no_body_is_left_the_oldest_rows_go(core):
     assert rows == list(range(601 - len(rows), 601))
     assert 50 < len(rows) < 500
     assert_sound(core)
+
+
+GIGABYTE = 1 << 30
+MINUTE = 60.0
+
+
+def test_the_plan_of_forty_gigabytes_takes_the_oldest_bodies_that_it_needs():
+    """A record a minute with 100 kB, for a fortieth of what a busy daemon keeps in 90 days."""
+    old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(bodies=NEVER)
+    bodies = ((minute * MINUTE, 100_000.0) for minute in range(400_000))
+    excess = 40 * GIGABYTE - round(0.95 * 10 * GIGABYTE)
+
+    limit = plan(bodies, iter(()), old, excess=excess, share=1_000.0)
+
+    taken = limit.bodies / MINUTE + 1
+    assert (taken - 1) * 100_000 < excess <= taken * 100_000
+    assert limit.rows == NEVER
+
+
+def test_the_plan_of_forty_gigabytes_without_bodies_takes_the_oldest_rows_that_it_needs():
+    old = horizons(RetentionSettings(), 4_000_000 * MINUTE, 0.0)._replace(history=NEVER)
+    rows = ((minute * MINUTE, 0.0) for minute in range(4_000_000))
+    excess = 30 * GIGABYTE + GIGABYTE // 2
+
+    limit = plan([(MINUTE, float(GIGABYTE // 2))], rows, old, excess=excess, share=10_000.0)
+
+    taken = limit.rows / MINUTE + 1
+    assert (taken - 1) * 10_000 < 30 * GIGABYTE <= taken * 10_000
+    assert limit.bodies == old.now, "every body that ages do not keep"
+
+
+def grown(path: Path, size: int) -> None:
+    """The file is that long, and holds nothing more: the number of pages in its header says so."""
+    with path.open("r+b") as file:
+        file.seek(16)
+        page_bytes = int.from_bytes(file.read(2), "big")
+        os.truncate(path, size)
+        file.seek(28)
+        file.write((size // page_bytes).to_bytes(4, "big"))
+
+
+def test_a_file_of_twelve_gigabytes_is_told_planned_and_swept(core, clock):
+    """A sparse one, whose rows hold little: each record is worth its share of the file."""
+    work(core, 200, size=10)
+    core.close()
+    grown(core.database.path, 12 * GIGABYTE)
+    core = VirtualCore(core.database.path, clock)
+    with core.reading() as reader:
+        size = Retention(RetentionSettings()).size(reader, clock.now())
+    assert (size.used_bytes, size.max_bytes) == (12 * GIGABYTE, 10 * GIGABYTE)
+    assert size.needed_bytes is not None
+
+    retention = limited(core, RetentionSettings())
+    taken, _ = take_all(core, retention)
+
+    # 2.5 of 12 GiB are a fifth of the 200 records; none of them is old by its age.
+    assert taken.removed["executions"] == pytest.approx(200 * 2.5 / 12, abs=1)
+    rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
+    assert rows == list(range(201 - len(rows), 201))
+    core.close()
 
 
 def test_what_ages_would_take_anyway_is_taken_first_and_may_be_enough(core):
