@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import apsw
@@ -25,6 +26,9 @@ NO_ROOM = {
     errno.EFBIG: "a file has reached the file-size limit of this process",
 }
 """Why a write found no room. SQLite says "full" of the first only; of the others it says "disk I/O error"."""
+
+PROBE_BYTES = 64 << 10
+"""What a WAL and its index need at their beginning."""
 
 CHECKPOINTS_FAIL_SECONDS = 60.0
 """Seconds of failed checkpoints after which the daemon ends: the WAL grows without bound, and the disk is failing."""
@@ -64,6 +68,8 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
             return StorageError(f"{path}: {READ_ONLY}")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return PermissionRefused(f"{path}: cannot be written by this user ({said})")
+        case apsw.CantOpenError() if (why := why_no_room(path)) is not None:
+            return no_room(path, why)
         case apsw.CantOpenError():
             return CannotCreate(f"{path}: cannot be opened ({said})")
         case _:
@@ -102,6 +108,21 @@ def refused_write(error: apsw.Error) -> bool:
 def no_room(path: str | Path, why: str) -> StorageFull:
     """Return the error of a write that found no room."""
     return StorageFull(f"{path}: {why}; nothing was written. Free some space and try again")
+
+
+def why_no_room(path: str | Path) -> str | None:
+    """Return why no file can be made and written beside this path. None when one can, or for any other reason.
+
+    SQLite says "unable to open" when it finds no room to create the WAL, and leaves no errno. A file without a name is
+    tried instead. No descriptor of the database is involved.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path)), buffering=0) as file:
+            file.write(bytes(PROBE_BYTES))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return NO_ROOM.get(error.errno or 0)
+    return None
 
 
 def is_read_only(path: str | Path) -> bool:

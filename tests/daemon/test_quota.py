@@ -1,0 +1,112 @@
+"""A real quota: a daemon whose database lies in a btrfs subvolume with a limit, in an image on a loop device."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Result, a_daemon, craftcore, traced, until
+from tests.storage.backups import ask
+
+IMAGE_BYTES, QUOTA_BYTES = 256 << 20, 4 << 20
+
+APP = """
+from craftcore import App, TaskContext
+
+app = App()
+
+@app.action("pay", irreversible=True)
+async def pay(call, *, number: int) -> int:
+    with open("trace", "a") as file:
+        file.write(f"{number}\\n")
+    return number
+
+@app.workflow("buy")
+async def buy(ctx: TaskContext, number: int) -> int:
+    return await ctx.act(pay, number=number)
+"""
+
+
+def run(*command: str) -> None:
+    """A tool of the machine. Skips the test when it is missing or refused."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip(f"{command[0]} is not here (Debian: btrfs-progs)")
+    if done.returncode != 0:
+        pytest.skip(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Path]:
+    """A directory in which QUOTA_BYTES can be written."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a file system")
+    image, mounted = tmp_path / "image", tmp_path / "mounted"
+    image.touch()
+    os.truncate(image, IMAGE_BYTES)
+    mounted.mkdir()
+    run("mkfs.btrfs", "-q", str(image))
+    run("mount", "-o", "loop", str(image), str(mounted))
+    try:
+        run("btrfs", "quota", "enable", str(mounted))
+        run("btrfs", "subvolume", "create", str(mounted / "limited"))
+        run("btrfs", "qgroup", "limit", str(QUOTA_BYTES), str(mounted / "limited"))
+        yield mounted / "limited"
+    finally:
+        subprocess.run(["umount", str(mounted)], check=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, limited: Path) -> Path:
+    """Only the database is under the quota: not the log, nor the trace of what was done."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "app.py").write_text(APP)
+    assert craftcore(home, "--db", str(limited / "agent.db"), "emit", "buy", "--payload", '{"number": 0}').code == 0
+    (home / "agent.db").symlink_to(limited / "agent.db")
+    return home
+
+
+def spend(limited: Path) -> Path:
+    """Fill what is left of the quota; the file that does."""
+    filler = limited / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for piece in (1 << 16, 1 << 12):
+            with pytest.raises(OSError, match="quota") as refused:
+                while True:
+                    file.write(bytes(piece))
+                    os.fsync(file.fileno())
+            assert refused.value.errno == errno.EDQUOT
+    return filler
+
+
+def buy(folder: Path, number: int) -> Result:
+    return craftcore(folder, "emit", "buy", "--payload", f'{{"number": {number}}}')
+
+
+def test_an_emit_and_a_start_on_a_spent_quota_say_so_and_the_start_waits_for_room(folder, limited):
+    filler = spend(limited)
+    refused = buy(folder, 1)
+    with a_daemon(folder, "app:app") as daemon:
+        status = daemon.hear("STATUS=disk full, cannot start")
+        filler.unlink()
+        run("btrfs", "filesystem", "sync", str(limited))
+        daemon.ready()
+        accepted = buy(folder, 2)
+        until(lambda: traced(folder) == ["0", "2"], "what was accepted to be done")
+        daemon.signal(signal.SIGTERM)
+
+        assert daemon.ends() == 0, daemon.log
+
+    assert (refused.code, accepted.code) == (74, 0)
+    assert "the disk quota is spent; nothing was written" in refused.err
+    assert "quota is spent" in status
+    assert ask(limited / "agent.db", "SELECT status, count(*) FROM activity_log GROUP BY 1") == [("DONE", 2)]
+    assert craftcore(folder, "db", "check").code == 0
