@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
 from craftcore.errors import RowInvalid
 from craftcore.storage.corrupt import Damaged, attempted
@@ -34,7 +35,7 @@ def print_list(
     damaged = [one for one in beside if isinstance(one, Damaged)]
     entries: list[Any] = []
     for one in found:
-        entry = one if isinstance(one, Damaged) else _told(one, told if session.json else cells, key)
+        entry = one if isinstance(one, Damaged) else _told(one, told if session.json else cells, key, session.json)
         if isinstance(entry, Damaged):
             damaged.append(entry)
             entry = told_damaged(entry) if session.json else _damaged_cells(entry, len(columns))
@@ -66,6 +67,13 @@ def _damaged_cells(one: Damaged, columns: int) -> Sequence[object]:
     return one.id, *[None] * (columns - 2), f"damaged: {one.wrong}"
 
 
-def _told(one: Entry, tell: Callable[[Entry], Words], key: str) -> Words | Damaged:
-    """Some damage is found only by who tells it: a word where a moment should be."""
-    return attempted(getattr(one, key), lambda: tell(one))
+def _told(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool) -> Words | Damaged:
+    """Some damage is found only by who tells it: a word where a moment should be, an infinite number in JSON."""
+
+    def words() -> Words:
+        told = tell(entry)
+        if as_json:
+            document_text(told)
+        return told
+
+    return attempted(getattr(entry, key), words)

@@ -16,6 +16,7 @@ from typing import Any
 
 from craftcore.cli.moments import iso
 from craftcore.daemon.log_lines import escaped
+from craftcore.errors import NoModel
 
 CELL_MAX = 60
 GAP, INDENT, NOTHING = "  ", "    ", "-"
@@ -36,6 +37,14 @@ def json_shown(value: Any) -> Verbatim:
     return Verbatim("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 
+def document_text(value: Any, *, indent: int | None = 2) -> str:
+    """Return the value as JSON text. Raises NoModel for NaN and infinities: only a damaged row has one."""
+    try:
+        return json.dumps(value, indent=indent, default=str, allow_nan=False)
+    except ValueError as error:
+        raise NoModel(f"a number in it is infinite, or not a number ({error})") from error
+
+
 class Output:
     """Standard output, and standard error for what is no answer."""
 
@@ -43,8 +52,8 @@ class Output:
         self.as_json = as_json
 
     def document(self, value: Any) -> None:
-        """The one JSON document."""
-        print(json.dumps(value, indent=2, default=str), flush=True)
+        """Print the one JSON document. Raises NoModel for a number that is none, which JSON cannot say."""
+        print(document_text(value), flush=True)
 
     def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
         """One line for people; `text` is escaped, also where it ends a line. `verbatim` comes after it."""

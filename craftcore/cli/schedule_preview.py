@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, parse_moment, span
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_text import on_the_wall, understood, wall, what_comes
 from craftcore.cli.session import Session
+from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.expression import parse
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.occurrences import next_after
@@ -65,10 +67,14 @@ def preview(
         with core.reading() as reader:
             schedule = the_schedule(reader, schedule_id)
         zone, timing = schedule.timezone, schedule.timing
-        head = [understood(schedule.expression, timing, zone)]
-        if schedule.status is not ScheduleStatus.ACTIVE or isinstance(timing, Startup):
-            head.append(what_comes(schedule, now))
-        rows = coming(schedule, now, count, since=first)
+        try:
+            head = [understood(schedule.expression, timing, zone)]
+            if schedule.status is not ScheduleStatus.ACTIVE or isinstance(timing, Startup):
+                head.append(what_comes(schedule, now))
+            rows = coming(schedule, now, count, since=first)
+        except ScheduleInvalid as error:  # nothing that was given is at fault
+            told = f"schedule {schedule.id} cannot be read as it is stored: {error.message}"
+            raise RowInvalid(f"{told}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
     else:
         assert expression is not None
         zone = core.clock.zone() if timezone is None else timezone

@@ -6,6 +6,7 @@ hash, and goes when nothing reads it any more. So it keeps no other record from 
 
 from __future__ import annotations
 
+from craftcore.errors import NoModel
 from craftcore.retention.horizons import Horizons
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.retention.rest_store import Rest
@@ -187,9 +188,12 @@ class OldLooseRecords:
 
 
 def _ends(tx: Reader) -> tuple[int, int]:
-    """The place of the anchor, and the number up to which every closed record was passed."""
+    """The place of the anchor, and the number up to which every closed record was passed. Raises NoModel."""
     row = tx.one(ENDS)
     assert row is not None
+    for name, value in row.items():
+        if not isinstance(value, int):
+            raise NoModel(f"{name} of record_chain is not a whole number: {value!r:.200}")
     return row["anchor_seq"], row["passed_seq"]
 
 

@@ -1,21 +1,48 @@
 """One column at a time is spoilt, in every row of its table: every reading command ends with a documented code, and
-nothing that it prints can act on a terminal."""
+nothing that it prints can act on a terminal.
+
+The suite runs a part that is the same each time. `pytest -m campaign` runs every value with every command, each of them
+with and without `--json`.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
+from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import apsw
 import pytest
 import structlog
 
+from craftcore.storage.audit import Actor, audit
 from tests.cli.commands import READS, line
+from tests.cli.world import NOON, World
 from tests.crash.spoiling import lax, unguarded
+from tests.virtual import VirtualClock, VirtualCore
 
-VALUES = {"escape": "\x1b[31mX\x07\r\x9b", "not UTF-8": b"\xff\x1b[", "infinite": float("inf"), "blob": b"\x00\xff\x1b"}
-"""None of them is a value of any enumeration, a moment or JSON."""
+NOT_UTF8 = b"\xff\x1b["
+VALUES = {
+    "escape": "\x1b[31mX\x07\r\x9b",
+    "not UTF-8": NOT_UTF8,
+    "infinite": float("inf"),
+    "minus infinite": float("-inf"),
+    "not a number": float("nan"),
+    "beyond the calendar": 1e18,
+    "negative": -1,
+    "largest integer": 2**63 - 1,
+    "blob": b"\x00\xff\x1b",
+    "empty": "",
+    "huge text": "A" * (1 << 20),
+    "huge JSON": json.dumps(list(range(150_000))),
+    "deep JSON": "[" * 100_000 + "]" * 100_000,
+    "huge number": "1" * 5_000,
+    "JSON of another kind": '{"a": {"\\ud800": [null, 1e999]}}',
+}
+"""What a bad disk, another program or an attacker may leave. SQLite keeps NaN as NULL."""
 
 RELEVANT = {
     "schedules": ("schedule",),
@@ -27,10 +54,16 @@ RELEVANT = {
     "waits": ("task", "trigger why"),
     "questions": ("inbox", "task show", "activity", "top"),
     "activity_log": ("activity", "task show", "inbox", "status"),
+    "activity_decisions": ("activity",),
+    "mailbox": ("task", "trigger why", "trigger show", "doctor"),
+    "early_mail": ("task", "trigger why", "trigger show", "status", "doctor"),
+    "blobs": ("inspect", "replay", "diff", "export", "trigger show"),
+    "clock_events": ("schedule", "doctor", "status", "trigger why"),
+    "retained_records": ("doctor", "db stats", "inspect", "status"),
     "epochs": ("status", "top", "doctor", "trigger why"),
     "facts": ("status", "top", "doctor", "schedule", "trigger why"),
     "workflows": ("trigger why", "status"),
-    "record_chain": ("status", "top", "doctor", "inspect"),
+    "record_chain": ("status", "top", "doctor", "inspect", "db stats"),
     "schema_migrations": ("status", "doctor"),
     "audit_log": ("audit",),
     "task_holds": ("task", "trigger why", "status", "top", "doctor"),
@@ -38,11 +71,65 @@ RELEVANT = {
 """The commands that read a table, by how they begin."""
 
 DOCUMENTED = {0, 1, 10, 11, 65}
-BAD_ZONE = 64
-"""What a schedule's preview says of a zone that this machine does not know, and of no cron."""
+SAMPLED_KINDS, SAMPLED_COMMANDS = 2, 1
 
 
-def calls(world) -> list[list[str]]:
+def rows_where_there_are_none(path: Path, world: World) -> None:
+    """One in each table in which the world has none."""
+    core = VirtualCore(path, VirtualClock(now=NOON, seed=2))
+    with core.transaction() as tx:
+        audit(tx, Actor(uid=1000, name="somebody"), "task cancel", world.nap, reason="why not", details={"n": 1})
+        waits = tx.value("SELECT seq FROM tasks WHERE id = :id", id=world.waits)
+        died = tx.value("SELECT seq FROM executions WHERE id = :id", id=world.died)
+        activity = tx.value("SELECT seq FROM activity_log WHERE idem_key = :key", key=world.in_doubt)
+        tx.run(
+            "INSERT INTO mailbox (task_seq, event, payload_json, sent_by, created_at)"
+            " VALUES (:task, 'other', '{\"n\": 1}', 'somebody', :now)",
+            task=waits,
+            now=tx.now,
+        )
+        tx.run(
+            "INSERT INTO early_mail (trigger_id, event, payload_json, sent_by, created_at)"
+            " VALUES (:id, 'early', 'true', 'somebody', :now)",
+            id=world.waiting,
+            now=tx.now,
+        )
+        tx.run(
+            "INSERT INTO activity_decisions (activity_seq, decision, reference, note, decided_by, decided_at)"
+            " VALUES (:seq, 'resend', 'ref', 'a note', 'somebody', :now)",
+            seq=activity,
+            now=tx.now,
+        )
+        for part in ("envelope", "response"):
+            tx.run("INSERT INTO blobs (execution_seq, part, body) VALUES (:seq, :part, '{}')", seq=died, part=part)
+        for kind in ("forward", "held", "trusted"):
+            tx.run(
+                "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, 60.0, 1)",
+                now=tx.now,
+                kind=kind,
+            )
+        tx.run("INSERT INTO retained_records VALUES (1, :seq, 'a hash')", seq=died)
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def full(made, tmp_path_factory) -> tuple[World, Path]:
+    """The world and its file, with a row in every table."""
+    world, sound = made
+    path = tmp_path_factory.mktemp("full") / "agent.db"
+    shutil.copy(sound, path)
+    rows_where_there_are_none(path, world)
+    return world, path
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+def calls(world: World) -> list[list[str]]:
     """One of each reading command, and more of those that show one row."""
     leave_out = {"completion", "systemd print", "check", "verify", "db check"}
     more = [
@@ -53,14 +140,16 @@ def calls(world) -> list[list[str]]:
         ["schedule", "why", "paused"],
         ["trigger", "show", world.dead],
         ["trigger", "why", world.nap],
+        ["trigger", "why", world.waits],
         ["task", "show", world.asks],
         ["task", "show", world.failed],
+        ["task", "show", world.waits],
         ["task", "list", "--held"],
     ]
     return [*(line(name, call, world) for name, call in READS.items() if name not in leave_out), *more]
 
 
-def columns(path, table) -> list[str]:
+def columns(path: Path, table: str) -> list[str]:
     connection = apsw.Connection(str(path))
     try:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
@@ -69,11 +158,11 @@ def columns(path, table) -> list[str]:
         connection.close()
 
 
-def spoil(path, table, column, value) -> bool:
+def spoil(path: Path, table: str, column: str, value: object) -> bool:
     """In every row; where it must be unique, in one. False where no file can have that value there."""
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA ignore_check_constraints = 1")
-    given = "CAST(? AS TEXT)" if value is VALUES["not UTF-8"] else "?"
+    given = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
     sql = str(connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchall()[0][0])
     try:
         with unguarded(connection), lax(connection, table) if sql.endswith(") STRICT") else nullcontext():
@@ -85,37 +174,108 @@ def spoil(path, table, column, value) -> bool:
     return True
 
 
-@pytest.mark.parametrize("table", RELEVANT)
-def test_a_spoilt_column_ends_no_command_with_a_bug_and_prints_nothing_raw(cli, made, database, clock, table):
-    world, sound = made
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+def faults(cli, full, database: Path, table: str, *, whole: bool) -> list[tuple[object, ...]]:
+    """What ended with another code than documented, or printed something raw."""
+    world, sound = full
     chosen = [words for words in calls(world) if " ".join(words).startswith(RELEVANT[table])]
     assert chosen, table
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
+    turn = 0
     for column in columns(sound, table):
-        for kind, value in VALUES.items():
+        for number, (kind, value) in enumerate(VALUES.items()):
+            if not whole and (number + turn) % len(VALUES) >= SAMPLED_KINDS:
+                continue
             for path in database.parent.glob(f"{database.name}*"):
                 path.unlink()
             shutil.copy(sound, database)
             if not spoil(database, table, column, value):
                 continue
-            for words in chosen:
-                told = cli(*words)
-                raw = [text for text in (told.out + told.err).split("\n") if not text.isprintable()]
-                allowed = DOCUMENTED | ({BAD_ZONE} if column in ("timezone", "cron") else set())
-                if raw or told.code not in allowed:
-                    wrong.append((f"{table}.{column}", kind, words, told.code, raw[:1] or told.err[-200:]))
-    structlog.reset_defaults()
-    assert wrong == []
+            some = range(len(chosen)) if whole else range(turn, turn + SAMPLED_COMMANDS)
+            for place in some:
+                for as_json in (False, True) if whole else (bool((place + number) % 2),):
+                    words = ["--json"] * as_json + chosen[place % len(chosen)]
+                    told = cli(*words)
+                    raw = [text for text in (told.out + told.err).split("\n") if not text.isprintable()]
+                    if raw or told.code not in DOCUMENTED or (as_json and not is_document(told.out)):
+                        wrong.append((f"{table}.{column}", kind, words, told.code, raw[:1] or told.err[-300:]))
+        turn += SAMPLED_COMMANDS
+    return wrong
 
 
-def test_every_table_that_a_command_reads_is_spoilt(made):
-    connection = apsw.Connection(str(made[1]))
+def is_document(text: str) -> bool:
+    """Whether it is one JSON text, and nothing else. NaN and infinities are no JSON."""
+    try:
+        json.loads(text, parse_constant=lambda name: 1 // 0)
+    except (ValueError, ZeroDivisionError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("table", RELEVANT)
+def test_a_spoilt_column_ends_no_command_with_a_bug_and_prints_nothing_raw(cli, full, database, clock, quiet, table):
+    assert faults(cli, full, database, table, whole=False) == []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("table", RELEVANT)
+def test_every_spoilt_value_with_every_command(cli, full, database, clock, quiet, table):
+    assert faults(cli, full, database, table, whole=True) == []
+
+
+@pytest.mark.parametrize("column", ["anchor_seq", "passed_seq", "anchor_record", "head_seq", "removed"])
+@pytest.mark.parametrize("words", [("db", "stats"), ("--json", "db", "stats"), ("db", "gc", "--dry-run")])
+def test_a_spoilt_end_of_the_chain_ends_with_65_when_records_are_due(cli, full, database, clock, quiet, column, words):
+    """What retention has to do is looked for from that end on."""
+    clock.advance(hours=400 * 24)
+    for kind, value in VALUES.items():
+        for path in database.parent.glob(f"{database.name}*"):
+            path.unlink()
+        shutil.copy(full[1], database)
+        spoil(database, "record_chain", column, value)
+
+        told = cli(*words)
+
+        assert told.code in (0, 65), (kind, told)
+        assert "a bug" not in told.err
+        if kind == "infinite" and column in ("anchor_seq", "passed_seq"):
+            assert (told.code, column in told.err) == (65, True), told
+
+
+@pytest.mark.parametrize(("column", "value"), [("timezone", "Mars/Olympus"), ("cron", "never")])
+def test_a_preview_of_a_damaged_schedule_does_not_blame_who_asks(cli, full, database, clock, quiet, column, value):
+    """Usage is 64, and nothing that was typed is wrong."""
+    shutil.copy(full[1], database)
+    spoil(database, "schedules", column, value)
+
+    told = cli("schedule", "preview", "nightly")
+
+    assert told.code == 65, told
+    assert "cannot be" in told.err
+
+
+def test_an_infinite_number_is_no_json_and_its_row_is_named(cli, full, database, clock, quiet):
+    shutil.copy(full[1], database)
+    connection = apsw.Connection(str(database))
+    connection.execute("UPDATE triggers SET created_at = 9e999 WHERE id = ?", (full[0].dead,))
+    connection.close()
+
+    told = cli("--json", "trigger", "list")
+    shown = cli("--json", "trigger", "show", full[0].dead)
+
+    assert told.code == shown.code == 65
+    assert [row["id"] for row in told.json if "damaged" in row] == [full[0].dead]
+    assert len(told.json) > 1
+    assert shown.json["error"]["code"] == "ROW_INVALID"
+
+
+def test_every_table_is_spoilt_and_has_a_row(full):
+    connection = apsw.Connection(str(full[1]))
     sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     tables = {str(name) for (name,) in connection.execute(sql).fetchall()}
+    empty = {name for name in tables if not connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]}
     connection.close()
-    empty = {"mailbox", "early_mail", "blobs", "clock_events", "activity_decisions", "retained_records"}
-    assert tables - set(RELEVANT) <= empty, "nothing of these stands in the world"
+    assert tables == set(RELEVANT)
+    assert empty == set()
 
 
 def test_a_time_zone_in_a_header_is_shown_and_not_obeyed(cli, made, database, clock):
