@@ -123,7 +123,7 @@ def test_a_zone_that_this_machine_has_lost_is_no_reason_to_show_nothing(cli, cor
     for arguments in (["list"], ["show", "s"], ["history", "s"]):
         assert cli("schedule", *arguments).code == 0, arguments
     refused = cli("schedule", "preview", "s")
-    assert (refused.code, "'Mars/Olympus' is not known on this machine" in refused.err) == (64, True)
+    assert (refused.code, "'Mars/Olympus' is not known on this machine" in refused.err) == (65, True)
 
 
 def test_a_damaged_payload_is_shown_as_it_is(cli, core):
