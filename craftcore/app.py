@@ -27,6 +27,7 @@ from craftcore.workflow import Rate, Workflow, parameters, wrong_order
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
     from craftcore.engine.router import Router
+    from craftcore.tasks.all_work import CancelledWork
     from craftcore.tasks.model import Question, Task
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -356,6 +357,16 @@ class App:
     async def cancel(self, trigger_id: str) -> None:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""
         await self._running.requests.cancel(trigger_id)
+
+    async def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
+        """Cancel all work in one commit: every live trigger and task, and every schedule. Nothing of it comes back at a
+        restart. Running code is cancelled at its next await, that of the caller too, if it is a workflow.
+
+        A schedule of an operator is removed. One that code or a settings file declares is paused. Messages that no task
+        has read are left unread. `with_schedules` False: schedules stay as they are. What is emitted afterwards runs.
+        Raises StorageFull: nothing was cancelled.
+        """
+        return await self._running.requests.cancel_all(reason, with_schedules=with_schedules)
 
     async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;

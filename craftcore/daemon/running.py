@@ -133,6 +133,7 @@ async def _engine(
             core.clock,
             config,
             epoch=boot.epoch,
+            cancel_all=core.cancel_all,
             write_mark=lock.mark,
             observer=observer,
             owns_loop=owns_loop,

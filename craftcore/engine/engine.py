@@ -42,6 +42,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.acts import Acts
+from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.entering import Entering
 from craftcore.tasks.recording import Recording
 from craftcore.tasks.service import TaskService
@@ -87,6 +88,7 @@ class Engine:
         config: Config,
         *,
         epoch: int,
+        cancel_all: Callable[..., CancelledWork],
         write_mark: Callable[[int], None],
         observer: Observer | None = None,
         owns_loop: bool = False,
@@ -177,6 +179,7 @@ class Engine:
             tasks,
             writer,
             self.feeder,
+            cancel_all=cancel_all,
             epoch=epoch,
             lease_seconds=claims.lease_seconds,
             ring=lambda: self.ring(schedules=True),

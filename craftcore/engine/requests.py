@@ -16,6 +16,7 @@ from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
+from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.service import TaskService
 from craftcore.triggers.answers import one_answer
@@ -34,6 +35,7 @@ class Requests:
         writer: Writer,
         feeder: Feeder,
         *,
+        cancel_all: Callable[..., CancelledWork],
         epoch: int,
         lease_seconds: float,
         ring: Callable[[], None],
@@ -44,6 +46,7 @@ class Requests:
         self._writer = writer
         self._feeder = feeder
         self._ring = ring
+        self._cancel_all = cancel_all
         self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
@@ -91,6 +94,13 @@ class Requests:
         """Cancel a trigger; a running one at its next await."""
         await self._writer.commit(self._triggers.cancel, trigger_id, reason)
         self._ring()  # an occurrence may have waited for it
+
+    async def cancel_all(self, reason: str, *, with_schedules: bool) -> CancelledWork:
+        """Cancel every live trigger and task and, unless they are to stay, every schedule; running code at its next
+        await."""
+        work = await self._writer.commit(self._cancel_all, reason, with_schedules=with_schedules)
+        self._after_answer()
+        return work
 
     async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened; whether it waited for just that."""

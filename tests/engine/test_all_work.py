@@ -6,9 +6,10 @@ import anyio
 import pytest
 
 from craftcore import App, Producer, TaskContext
+from craftcore.errors import InvalidInput
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.tasks.all_work import CancelledWork
-from tests.engine.lab import lab
+from tests.engine.lab import lab, settings
 from tests.tasks.life import a_question, begin, begin_child, for_child, for_event, rows, suspend
 from tests.triggers.life import claim_all, emit
 from tests.virtual import VirtualClock, VirtualCore
@@ -96,6 +97,62 @@ async def test_nothing_comes_back_after_all_work_was_cancelled(tmp_path):
         "declared": "PAUSED",
         "starts": "PAUSED",
     }
+
+
+@pytest.mark.anyio
+async def test_a_running_app_cancels_all_its_work_and_goes_on_with_what_comes_after(tmp_path):
+    """What runs, what is claimed and waits for a place, what is due later, what waits, and schedules."""
+    ran: list[str] = []
+    async with lab(an_app(ran), tmp_path, settings(concurrency=2)) as it:
+        hears = (await it.app.emit("hears")).id
+        await it.waiting(hears)
+        running = [(await it.app.emit("forever")).id for _ in range(2)]
+        await it.until(lambda: ran.count("forever") == 2)
+        claimed = (await it.app.emit("tick")).id
+        later = (await it.app.emit("tick", delay=60)).id
+        await it.idle_window()
+        begun = len(ran)
+
+        work = await it.app.cancel_all("wiped")
+
+        assert set(work.triggers) >= {*running, claimed, later}
+        assert set(work.tasks) == {hears, *running}
+        assert set(work.schedules) == {"declared", "starts"}
+        for trigger_id in work.triggers:
+            row = await it.settled(trigger_id)
+            assert (row["status"], row["reason"]) == ("DONE", "wiped"), row
+        await it.idle()
+        assert ran[begun:] == []
+        assert {row["status"] for row in it.rows("SELECT status FROM schedules")} == {"PAUSED"}
+        assert it.rows("SELECT 1 FROM tasks WHERE ended_at IS NULL") == []
+        await it.settled((await it.app.emit("tick")).id)
+        assert ran[begun:] == ["tick"]
+
+
+@pytest.mark.anyio
+async def test_a_workflow_that_cancels_all_work_is_cancelled_too_and_schedules_may_stay(tmp_path):
+    ran: list[str] = []
+    app = an_app(ran)
+    answers: list[CancelledWork] = []
+
+    @app.workflow("wipes")
+    async def wipes() -> None:
+        answers.append(await app.cancel_all(with_schedules=False))
+        await anyio.sleep_forever()
+
+    async with lab(app, tmp_path) as it:
+        wiper = (await app.emit("wipes")).id
+        await it.settled(wiper)
+        statuses = it.rows("SELECT DISTINCT status FROM schedules")
+
+    assert (wiper in answers[0].triggers, answers[0].schedules) == (True, [])
+    assert statuses == [{"status": "ACTIVE"}]
+
+
+@pytest.mark.anyio
+async def test_an_app_that_does_not_run_has_no_work_to_cancel():
+    with pytest.raises(InvalidInput, match="the app is not running"):
+        await App().cancel_all()
 
 
 def test_tasks_that_wait_without_a_trigger_are_cancelled_too(core):
