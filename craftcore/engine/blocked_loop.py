@@ -9,14 +9,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from traceback import walk_stack
+from types import FrameType
 
 import structlog
 
 from craftcore.engine.isolation import in_own_context
-from craftcore.engine.run import Run
+from craftcore.engine.run import CURRENT, Run
 from craftcore.engine.where import places
 from craftcore.storage.waiters import Loop
 
@@ -32,6 +34,10 @@ LOOKS = 8
 """The loop is waited for in so many parts: a process that was stopped for a while has most of them left to answer."""
 
 JOIN_SECONDS = 1.0
+
+_STEPS_OF_LOOPS = {"_run": "self", "unrolled_run": "task"}
+"""The function of asyncio (`Handle._run`) and of trio that runs a step of a task, and its name there for what has the
+context of the task. Nothing is documented for that, so each part may be missing."""
 
 
 @asynccontextmanager
@@ -51,6 +57,7 @@ class _Watch:
         self._loop_thread = threading.get_ident()
         self._stopped = threading.Event()
         self._answered = threading.Event()
+        self._blocker: Run | None = None
         self.thread = threading.Thread(target=self._watch, name="craftcore-loop-watch", daemon=True)
 
     def stop(self) -> None:
@@ -62,7 +69,7 @@ class _Watch:
         while not self._stopped.wait(ASK_SECONDS):
             self._answered.clear()
             asked_at = time.monotonic()
-            self._loop.call_soon(self._answered.set)
+            self._loop.call_soon(self._answer)
             if any(self._answered.wait(BLOCKED_SECONDS / LOOKS) for _ in range(LOOKS)) or self._stopped.is_set():
                 continue
             self._warn(asked_at)
@@ -70,13 +77,22 @@ class _Watch:
             if not self._stopped.is_set():
                 log.info("loop.answers", blocked_seconds=round(time.monotonic() - asked_at, 1))
 
+    def _answer(self) -> None:
+        """On the loop, as soon as it goes on."""
+        blocker, self._blocker = self._blocker, None
+        if blocker is not None:
+            blocker.judge_block(self._loop.time())
+        self._answered.set()
+
     def _warn(self, asked_at: float) -> None:
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None:  # its thread has ended, and its loop with it
             return
         stack = list(walk_stack(frame))
-        runs = (found.f_locals.get("run") for found, _ in stack if found.f_code is in_own_context.__code__)
-        run = next((one for one in runs if isinstance(one, Run)), None)
+        run = _run_in(stack)
+        if run is not None and not run.told_over:
+            run.holds_loop = True
+            self._blocker = run
         log.warning(
             "loop.blocked",
             seconds=round(time.monotonic() - asked_at, 1),
@@ -85,3 +101,26 @@ class _Watch:
             where=places(reversed(stack)),
             hint="nothing else runs meanwhile: await, or do it in a plain function, which runs in a thread",
         )
+
+
+def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Run | None:
+    """Whose code is on this stack, innermost first: that of a workflow, or of a task that a workflow has started. None
+    where it is nobody's, or the event loop does not show the context of the task that it runs."""
+    for frame, _ in stack:
+        if frame.f_code is in_own_context.__code__:
+            run: object = frame.f_locals.get("run")
+        elif frame.f_code.co_name in _STEPS_OF_LOOPS:
+            run = _current_in(frame)
+        else:
+            continue
+        if isinstance(run, Run):
+            return run
+    return None
+
+
+def _current_in(frame: FrameType) -> Run | None:
+    """The run in the context of the task that a frame of the event loop is running."""
+    task = frame.f_locals.get(_STEPS_OF_LOOPS[frame.f_code.co_name])
+    contexts = (getattr(task, name, None) for name in ("_context", "context"))
+    context = next((one for one in contexts if isinstance(one, Context)), None)
+    return None if context is None else context.get(CURRENT)

@@ -38,6 +38,7 @@ class Run:
         "calls",
         "claim",
         "entry",
+        "holds_loop",
         "interrupted_by",
         "is_left_behind",
         "lane",
@@ -73,6 +74,8 @@ class Run:
         """How often its code was told that it is over."""
         self.blocked_loop = False
         """Its code held the event loop while its deadline passed, so that nothing could cancel it then."""
+        self.holds_loop = False
+        """Its code was seen to hold the event loop before it was told that it is over; in a task of its own, too."""
         self.is_left_behind = False
         """The engine shuts down, and waits for nobody."""
         self.on_shutdown: list[Callable[[], None]] = []
@@ -92,7 +95,7 @@ class Run:
     def enter(self, scope: anyio.CancelScope) -> None:
         """User code runs in this scope from now on."""
         self._scope = scope
-        self.told_over, self.blocked_loop = 0, False
+        self.told_over, self.blocked_loop, self.holds_loop = 0, False, False
         if self.stopped_by is not None:
             scope.cancel()
 
@@ -100,6 +103,14 @@ class Run:
     def is_over(self) -> bool:
         """Its code was stopped, or its time is over; the code may still run."""
         return self._scope is not None and self._scope.cancel_called
+
+    def judge_block(self, now: float) -> None:
+        """Note, where its code was seen to hold the loop, whether its time was over before it let go. `now`: by the clock
+        of the loop."""
+        if self.holds_loop:
+            self.holds_loop = False
+            if self._scope is not None and self._scope.deadline <= now:
+                self.blocked_loop = True
 
     def stop(self, why: Why) -> None:
         """Cancel the user code at its next await. The first reason given is the one that counts."""

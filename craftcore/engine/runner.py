@@ -132,6 +132,8 @@ class Runner:
                     else in_thread(run, call, self._threads)
                 )
                 reach(CutPoint.HANDLER_RETURNED)
+                if run.holds_loop:
+                    run.judge_block(anyio.current_time())
                 went_on = run.told_over or run.blocked_loop  # although its time was over
                 if not went_on or run.stopped_by is not None:
                     return self._returned(run, workflow, result)

@@ -30,6 +30,9 @@ class Loop(Protocol):
     def call_soon(self, fn: Callable[[], None]) -> None:
         """Run `fn` on the loop's thread; from any thread. Silently nothing once the loop is closed."""
 
+    def time(self) -> float:
+        """Seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
+
     def task(self) -> object:
         """The task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
@@ -61,6 +64,9 @@ class AsyncioLoop:
         except RuntimeError:  # the loop is closed: nobody is left to hear the answer
             if not self._loop.is_closed():
                 raise
+
+    def time(self) -> float:
+        return self._loop.time()
 
     def task(self) -> object:
         return asyncio.current_task()
@@ -102,6 +108,10 @@ class TrioLoop:
             self._token.run_sync_soon(fn)
         except self._trio.RunFinishedError:
             return
+
+    def time(self) -> float:
+        now: float = self._trio.current_time()
+        return now
 
     def task(self) -> object:
         return self._trio.lowlevel.current_task()

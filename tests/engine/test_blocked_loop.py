@@ -102,3 +102,60 @@ async def test_a_loop_that_answers_is_not_told_and_its_thread_ends_with_the_engi
 
     assert watches() == []
     assert named("loop.blocked", logs) == []
+
+
+@pytest.mark.parametrize("timeout", [0.3, None])
+async def test_a_task_of_a_workflow_that_blocks_the_loop_past_its_timeout_fails_the_attempt(tmp_path, timeout):
+    """It is known by the context of the task. The workflow only waits, and ends as soon as the loop goes on."""
+    app, counts = App(), list[int]()
+
+    with capture_logs() as logs:
+
+        async def child() -> None:
+            until_warned(logs)
+            counts.append(1)
+
+        @app.workflow("rude", timeout=timeout, max_attempts=1)
+        async def rude() -> str:
+            async with anyio.create_task_group() as group:
+                group.start_soon(child)
+            return "ended"
+
+        async with lab(app, tmp_path) as it:
+            row = await it.settled((await app.emit("rude")).id)
+
+    [line] = named("loop.blocked", logs)
+    assert (line["workflow"], line["trigger"], counts) == ("rude", row["id"], [1])
+    if timeout is None:
+        assert row["status"] == "DONE"
+    else:
+        said = "rude did not end within 0.3 s: it blocked the event loop"
+        assert (row["status"], row["error_code"], row["error_message"]) == ("DEAD", "AGENT_TIMEOUT", said)
+
+
+async def test_a_workflow_that_only_waits_while_another_one_blocks_is_not_late(tmp_path):
+    app, begun, over = App(), anyio.Event(), anyio.Event()
+
+    with capture_logs() as logs:
+
+        async def child() -> None:
+            await begun.wait()
+            until_warned(logs)
+            over.set()
+
+        @app.workflow("rude")
+        async def rude() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(child)
+
+        @app.workflow("innocent", timeout=0.3, max_attempts=1)
+        async def innocent() -> None:
+            begun.set()
+            with anyio.CancelScope(shield=True):
+                await over.wait()
+
+        async with lab(app, tmp_path) as it:
+            await app.emit("rude")
+            row = await it.settled((await app.emit("innocent")).id)
+
+    assert row["status"] == "DONE"
