@@ -110,7 +110,7 @@ class Engine:
             writer=writer,
             recording=recording,
             acts=acts,
-            marked=CallMarks(write_mark).reached,
+            call_marks=CallMarks(acts, write_mark),
             actions=app.actions,
             flights={},
             epoch=epoch,

@@ -107,7 +107,7 @@ class Ledgered:
         doors = self._turn.doors
         intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
         try:
-            found: Begun | Activity = await doors.writer.commit_each(doors.acts.begin_all, intended)
+            found: Begun | Activity = await doors.writer.commit_each(doors.call_marks.begin_all, intended)
         except IdempotencyConflict:  # what the key was used for may have had its effect
             self._turn.run.acted.add(self._key)
             raise
@@ -150,9 +150,12 @@ class Ledgered:
 
     async def _unmarked(self, begun: Begun) -> Answer | None:
         """Why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
+        marks = self._turn.doors.call_marks
+        if marks.has_reached(begun.mark):
+            return None
         try:
             with anyio.CancelScope(shield=True):
-                await self._turn.doors.marked(begun.mark)
+                await marks.reached(begun.mark)
         except Exception as error:
             code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
             end = CallEnd(

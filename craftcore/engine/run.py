@@ -105,8 +105,8 @@ class Run:
         return self._scope is not None and self._scope.cancel_called
 
     def judge_block(self, now: float) -> None:
-        """Note, where its code was seen to hold the loop, whether its time was over before it let go. `now`: by the clock
-        of the loop."""
+        """Note, where its code was seen to hold the loop, whether its time was over before it let go. `now` is on the
+        clock of the loop."""
         if self.holds_loop:
             self.holds_loop = False
             if self._scope is not None and self._scope.deadline <= now:

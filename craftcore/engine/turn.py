@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -18,6 +18,7 @@ from craftcore.arguments import seconds
 from craftcore.as_json import json_text
 from craftcore.clock import YEAR_10000, Clock
 from craftcore.config import TaskSettings
+from craftcore.engine.call_marks import CallMarks
 from craftcore.engine.flights import Flight
 from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.run import Run
@@ -79,16 +80,16 @@ class ComesAgain(BaseException):
 class Doors(NamedTuple):
     """What a turn reaches of the engine.
 
-    marked   waits until a call mark is on disk beside the file
-    accept   refuses a spec that the app could only fail
-    due      tells the feeder when to look
-    flights  the irreversible actions that are being called, by key
+    call_marks  begin acts, with their call marks on disk beside the file
+    accept      refuses a spec that the app could only fail
+    due         tells the feeder when to look
+    flights     the irreversible actions that are being called, by key
     """
 
     writer: Writer
     recording: Recording
     acts: Acts
-    marked: Callable[[int], Awaitable[None]]
+    call_marks: CallMarks
     actions: Mapping[str, Action]
     flights: dict[str, Flight]
     epoch: int

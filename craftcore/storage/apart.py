@@ -67,6 +67,10 @@ class UserTransaction(Transaction):
         """Refused: a crash after the commit would lose it. A step after the transaction is not lost."""
         raise InvalidInput("a transaction of yours has no after_commit: do that in a step after it")
 
+    def before_answers(self, fn: Callable[[Any], object], value: Any) -> NoReturn:
+        """Refused: it is called on the thread that writes for everybody."""
+        raise InvalidInput("a transaction of yours has no before_answers: do that in a step after it")
+
 
 class Apart:
     """The connection for SQL of the user's, opened when it is first needed."""

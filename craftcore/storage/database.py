@@ -171,7 +171,8 @@ class Database:
                 raise
             finally:
                 self._pace.after()
-        for after in tx.after:
+        before: list[Callable[[], object]] = [partial(fn, value) for fn, value in tx.before.items()]
+        for after in before + tx.after:
             try:
                 after()
             except Exception:

@@ -42,6 +42,7 @@ class Piece:
 
 
 After = Callable[[], object]
+Before = dict[Callable[[Any], object], Any]
 
 Ride = list[Piece]
 """Pieces that run together: a lone one, or several of the same `commit_each` work."""
@@ -72,7 +73,9 @@ def grouped(batch: list[Piece]) -> list[Ride]:
     return rides
 
 
-def run_rides(connection: apsw.Connection, database: Database, rides: list[Ride], after: list[After]) -> list[Ride]:
+def run_rides(
+    connection: apsw.Connection, database: Database, rides: list[Ride], before: Before, after: list[After]
+) -> list[Ride]:
     """Run every ride. What is returned must run once more: SQLite ended the transaction under one of them.
 
     Raises StorageFull when that was for want of space, which the others would not find either.
@@ -81,7 +84,7 @@ def run_rides(connection: apsw.Connection, database: Database, rides: list[Ride]
     queue = deque(rides)
     while queue:
         ride = queue.popleft()
-        error = _run_ride(connection, database, ride, after)
+        error = _run_ride(connection, database, ride, before, after)
         if error is None:
             stand.append(ride)
         elif len(ride) > 1:  # one of them is at fault, and the others must not pay: each on its own
@@ -95,7 +98,9 @@ def run_rides(connection: apsw.Connection, database: Database, rides: list[Ride]
     return []
 
 
-def _run_ride(connection: apsw.Connection, database: Database, ride: Ride, after: list[After]) -> BaseException | None:
+def _run_ride(
+    connection: apsw.Connection, database: Database, ride: Ride, before: Before, after: list[After]
+) -> BaseException | None:
     """Run the pieces of one ride under a savepoint and keep their answers. An error: all of it was undone."""
     tx = Transaction(connection, database.clock.now())
     work, args = ride[0].work, ride[0].args
@@ -117,5 +122,6 @@ def _run_ride(connection: apsw.Connection, database: Database, ride: Ride, after
         refused = piece.each and isinstance(result, Exception)
         piece.error = result if refused else None
         piece.result = None if refused else result
+    before.update(tx.before)
     after.extend(tx.after)
     return None

@@ -101,12 +101,13 @@ class Reader:
 class Transaction(Reader):
     """One piece of work inside an open transaction. `now` is its one instant."""
 
-    __slots__ = ("after", "now")
+    __slots__ = ("after", "before", "now")
 
     def __init__(self, connection: apsw.Connection, now: float) -> None:
         super().__init__(connection)
         self.now = now
         self.after: list[Callable[[], object]] = []
+        self.before: dict[Callable[[Any], object], Any] = {}
 
     def run(self, sql: str, /, **params: Any) -> int:
         """Execute one writing statement; how many rows it changed."""
@@ -132,3 +133,8 @@ class Transaction(Reader):
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> None:
         """Call `fn` on the caller's side once this piece is on disk; its errors are logged, never raised."""
         self.after.append(lambda: fn(*args, **kwargs))
+
+    def before_answers(self, fn: Callable[[Any], object], value: Any) -> None:
+        """Call `fn(value)` on the thread of the commit once this is on disk and before anybody has an answer of it. Of
+        several values for one function in a commit only the last counts. `fn` must not raise: its error is logged."""
+        self.before[fn] = value

@@ -35,7 +35,7 @@ from craftcore.storage.failures import translate
 from craftcore.storage.flush_times import FlushTimes
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.pages import wal_bytes
-from craftcore.storage.rides import After, Piece, grouped, run_rides, take_batch
+from craftcore.storage.rides import After, Before, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.turns import Pace, nap
 from craftcore.storage.waiters import Loop, current_loop
@@ -287,7 +287,8 @@ class Writer:
             self.waiting_since = None
             changes = connection.total_changes()
             after: list[After] = []
-            again = run_rides(connection, self._database, rides, after)
+            before: Before = {}
+            again = run_rides(connection, self._database, rides, before, after)
             if batch[0].apart and batch[0].error is not None:
                 roll_back(connection)  # what was undone under a savepoint would be flushed, for nobody
             if connection.in_transaction:
@@ -306,6 +307,7 @@ class Writer:
                 self._wal_holds_work = True
                 if connection.total_changes() != changes:
                     self._quiet_since = time.monotonic()
+                _call_each(before)
                 return after
             if not again:
                 return []
@@ -385,3 +387,12 @@ class Writer:
                 fn()
             except Exception:
                 log.exception("after_commit.failed")
+
+
+def _call_each(before: Before) -> None:
+    """What was committed stays committed, whatever these raise."""
+    for fn, value in before.items():
+        try:
+            fn(value)
+        except Exception:
+            log.exception("before_answers.failed")

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 
+from craftcore import App, Call, TaskContext
+from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.engine.call_marks import CallMarks
+from craftcore.errors import StorageError
+from craftcore.tasks.acts import Acts
+from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+NOBODY = cast(Acts, None)
+"""Nothing is begun in a test of the writing alone."""
 
 
 class Disk:
@@ -28,10 +40,9 @@ class Disk:
         self.writes.append(mark)
 
 
-@pytest.mark.anyio
 async def test_all_that_come_during_a_write_share_the_next_one():
     disk = Disk()
-    marks = CallMarks(disk.write)
+    marks = CallMarks(NOBODY, disk.write)
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
@@ -53,11 +64,10 @@ async def test_all_that_come_during_a_write_share_the_next_one():
     assert sorted(reached) == list(range(1, 100))
 
 
-@pytest.mark.anyio
 async def test_a_mark_that_was_passed_needs_no_write():
     disk = Disk()
     disk.go_on.set()
-    marks = CallMarks(disk.write)
+    marks = CallMarks(NOBODY, disk.write)
 
     for mark in (5, 5, 4, 6):
         await marks.reached(mark)
@@ -65,10 +75,9 @@ async def test_a_mark_that_was_passed_needs_no_write():
     assert disk.writes == [5, 6]
 
 
-@pytest.mark.anyio
 async def test_whoever_waited_for_a_write_that_failed_tries_it_again():
     disk = Disk(failures=1)
-    marks = CallMarks(disk.write)
+    marks = CallMarks(NOBODY, disk.write)
     came: list[str] = []
 
     async def wait_for(mark: int) -> None:
@@ -90,10 +99,9 @@ async def test_whoever_waited_for_a_write_that_failed_tries_it_again():
     assert disk.writes == [2]
 
 
-@pytest.mark.anyio
 async def test_whoever_is_cancelled_over_a_write_leaves_the_others_in_no_doubt():
     disk = Disk()
-    marks = CallMarks(disk.write)
+    marks = CallMarks(NOBODY, disk.write)
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
@@ -111,3 +119,84 @@ async def test_whoever_is_cancelled_over_a_write_leaves_the_others_in_no_doubt()
 
     assert disk.writes[-1] == 2
     assert 2 in reached
+
+
+# In the engine
+
+TASKS = 20
+
+
+def paying(provider: Any, *, together: int = 1) -> App:
+    """Tasks that pay, in the moment in which so many have begun."""
+    app, begun, gate = App(), list[int](), anyio.Event()
+    app.action("pay", irreversible=True)(provider)
+
+    @app.workflow("pays")
+    async def pays(ctx: TaskContext, n: int) -> Any:
+        begun.append(n)
+        if len(begun) >= together:
+            gate.set()
+        await gate.wait()
+        return await ctx.act("pay", n=n)
+
+    return app
+
+
+async def test_the_acts_of_one_commit_share_one_write_of_their_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is beside the file before any of them is called, and the writer's thread wrote it."""
+    marked: list[tuple[int, str]] = []
+    seen: list[int | None] = []
+    mark = DaemonLock.mark
+
+    def counted(self: DaemonLock, call_mark: int) -> None:
+        mark(self, call_mark)
+        marked.append((call_mark, threading.current_thread().name))
+
+    monkeypatch.setattr(DaemonLock, "mark", counted)
+
+    async def provider(call: Call, *, n: int) -> int:
+        note, _ = read_note(tmp_path / "agent.db")
+        seen.append(None if note is None else note.call_mark)
+        return n
+
+    async with lab(paying(provider, together=TASKS), tmp_path, settings(concurrency=TASKS)) as it:
+        for n in range(TASKS):
+            await it.app.emit("pays", {"n": n})
+        await it.until(lambda: len(it.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")) == TASKS)
+        [row] = it.rows("SELECT value FROM facts WHERE name = 'call_mark'")
+
+    assert len(seen) == TASKS
+    assert None not in seen
+    marks = [number for number, _ in marked]
+    assert marks == list(range(1, int(row["value"]) + 1)), "one write for each commit that began acts"
+    assert len(marks) < TASKS // 2
+    assert {name for _, name in marked} == {"craftcore-writer"}
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_mark_that_the_writer_could_not_write_is_tried_once_more_by_its_call(tmp_path, monkeypatch, failures):
+    mark = DaemonLock.mark
+    threads: list[str] = []
+    calls: list[int] = []
+
+    def fails(self: DaemonLock, call_mark: int) -> None:
+        threads.append(threading.current_thread().name)
+        if len(threads) <= failures:
+            raise StorageError("cannot write the lock file")
+        mark(self, call_mark)
+
+    monkeypatch.setattr(DaemonLock, "mark", fails)
+
+    async def provider(call: Call, *, n: int) -> int:
+        calls.append(call.attempt)
+        return n
+
+    async with lab(paying(provider), tmp_path) as it:
+        await it.ended((await it.app.emit("pays", {"n": 1})).id)
+        rows = it.rows("SELECT type FROM events WHERE type LIKE 'ACTIVITY%' ORDER BY seq")
+
+    first, second = threads[:2]
+    assert (first, second != first) == ("craftcore-writer", True)
+    assert calls == [failures], "a call whose mark could not be written was not made"
+    refused = ["ACTIVITY_INTENT", "ACTIVITY_FAILED"] * (failures - 1)
+    assert [row["type"] for row in rows] == [*refused, "ACTIVITY_INTENT", "ACTIVITY_DONE"]

@@ -109,6 +109,8 @@ async def test_only_the_record_may_ask_for_something_after_the_commit(database):
     def user(tx: Transaction) -> str:
         with pytest.raises(InvalidInput, match="has no after_commit"):
             tx.after_commit(seen.append, "the user's")
+        with pytest.raises(InvalidInput, match="has no before_answers"):
+            tx.before_answers(seen.append, "the user's")
         return "ours"
 
     async with Writer(database) as writer:

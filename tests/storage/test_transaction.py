@@ -107,6 +107,21 @@ def test_after_commit_is_called_once_it_is_on_disk(database):
     assert seen == [[1]]
 
 
+def test_before_answers_is_called_once_it_is_on_disk_with_the_last_value_and_before_the_rest(database):
+    seen: list[Any] = []
+
+    def note(value: int) -> None:
+        seen.append((value, rows(database)))
+
+    with database.transaction() as tx:
+        tx.after_commit(seen.append, "after")
+        for value in (1, 2):
+            tx.before_answers(note, value)
+        tx.run("INSERT INTO t (x) VALUES (1)")
+
+    assert seen == [(2, [1]), "after"]
+
+
 def test_after_commit_is_not_called_when_nothing_was_committed(database):
     seen: list[Any] = []
 

@@ -310,6 +310,54 @@ async def test_after_commit_runs_on_the_callers_side_once_it_is_on_disk(database
     assert seen == [(threading.main_thread(), [1])]
 
 
+async def test_before_answers_runs_once_a_commit_on_the_writers_thread_and_nobody_is_answered_earlier(database):
+    """It may write beside the file what an answer stands for, so its callers wait for it."""
+    seen: list[Any] = []
+    answered: list[int] = []
+
+    def note(last: int) -> None:
+        seen.append((last, threading.current_thread().name, rows(database), list(answered)))
+
+    def work(tx: Transaction, x: int) -> int:
+        tx.before_answers(note, x)
+        return insert(tx, x)
+
+    async def caller(x: int) -> None:
+        answered.append(await writer.commit(work, x))
+
+    async with Writer(database) as writer:
+        async with anyio.create_task_group() as tasks:
+            async with held(writer):
+                for x in (1, 2, 3):
+                    tasks.start_soon(caller, x)
+                    await handed_in(writer, x)
+
+    assert seen == [(3, "craftcore-writer", [1, 2, 3], [])]
+    assert sorted(answered) == [1, 2, 3]
+
+
+async def test_before_answers_is_not_called_for_a_piece_that_raised_and_its_error_fails_nobody(database):
+    seen: list[int] = []
+
+    def raises(tx: Transaction) -> None:
+        tx.before_answers(seen.append, 1)
+        raise LookupError
+
+    def breaks(tx: Transaction) -> int:
+        tx.before_answers(seen.index, 7)
+        return insert(tx, 2)
+
+    with structlog.testing.capture_logs() as logs:
+        async with Writer(database) as writer:
+            with pytest.raises(LookupError):
+                await writer.commit(raises)
+            assert await writer.commit(breaks) == 2
+            assert await writer.commit(insert, 3) == 3
+
+    assert seen == []
+    assert [line["event"] for line in logs] == ["before_answers.failed"]
+
+
 async def test_after_commit_is_not_called_for_a_piece_that_raised(database):
     seen: list[int] = []
 
