@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import apsw
@@ -20,6 +21,7 @@ from craftcore.cli.status import BEHIND, DEAD_LATELY
 from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
+from craftcore.engine.live_state import LiveState
 from craftcore.engine.standing import leave_standing
 from craftcore.storage.facts import forget, remember
 from craftcore.storage.wal_locks import LOCKS
@@ -372,7 +374,7 @@ def free_the_lane(core, clock):
     core.do(lambda tx: tx.run("UPDATE triggers SET lane = 'b' WHERE status = 'CLAIMED'"))
 
 
-ALONE = json.dumps({"epoch": 1, "alone": "t1", "alone_until": NOON + HOUR})
+ALONE = json.dumps(asdict(LiveState(epoch=1, alone="t1", alone_since=NOON, alone_until=NOON + HOUR)))
 
 KEPT = {
     "its lane": (work_in_lane, free_the_lane),
