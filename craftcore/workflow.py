@@ -14,6 +14,7 @@ import msgspec
 
 from craftcore.arguments import seconds, whole_number
 from craftcore.errors import ConfigInvalid
+from craftcore.plurals import counted
 from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.acceptance import is_name
 from craftcore.triggers.backoff import RetryPolicy
@@ -132,7 +133,11 @@ def wrong_order(workflow: object, fallback: object) -> str | None:
         return f"fallback {', '.join(fallback)} of no workflow"
     if len({workflow, *fallback}) <= len(fallback):
         return f"fallback {', '.join(fallback)} of {workflow}: each is tried once, and one stands there twice"
-    return f"a fallback of {len(fallback)} workflows; at most {FALLBACK_MAX}" if len(fallback) > FALLBACK_MAX else None
+    return (
+        f"a fallback of {counted(len(fallback), 'workflow')}; at most {FALLBACK_MAX}"
+        if len(fallback) > FALLBACK_MAX
+        else None
+    )
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:

@@ -27,6 +27,7 @@ from craftcore.config import HttpSettings
 from craftcore.engine.context import TaskContext
 from craftcore.errors import ErrorCode, Fail, NoEffect
 from craftcore.http_targets import ANSWER_MARGIN_SECONDS, HttpTarget
+from craftcore.plurals import counted
 
 if TYPE_CHECKING:
     import httpx2
@@ -159,7 +160,7 @@ async def _ask(
             told = request.scrubber.beginning(location, 200)[
                 :200
             ]  # cut off after that: a half of a secret is not recognised
-            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {hops} times, at last to {told}")
+            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {counted(hops, 'time')}, at last to {told}")
         url = _redirected(url, location, request.scrubber)
     return answer, url
 

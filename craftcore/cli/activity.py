@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -26,7 +25,7 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.given import allowed, the_activity, the_task
 from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
@@ -175,5 +174,5 @@ def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
     return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
 
 
-def _value(value: Any) -> str:
-    return shortened(json.dumps(value, ensure_ascii=False), TEXT_MAX)
+def _value(value: Any) -> Verbatim:
+    return Verbatim(shortened(json_shown(value), TEXT_MAX))

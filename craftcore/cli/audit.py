@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +12,10 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.root import ByHand, Command
 from craftcore.cli.session import Session
+from craftcore.daemon.log_lines import escaped
 from craftcore.errors import FilterInvalid
 from craftcore.storage.audit import Actor, AuditRow
 from craftcore.storage.audit_listing import AuditFilter, AuditListing
@@ -152,7 +152,9 @@ def _cells(row: AuditRow) -> tuple[object, ...]:
     who = named(Actor(uid=row.uid, name=row.name))
     if "login_uid" in details:
         who += " of " + named(Actor(uid=details.pop("login_uid"), name=details.pop("login_name")))
-    said = "; ".join(f"{name} {_value(name, value)}" for name, value in details.items() if value is not None)
+    said = Verbatim(
+        "; ".join(f"{escaped(name)} {_value(name, value)}" for name, value in details.items() if value is not None)
+    )
     return clock_time(row.at), who, row.action, row.subject, row.reason, said
 
 
@@ -167,4 +169,4 @@ def _value(name: str, value: Any) -> str:
         return f"{_value(name, value['before'])} -> {_value(name, value['after'])}"
     if name.endswith(("_at", "_until")) and isinstance(value, int | float):
         return clock_time(value)
-    return json.dumps(value, ensure_ascii=False)
+    return json_shown(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.caller import actor
+from craftcore.plurals import counted
 from craftcore.storage.audit import audit, last_number
 from craftcore.storage.transaction import Transaction
 
@@ -30,4 +31,4 @@ class Did:
         """Fail, so that nothing is committed, when something was changed and nobody said what: a bug of the command."""
         changed = self._tx.rows_written - self._written_before
         said = last_number(self._tx) > self._last_before
-        assert said or not changed, f"{self._action} changed {changed} rows and did not say to what"
+        assert said or not changed, f"{self._action} changed {counted(changed, 'row')} and did not say to what"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import Verbatim, json_shown, with_iso
 from craftcore.cli.record_file import given_record, is_file
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
@@ -85,13 +84,14 @@ def _cells(one: Difference) -> tuple[str, str, str]:
 def _around(text: str, place: int) -> str:
     """So much of a text that what stands at `place` can be seen."""
     start = 0 if len(text) <= TEXT_MAX or place <= BEFORE else place - BEFORE
-    return f"{'…' if start else ''}{text[start : start + TEXT_MAX]}{'…' if start + TEXT_MAX < len(text) else ''}"
+    part = f"{'…' if start else ''}{text[start : start + TEXT_MAX]}{'…' if start + TEXT_MAX < len(text) else ''}"
+    return Verbatim(part) if isinstance(text, Verbatim) else part
 
 
 def _shown(value: Any) -> str:
     if value is ABSENT:
         return "(not there)"
-    return value if isinstance(value, str) and value else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return value if isinstance(value, str) and value else json_shown(value, compact=True)
 
 
 def _told(given: str, record: ExecutionRecord) -> dict[str, Any]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from craftcore.cli.moments import clock_time, span
+from craftcore.cli.output import Verbatim, json_shown
+from craftcore.daemon.log_lines import escaped
 from craftcore.executions.model import EventType
 
+_JSON_FACTS = frozenset({"value", "question", "result", "data"})
+"""Facts that are shown as JSON, which escapes by itself."""
 
-def event_text(type_: str, facts: Any) -> str:
+
+def event_text(type_: str, facts: Any) -> Verbatim:
     """`weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
     try:
-        return _text(EventType(type_), facts)
+        return Verbatim(_text(EventType(type_), {name: _once(name, value) for name, value in facts.items()}))
     except (ValueError, KeyError, TypeError, AttributeError):
         return _json(facts)
 
@@ -93,5 +97,12 @@ def _after(facts: dict[str, Any]) -> str:
     return f" after {span(facts['latency_ms'] / 1000)}"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _once(name: str, value: Any) -> Any:
+    """The value, without what could act on a terminal: JSON and text are escaped once each."""
+    if name in _JSON_FACTS or value is None or type(value) in (bool, int, float):
+        return value
+    return escaped(value) if isinstance(value, str) else json_shown(value, compact=True)
+
+
+def _json(value: Any) -> Verbatim:
+    return json_shown(value, compact=True)

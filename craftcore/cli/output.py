@@ -31,9 +31,10 @@ class Verbatim(str):
     __slots__ = ()
 
 
-def json_shown(value: Any) -> Verbatim:
+def json_shown(value: Any, *, compact: bool = False) -> Verbatim:
     """JSON on one line, to read and to paste. What does not print is escaped, by the rules of JSON and only once."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    separators = (",", ":") if compact else None
+    text = json.dumps(value, ensure_ascii=False, default=str, separators=separators)
     return Verbatim("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
 
 

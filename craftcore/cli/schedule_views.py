@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +11,7 @@ from craftcore.cli.damaged import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.output import Output, json_shown, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_preview import coming, print_moments
@@ -267,7 +266,7 @@ def _readable(name: str, told: dict[str, Any]) -> object:
         return None if value is None else clock_time(value)
     if name in DURATIONS:
         return None if value is None else f"{value:g} s"
-    return json.dumps(value) if isinstance(value, dict) else value
+    return json_shown(value) if isinstance(value, dict) else value
 
 
 COMMANDS: tuple[click.Command, ...] = (list_, show, why, history)

@@ -15,6 +15,7 @@ from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
 from craftcore.engine.live_state import live_state
 from craftcore.engine.standing import standing
+from craftcore.plurals import counted
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
@@ -111,7 +112,7 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
         busy = reader.one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
         if trigger.crash_count >= CRASHES_BEFORE_ALONE:
-            text = f"claimed; was in {trigger.crash_count} crashes, so it waits to run alone"
+            text = f"claimed; was in {counted(trigger.crash_count, 'crash', 'crashes')}, so it waits to run alone"
         return [Reason(code="claimed", text=text, query=shown(AT_WORK))]
     since = f"since {clock_time(trigger.started_at)}, for {span(now - trigger.started_at)}, attempt {trigger.attempts}"
     found = [Reason(code="running", text=f"running {since}", query=query)]

@@ -27,6 +27,7 @@ from craftcore.engine.turn import Turn, check_name
 from craftcore.error_codes import known
 from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
 from craftcore.executions.model import EventType
+from craftcore.plurals import counted
 from craftcore.tasks.acts import question_about
 from craftcore.tasks.model import NewWait, WaitKind
 from craftcore.typed import from_json
@@ -176,7 +177,9 @@ class _Act(Ledgered):
         if isinstance(finding, str):
             self._park_asking(activity, finding)
         if activity.calls >= RECONCILED_CALLS_MAX:
-            self._park_asking(activity, f"it was called {activity.calls} times, and the provider knows of none")
+            self._park_asking(
+                activity, f"it was called {counted(activity.calls, 'time')}, and the provider knows of none"
+            )
         decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if decided.decision is Decision.RESEND and self._is_fresh(activity):
             self._turn.run.acted.discard(self._key)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
+from craftcore.plurals import counted
 from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, remember
 from craftcore.storage.transaction import Many, Row, Transaction
@@ -98,7 +99,9 @@ def boot(
         _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
     _begin(tx, epoch, process)
     if (unclean := _unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
-        remember(tx, "safe_mode", f"{unclean} unclean starts within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes")
+        remember(
+            tx, "safe_mode", f"{counted(unclean, 'unclean start')} within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes"
+        )
     ClockTrust().boot(tx, epoch)
     machine_restarted = (
         last is not None

@@ -19,6 +19,7 @@ from craftcore.executions.document_shape import Document, Object, Ours, not_one,
 from craftcore.executions.model import Status, require_supported
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.sealing import Event
+from craftcore.plurals import counted
 
 
 def record_of(value: Any) -> ExecutionRecord:
@@ -31,7 +32,7 @@ def record_of(value: Any) -> ExecutionRecord:
 
 def _ours(document: Document, ours: Ours) -> ExecutionRecord:
     if len(ours.events) != len(document.events):
-        raise not_one("craftcore.events", f"there are {len(ours.events)} of {len(document.events)} events")
+        raise not_one("craftcore.events", f"there are {len(ours.events)} of {counted(len(document.events), 'event')}")
     if document.header.createdUtcIso != utc_iso(ours.header.created_at):
         raise not_one("header.createdUtcIso", "it is another moment than craftcore.header.created_at")
     texts = dict(ours.texts)

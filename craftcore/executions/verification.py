@@ -108,7 +108,7 @@ class Verification:
         except NOT_OURS as error:
             return f"the ends of the chain: {_unreadable(error)}"
         if len(rows) != 1:
-            return f"the ends of the chain are {len(rows)} rows, and must be one"
+            return f"the ends of the chain are {counted(len(rows), 'row')}, and must be one"
         wrong = [f"{name} {value!r:.80}" for name, value in rows[0]._asdict().items() if type(value) is not KINDS[name]]
         return f"the ends of the chain are no ends: {', '.join(wrong)}" if wrong else rows[0]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
+from craftcore.plurals import counted
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
@@ -234,9 +235,13 @@ class ClaimService:
             if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
                 restarted = row["machine_restarts"] + machine_restarted
                 message = (
-                    f"the process died {row['crash_count'] + 1} times while this ran, "
+                    f"the process died {counted(row['crash_count'] + 1, 'time')} while this ran, "
                     f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
-                    + (f". The machine restarted {restarted} times: two of those count as one" if restarted else "")
+                    + (
+                        f". The machine restarted {counted(restarted, 'time')}: two of those count as one"
+                        if restarted
+                        else ""
+                    )
                 )
                 poison = Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
                 self._end(tx, row["seq"], poison, crashed=True)

@@ -1,0 +1,63 @@
+"""What is JSON is escaped by the rules of JSON, once: never with a backslash before each quote that has one already."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.cli.audit import _cells
+from craftcore.cli.diff import _shown
+from craftcore.cli.event_text import event_text
+from craftcore.cli.output import Output
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.audit import Actor, audit, audited
+
+VALUE = {"said": 'he said "no"', "where": "C:\\temp", "name": "é", "bell": "\x07"}
+ONCE = [r"he said \"no\"", r"C:\\temp", "é", r"\u0007"]
+
+
+def assert_once(text: str) -> None:
+    """Each of them as JSON writes it, and the bell as JSON escapes it."""
+    assert [one for one in ONCE if one not in text] == []
+    assert [twice for twice in (r"\\\"", r"C:\\\\", r"\u00e9", r"\\u0007") if twice in text] == []
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("type_", "facts"),
+    [
+        ("NOTE", {"name": "n", "key": None, "data": VALUE}),
+        ("STEP_COMPLETED", {"name": "n", "key": None, "latency_ms": 1.0, "result": VALUE}),
+        ("TURN_SUSPENDED", {"wait": "w", "kind": "question", "due_at": None, "question": VALUE}),
+        ("TURN_ENTERED", {"resume": "x", "completed": 0, "wait": "w", "value": VALUE, "resolved_by": "b"}),
+        ("UNKNOWN_TYPE", VALUE),
+        ("NOTE", VALUE),
+    ],
+)
+def test_an_event_shows_its_json_once_escaped(capsys, type_, facts):
+    Output(as_json=False).line("", event_text(type_, facts))
+    assert_once(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("reason", ["\x1b[31mred", "a\nline", "\x9b"])
+def test_a_text_of_an_event_cannot_act_on_a_terminal(reason):
+    text = event_text("ROUTER_DECISION", {"agent": reason, "reason": reason})
+    assert text.isprintable()
+    assert event_text("ROUTER_DECISION", {"agent": "a", "reason": [reason]}).isprintable()
+
+
+def test_a_difference_shows_its_json_once_escaped(capsys):
+    Output(as_json=False).table(["what", "A"], [["response", _shown(VALUE)]])
+    assert_once(capsys.readouterr().out)
+
+
+def test_the_audit_shows_its_details_once_escaped(core):
+    core.do(lambda tx: audit(tx, Actor(uid=1, name="a"), "task cancel", "x", details={"before\x1b": VALUE}))
+    with core.reading() as reader:
+        [row] = list(audited(reader))
+    assert_once(str(_cells(row)[-1]))
+
+
+def test_a_schedule_shows_its_payload_once_escaped(cli, core):
+    spec = ScheduleSpec(id="s", when="@daily", workflow="greet", payload=VALUE)
+    core.do(core.schedules.put, spec, Origin.OPERATOR)
+    assert_once(cli("schedule", "show", "s").out)

@@ -1,0 +1,64 @@
+"""A number and its noun agree, in every message."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from craftcore.plurals import counted, noun_for
+
+CODE = Path(__file__).parents[1] / "craftcore"
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (0, ("task",), "0 tasks"),
+        (1, ("task",), "1 task"),
+        (2, ("task",), "2 tasks"),
+        (1_204, ("entry", "entries"), "1,204 entries"),
+        (1, ("entry", "entries"), "1 entry"),
+        (0, ("entry", "entries"), "0 entries"),
+        (1_000, ("task",), "1,000 tasks"),
+    ],
+)
+def test_a_noun_agrees_with_its_number(count, words, text):
+    assert counted(count, *words) == text
+    assert noun_for(count, *words) == text.split()[1]
+
+
+NOUNS = (
+    "tasks|triggers|records|events|rows|schedules|attempts|pages|files|letters|questions|activities|entries|messages"
+    "|signals|kills|problems|executions|workers|lines|steps|turns|calls|workflows|crashes|times|days|hours|minutes"
+)
+COUNTS = re.compile(rf"\x00 (?:more )?({NOUNS})\b")
+
+
+def test_no_message_puts_a_plural_behind_a_number_that_may_be_one():
+    """A length or a count before a plain plural. What is `counted` agrees by itself."""
+    found = []
+    for path in sorted(CODE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            text = "".join(_written(part) for part in node.values)
+            found += [f"{path.relative_to(CODE)}:{node.lineno}: {match[0][2:]}" for match in COUNTS.finditer(text)]
+    assert sorted(found) == []
+
+
+def _written(part: ast.expr) -> str:
+    """A text as it is; a zero byte for what may be any number. A constant of ours is none of these."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
+    return "N" if names and all(name.isupper() for name in names) else "\x00"
+
+
+def test_a_message_with_a_plain_plural_would_be_found():
+    [message] = ast.parse("f'{count} tasks wait'").body
+    assert isinstance(message, ast.Expr)
+    assert isinstance(message.value, ast.JoinedStr)
+    assert COUNTS.search("".join(map(_written, message.value.values)))
