@@ -190,7 +190,7 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
 
     with (
         called(ByHand, "forgets"),
-        pytest.raises(AssertionError, match="forgets changed 1 rows and did not say to what"),
+        pytest.raises(AssertionError, match="forgets changed 1 row and did not say to what"),
         session.changing(core) as (tx, _),
     ):
         tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
