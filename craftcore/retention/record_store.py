@@ -116,7 +116,9 @@ class OldRecords:
         taken = Taken()
         anchor, passed = _ends(tx)
         rows = tx.all(UNPASSED, after=passed, anchor=anchor, looked_at=LOOKED_AT)
-        passing = _following(anchor, _passing(tx, old, rows))
+        passing = _passing(tx, old, rows)
+        is_cut = len(passing) == LOOKED_AT  # what may go is behind these, even where none of them may
+        passing = _following(anchor, passing, to_the_end=is_cut)
         for row, is_free in passing:
             if taken.rows + taken.passed >= BATCH:
                 taken.more = True
@@ -208,10 +210,10 @@ def _passing(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool
     return passing
 
 
-def _following(anchor: int, passing: list[tuple[Row, bool]]) -> list[tuple[Row, bool]]:
-    """Of these, the ones that follow the anchor without a gap, up to the last that may go."""
+def _following(anchor: int, passing: list[tuple[Row, bool]], *, to_the_end: bool) -> list[tuple[Row, bool]]:
+    """Of these, the ones that follow the anchor without a gap: all, or up to the last that may go."""
     following = [one for place, one in enumerate(passing, anchor + 1) if one[0]["chain_seq"] == place]
-    while following and not following[-1][1]:
+    while following and not to_the_end and not following[-1][1]:
         following.pop()
     return following
 

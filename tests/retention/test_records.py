@@ -279,6 +279,19 @@ def test_many_live_turns_are_passed_once_and_not_visited_again(core, clock, monk
     assert [n for n in numbers(core) if n > batch + 20] == [batch + 24]
 
 
+def test_more_live_turns_than_one_look_sees_keep_no_other_record(core, clock, monkeypatch):
+    monkeypatch.setattr("craftcore.retention.record_store.BATCH", 5)
+    monkeypatch.setattr("craftcore.retention.record_store.LOOKED_AT", looked_at := 8)
+    for _ in range(live := 2 * looked_at + 1):
+        rest(core, clock.now() + 3_000 * DAY)
+    for _ in range(3):
+        run(core)
+    clock.advance(90 * DAY)
+
+    assert sweep(core, REMOVING).removed["executions"] == 2
+    assert numbers(core) == [*range(1, live + 1), live + 3]
+
+
 # What is kept behind the anchor is verified
 
 
