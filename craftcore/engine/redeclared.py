@@ -70,7 +70,7 @@ def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, s
         agents = turn.run.routed.agents if turn.run.routed is not None else ()
         identities += [f"step:{name}/{key}", *(f"step:{name}/{key}|{agent}" for agent in agents)]
     for identity in identities:
-        if identity != own and key is None and turn.is_taken(identity):
+        if turn.is_taken(identity):
             continue  # this entry has come to the step itself: they are two
         if (text := recorded_text(turn.memo, identity)) is not None:
             return identity, text

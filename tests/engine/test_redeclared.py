@@ -271,17 +271,18 @@ async def test_an_act_without_an_effect_that_became_a_step_is_run(tmp_path):
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("order", ["act, step", "step, act"])
-async def test_a_step_and_an_act_of_one_name_in_one_turn_are_two(tmp_path, order):
+async def test_a_step_and_an_act_of_one_name_in_one_turn_are_two(tmp_path, order, key):
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
         done = {}
         for what in order.split(", "):
             if what == "act":
-                done[what] = await ctx.act("pay", to="ada")
+                done[what] = await ctx.act("pay", key=key, to="ada")
             else:
-                done[what] = await ctx.step("pay", _as_step(provider), "ada")
+                done[what] = await ctx.step("pay", _as_step(provider), "ada", key=key)
             await ctx.wait_for("go")
         return [done["step"], done["act"]]
 
