@@ -50,6 +50,7 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) 
     told: BaseException | None = None
     began_in = forks.generation
     while True:
+        forks.require_not_forked(began_in)  # a task beside it may have forked
         if is_timed:
             resumed_at = anyio.current_time()
         try:

@@ -11,7 +11,7 @@ import pytest
 from tests.processes import PATIENCE, a_daemon, craftcore, traced, until
 
 APP = """
-import os, signal, sys, time
+import asyncio, os, signal, sys, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 import anyio
@@ -54,6 +54,18 @@ async def returns() -> int:
         trace("the child came back")
         return 0
     ended = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
+    return os.waitstatus_to_exitcode(ended[1])
+
+@app.workflow("beside")
+async def beside() -> int:
+    pids = []
+    async def forks():
+        pids.append(fork(lambda: None))  # the child goes on: into the event loop, which resumes the workflow
+    await asyncio.create_task(forks())
+    if pids == [None]:
+        trace("the child came back")
+        return 0
+    ended = await anyio.to_thread.run_sync(os.waitpid, pids[0], 0)
     return os.waitstatus_to_exitcode(ended[1])
 
 @app.workflow("exits")
@@ -140,7 +152,7 @@ def test_a_signal_to_the_child_ends_the_child_and_the_daemon_hears_nothing(folde
         assert "config" not in daemon.log
 
 
-@pytest.mark.parametrize("workflow", ["returns", "exits", "plain", "transacts"])
+@pytest.mark.parametrize("workflow", ["returns", "beside", "exits", "plain", "transacts"])
 def test_a_child_that_comes_back_from_its_handler_ends_and_the_daemon_still_hears(folder, workflow):
     """It would go on as a second engine on the first one's connections, and take down its event loop."""
     with a_daemon(folder, "app:app") as daemon:
