@@ -11,7 +11,7 @@ from craftcore.plurals import counted
 from craftcore.schedules.clock_trust import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import fact, number
 from craftcore.storage.transaction import Reader
 
 COUNTS = "SELECT status, count(*) FROM schedules GROUP BY status"
@@ -33,9 +33,9 @@ def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
     """The keys `schedules`, `safe_mode` and `clock` of the document."""
     counts = dict(tuple(row) for row in reader.tuples(COUNTS))
     following = reader.one(NEXT) or {"id": None, "next_at": None}
-    until = fact(reader, "clock_held")
+    until = number(reader, "clock_held")
     event = last_clock_event(reader)
-    held_until = None if until is None or float(until) <= now else float(until)
+    held_until = None if until is None or until <= now else until
     return {
         "schedules": with_iso(
             {
@@ -67,8 +67,8 @@ def what_holds_them(reader: Reader, now: float) -> str | None:
         return f"everything is held: {held}. To let it go on: {hint('release')}"
     if safe_mode := fact(reader, "safe_mode"):
         return f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
-    until = fact(reader, "clock_held")
-    return None if until is None or float(until) <= now else _clock_held(float(until), now)
+    until = number(reader, "clock_held")
+    return None if until is None or until <= now else _clock_held(until, now)
 
 
 def _clock_held(until: float, now: float) -> str:

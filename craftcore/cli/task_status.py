@@ -16,12 +16,21 @@ from craftcore.tasks.store import TaskStore
 
 def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
     """The keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
-    notice = fact(reader, "restart")
-    restart = None if notice is None else json.loads(notice)
-    if restart is not None and restart["epoch"] != epoch:
-        restart = None  # of an earlier start
+    restart = _restart(fact(reader, "restart"), epoch)
     tasks = {**TaskStore().counts(reader), "held": HoldStore().count(reader)}
     return {"tasks": tasks, "restart": None if restart is None else with_iso(restart)}
+
+
+def _restart(notice: str | None, epoch: int | None) -> dict[str, Any] | None:
+    """Return what the start of this epoch left. None for an earlier one, and for what is damaged."""
+    try:
+        found = json.loads(notice or "null")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("epoch") != epoch:
+        return None
+    sound = all(type(found.get(name)) is int for name in ("epoch", "resumed", "stale"))
+    return found if sound and type(found.get("at")) in (int, float) else None
 
 
 def say_tasks(out: Output, found: dict[str, Any]) -> None:

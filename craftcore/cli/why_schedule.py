@@ -17,7 +17,7 @@ from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.tick import MISFIRE_GRACE, upcoming
 from craftcore.schedules.timing import Cron, Startup
 from craftcore.schedules.zones import zone_named
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import fact, number
 from craftcore.storage.transaction import Reader
 
 ROW = """SELECT status, reason, kind, next_at, high_water_at, skip_to_at, start_at, until_at, runs, max_runs
@@ -90,9 +90,9 @@ def _held(reader: Reader, now: float) -> list[Reason]:
     if (safe_mode := fact(reader, "safe_mode")) is not None:
         text = f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
         found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
-    until = fact(reader, "clock_held")
-    if until is not None and float(until) > now:
-        seen = f"the clock has shown {clock_time(float(until))} here and now shows {clock_time(now)}"
+    until = number(reader, "clock_held")
+    if until is not None and until > now:
+        seen = f"the clock has shown {clock_time(until)} here and now shows {clock_time(now)}"
         text = f"schedules are held: {seen}. Set it, or if it is right: {hint('schedule', 'trust-clock')}"
         found.append(Reason(code="clock held", text=text, query=shown(CLOCK)))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from craftcore.activities.listing_store import ActivityListing
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import fact, number
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
@@ -43,7 +43,7 @@ def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
     oldest = reader.value(OLDEST_READY, now=now, claims_live=claims_live)
     counts = told_counts(TriggerStore().live_counts(reader, now), claims_live=claims_live)
     del counts["cut_off"]  # they are among those due
-    clock_held = fact(reader, "clock_held")
+    clock_held = number(reader, "clock_held")
     return Gauges(
         triggers=counts,
         failed_lately=TriggerStore().failed_lately(reader, now - LATELY).count,
@@ -53,6 +53,6 @@ def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
         held_tasks=HoldStore().count(reader),
         held=fact(reader, "held") is not None,
         safe_mode=fact(reader, "safe_mode") is not None,
-        schedules_held=clock_held is not None and float(clock_held) > now,
+        schedules_held=clock_held is not None and clock_held > now,
         epoch=reader.value(EPOCH) or 0,
     )

@@ -8,7 +8,7 @@ from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
 from craftcore.plurals import counted
 from craftcore.schedules.clock_trust import ClockTrust
-from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, remember
+from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, number, remember
 from craftcore.storage.transaction import Many, Row, Transaction
 from craftcore.tasks.acts import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
@@ -226,7 +226,7 @@ def _unclean_starts(tx: Transaction) -> int:
            AND started_at > :since
            AND started_at <= :now
         """,
-        released=int(fact(tx, "released_epoch") or 0),
+        released=int(number(tx, "released_epoch") or 0),
         since=tx.now - UNCLEAN_STARTS_SECONDS,
         now=tx.now,  # what is later was seen by another clock
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.retention.horizons import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import number
 from craftcore.storage.transaction import Reader, Transaction
 
 KEPT = 100
@@ -42,7 +42,7 @@ class OldEpochs:
         if not epochs:
             return Found([], None)
         referred = {epoch for (epoch,) in tx.tuples(CALLED_IN, (epochs[0], epochs[-1]))}
-        referred.add(int(fact(tx, "released_epoch") or 0))
+        referred.add(int(number(tx, "released_epoch") or 0))
         return Found([epoch for epoch in epochs if epoch not in referred], epochs[-1])
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from craftcore.canonical import canonical
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.storage.facts import fact, forget, remember
+from craftcore.storage.facts import forget, number, remember
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 BACKWARD_MAX = 3 * 3600.0
@@ -64,9 +64,9 @@ class ClockTrust:
 
     def boot(self, tx: Transaction, epoch: int) -> None:
         """Compare the clock with the last time that was stored. Before any claim is taken back: that stamps its row."""
-        seen = float(fact(tx, "clock_seen_at") or 0.0)
+        seen = number(tx, "clock_seen_at") or 0.0
         self.hold_if_behind(tx, epoch, seen)
-        if fact(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
+        if number(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
             latest = self._steps.latest(tx, tx.now)
             if self.set_back(tx):
                 self._record(tx, epoch, "backward", max(seen, latest) - tx.now)
@@ -90,41 +90,42 @@ class ClockTrust:
     def hold_if_behind(self, tx: Transaction, epoch: int, latest: float) -> None:
         """Hold the schedules when the clock is too far behind the latest time it showed here, unless a person has just
         said that it is right: before anybody here noticed."""
-        if latest - tx.now > BACKWARD_MAX and fact(tx, "clock_held") is None and not self._is_trusted(tx):
+        if latest - tx.now > BACKWARD_MAX and number(tx, "clock_held") is None and not self._is_trusted(tx):
             remember(tx, "clock_held", repr(latest))
             self._record(tx, epoch, "held", latest - tx.now)
 
     def is_held(self, tx: Transaction, epoch: int) -> bool:
         """Whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
-        until = fact(tx, "clock_held")
+        until = number(tx, "clock_held")
         if until is None:
             return False
-        if tx.now < float(until):
+        if tx.now < until:
             return True
         forget(tx, "clock_held")
-        self._record(tx, epoch, "caught up", tx.now - float(until))
+        self._record(tx, epoch, "caught up", tx.now - until)
         return False
 
     def seen(self, tx: Transaction) -> None:
         """Store the time, for the next boot to compare with; one that is behind what is stored is not the latest."""
-        if tx.now > float(fact(tx, "clock_seen_at") or 0.0):
+        if tx.now > (number(tx, "clock_seen_at") or 0.0):
             remember(tx, "clock_seen_at", repr(tx.now))
 
     def trust(self, tx: Transaction) -> float | None:
         """A person says that the clock is right: schedules go on, and what was written by a clock ahead is due by its
         own delay. The time that schedules waited for; None when they did not."""
-        until = forget(tx, "clock_held")
+        until = number(tx, "clock_held")
+        forget(tx, "clock_held")
         remember(tx, "clock_seen_at", repr(tx.now))
         remember(tx, "clock_trusted_at", repr(tx.now))
         self.set_back(tx)
         if until is None:
             return None
-        self._record(tx, None, "trusted", float(until) - tx.now)
-        return float(until)
+        self._record(tx, None, "trusted", until - tx.now)
+        return until
 
     def _is_trusted(self, tx: Transaction) -> bool:
-        at = fact(tx, "clock_trusted_at")
-        return at is not None and 0 <= tx.now - float(at) <= TRUST_SECONDS
+        at = number(tx, "clock_trusted_at")
+        return at is not None and 0 <= tx.now - at <= TRUST_SECONDS
 
     def _record(self, tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
         tx.run(

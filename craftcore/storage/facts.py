@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from craftcore.clock import YEAR_10000
 from craftcore.storage.transaction import Reader, Transaction
 
 CALL_MARK = "call_mark"
@@ -41,6 +42,16 @@ def fact(tx: Reader, name: str) -> str | None:
     """What stands under that name; None when nothing does."""
     value: str | None = tx.value("SELECT value FROM facts WHERE name = :name", name=name)
     return value
+
+
+def number(tx: Reader, name: str) -> float | None:
+    """Return the wall time or the epoch that stands under that name. None when nothing does, and for what is neither:
+    one damaged fact must not keep the daemon from starting."""
+    try:
+        found = float(fact(tx, name) or "")
+    except ValueError:
+        return None
+    return found if 0 <= found < YEAR_10000 else None
 
 
 def give_id(tx: Transaction, new_id: str) -> None:

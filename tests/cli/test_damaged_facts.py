@@ -1,0 +1,75 @@
+"""A damaged fact ends neither a start nor a look: it counts as one that is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore import App
+from craftcore.daemon.running import running
+from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.storage.facts import fact, number, remember
+from craftcore.triggers.model import TriggerStatus
+from tests.engine.lab import settings
+from tests.triggers.life import emit
+from tests.virtual import VirtualClock, VirtualCore
+
+NUMBERS = ("clock_held", "clock_seen_at", "clock_trusted_at", "released_epoch")
+DAMAGED = ("", "x", "inf", "nan", "-1", "1e300", "[]", "9" * 400, "[" * 5_000)
+
+
+@pytest.fixture
+def core(database):
+    core = VirtualCore(database, VirtualClock(now=1_700_000_000.0))
+    yield core
+    core.close()
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_what_is_no_number_is_none(core, text):
+    core.do(remember, "clock_held", text)
+
+    assert core.do(number, "clock_held") is None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("text", ["x", "[]", "inf"])
+async def test_a_start_and_its_schedules_go_on(tmp_path, text):
+    path = tmp_path / "agent.db"
+    with VirtualCore(path, VirtualClock()).transaction() as tx:
+        for name in (*NUMBERS, "restart", "reload", "live_state", "engine"):
+            remember(tx, name, text)
+    app = App("test")
+    app.workflow("greet")(_greet)
+
+    async with running(app, path, settings()) as engine:
+        await app.emit("greet")
+        while not (engine.counts[TriggerStatus.DONE] and engine.scheduler.looks):
+            await engine.round_trip()
+
+    assert engine.failure is None
+
+
+async def _greet() -> None:
+    return None
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+@pytest.mark.parametrize("name", [*NUMBERS, "restart"])
+def test_every_look_at_it_ends_in_order(cli, core, name, text):
+    trigger = emit(core)
+    cli("schedule", "add", "tick", "every 1h", "--workflow", "greet")
+    core.do(remember, name, text)
+
+    for command in (("status",), ("status", "--json"), ("schedule", "why", "tick"), ("trigger", "why", trigger.id)):
+        assert cli(*command).code == 0, command
+    assert cli("doctor").code in (0, 1)
+    assert cli("schedule", "trust-clock").code == 0
+    if name == "clock_held":
+        assert core.do(fact, name) is None, "a person said that the clock is right"
+
+
+def test_a_damaged_hold_keeps_out_no_new_one(core):
+    core.do(remember, "clock_held", "x")
+    core.do(ClockTrust().hold_if_behind, 1, core.clock.now() + 86_400)
+
+    assert core.do(ClockTrust().is_held, 1)
