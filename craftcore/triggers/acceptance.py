@@ -53,7 +53,8 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
     scope: str | None = None
     if spec.dedup_key is not None:
-        scope = _one_of("dedup_scope", spec.dedup_scope or defaults.scope, ("ever", "active"))
+        given = defaults.scope if spec.dedup_scope is None else spec.dedup_scope
+        scope = _one_of("dedup_scope", given, ("ever", "active"))
     elif spec.dedup_scope is not None:
         raise InvalidInput(f"dedup_scope {shown(spec.dedup_scope)} needs a dedup_key")
     priority = defaults.priority if spec.priority is None else spec.priority

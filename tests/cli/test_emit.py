@@ -94,10 +94,12 @@ def test_the_scope_of_a_key_can_be_given_and_what_holds_it_is_said(cli):
 
 def test_a_scope_that_is_none_is_refused_and_so_is_one_without_a_key(cli):
     unknown = cli("emit", "greet", "--dedup-key", "k", "--dedup-scope", "today")
+    empty = cli("emit", "greet", "--dedup-key", "k", "--dedup-scope", "")
     alone = cli("emit", "greet", "--dedup-scope", "ever")
 
     assert (unknown.code, alone.code) == (64, 64)
     assert "dedup_scope 'today' must be one of ever, active" in unknown.err
+    assert "dedup_scope '' must be one of ever, active" in empty.err
     assert "dedup_scope 'ever' needs a dedup_key" in alone.err
 
 
