@@ -1,0 +1,150 @@
+"""Names of modules, classes and functions say what they hold, in the field's words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests import prose, ratchet
+
+VERBS = frozenset((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
+"""Verbs in the base form that may begin the name of a function, or its docstring."""
+
+STEMS = (
+    *("hand", "hands", "told", "said", "heard", "stand", "standing", "stands", "room", "ride", "rides", "flight"),
+    *("flights", "flown", "glance", "apart", "given", "insist", "recall", "doors", "stranger", "strangers"),
+    *("solitude", "birth", "kin", "kinship", "manager", "helper", "helpers", "util", "utils"),
+)
+"""Words that no module, class or function has in its name."""
+
+NOUNS_IN_ING = {"finding", "firing", "logging", "routing", "timing", "string", "doorbell"}
+"""Nouns that end like gerunds."""
+
+ROLES = {
+    *("__init__", "__main__", "model", "store", "service", "view", "commands", "command", "operate", "validation"),
+    *("quarantine", "quarantine_store", "operator_store", "listing_store", "schema"),
+    *("backup", "diff", "emit", "export", "replay", "restore", "verify"),
+}
+"""Names that modules of several folders may have: the roles within a noun, and commands of the same name."""
+
+SHORT = {"id", "tx", "ctx", "fn", "_"}
+"""Names of one or two letters that are allowed."""
+
+PREDICATES = ("is_", "has_", "can_", "may_", "must_", "should_", "was_", "are_")
+
+
+def modules() -> set[str]:
+    """Return the violations in the names of modules."""
+    paths = [path.relative_to(prose.PACKAGE) for path, _ in prose.modules()]
+    shared = Counter(path.stem for path in paths)
+    return {f"{path}: {fault}" for path in map(PurePosixPath, paths) for fault in module_faults(path, shared)}
+
+
+def module_faults(path: PurePosixPath, shared: Counter[str]) -> Iterator[str]:
+    """Yield what is wrong with the name of a module; `shared` counts the modules of each name."""
+    words = path.stem.strip("_").split("_")
+    if words[-1].endswith("ing") and words[-1] not in NOUNS_IN_ING:
+        yield "is a gerund"
+    if shared[path.stem] > 1 and path.stem not in ROLES:
+        yield f"has the name of {shared[path.stem]} modules"
+    yield from (f"says {stem!r}" for stem in STEMS if stem in words)
+
+
+def identifiers() -> set[str]:
+    """Return the violations in the names of classes, functions, parameters and variables."""
+    return {fault for _, tree in prose.modules() for fault in identifier_faults(tree)}
+
+
+def identifier_faults(tree: ast.Module) -> Iterator[str]:
+    """Yield what is wrong with the names that a module defines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name):
+                yield from (f"class {name}: says {word!r}" for word in parts(name) if word in STEMS)
+                if parts(name)[-1].endswith("ing") and parts(name)[-1] not in NOUNS_IN_ING:
+                    yield f"class {name}: is a gerund"
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield from (f"def {name}: says {word!r}" for word in parts(name) if word in STEMS)
+                if not is_noun(node) and not begins_with_a_verb(name):
+                    yield f"def {name}: does not begin with a verb"
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                if len(name) < 3 and name not in SHORT and not name.isupper():
+                    yield f"name {name}: is too short"
+
+
+def begins_with_a_verb(name: str) -> bool:
+    """Return whether a function of this name says what it does, or asks a question."""
+    bare = name.lstrip("_")
+    return name.startswith("__") or bare.startswith(PREDICATES) or parts(bare)[0] in VERBS
+
+
+def is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a decorator makes a value, a command or an overload of this function."""
+    for one in node.decorator_list:
+        name = ast.unparse(one.func if isinstance(one, ast.Call) else one)
+        if name.rpartition(".")[2] in {"property", "cached_property", "setter", "command", "group", "contextmanager"}:
+            return True
+        if "contextmanager" in name or name.endswith(("overload", "fixture")):
+            return True
+    return False
+
+
+def parts(name: str) -> list[str]:
+    """Return the words of a name in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)] or [name]
+
+
+@pytest.mark.parametrize("rule", [modules, identifiers])
+def test_names_follow_the_rules(rule):
+    ratchet.check(rule.__name__, rule())
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("storage/rides.py", "says 'rides'"),
+        ("tasks/entering.py", "is a gerund"),
+        ("tasks/words.py", "has the name of 2 modules"),
+    ],
+)
+def test_module_name_is_refused(path, fault):
+    assert list(module_faults(PurePosixPath(path), Counter(words=2))) == [fault]
+
+
+def test_module_name_is_accepted():
+    for path in ("storage/batch.py", "cli/finding.py", "tasks/store.py"):
+        assert list(module_faults(PurePosixPath(path), Counter(store=5))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("class Doors: ...", "class Doors: says 'doors'"),
+        ("class Waiting: ...", "class Waiting: is a gerund"),
+        ("def whole_id(): ...", "def whole_id: does not begin with a verb"),
+        ("def stand_up(): ...", "def stand_up: says 'stand'"),
+        ("xs = 1", "name xs: is too short"),
+        ("def read(fd): ...", "name fd: is too short"),
+    ],
+)
+def test_identifier_is_refused(source, fault):
+    assert fault in list(identifier_faults(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Batch: ...",
+        "def read_row(tx): ...",
+        "def is_due(id): ...",
+        "class A:\n    @property\n    def size(self): ...",
+        "@root.command()\ndef status(ctx): ...",
+    ],
+)
+def test_identifier_is_accepted(source):
+    assert list(identifier_faults(ast.parse(source))) == []

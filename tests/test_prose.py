@@ -1,0 +1,120 @@
+"""Docstrings, messages and pages are plain English: the rules that a machine can check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests import prose, ratchet
+from tests.test_names import VERBS
+
+OPENERS = frozenset({"what", "who", "whoever", "whether", "of", "that", "nobody"})
+"""Words that no sentence begins with, a question excepted."""
+
+PHRASES = (
+    *("is none", "is no", "are no", "of ours", "of yours", "behind our back", "so many", "in passing", "anew"),
+    *("foreign hand", "all the same", "by hand alone", "so long", "for so long"),
+)
+"""Phrases of a translation: a plain sentence has a verb for each."""
+
+STEMS = ("told", "stranger", "insist", "nobody", "somebody", "whoever", "stands", "heard")
+"""Words that stand for a term of the glossary, or give code a mind."""
+
+WORDS_MAX = 30
+
+BANNED = re.compile(rf"\b(?:{'|'.join(map(re.escape, (*PHRASES, *STEMS)))})\b", re.IGNORECASE)
+KEY_LENGTH = 90
+
+
+def faults(sentence: str, *, limit: int | None = WORDS_MAX) -> Iterator[str]:
+    """Yield what is wrong with one sentence."""
+    words = prose.words(sentence)
+    if words and words[0].lower() in OPENERS and not sentence.rstrip().endswith("?"):
+        yield f"begins with {words[0]}"
+    if limit is not None and len(words) > limit:
+        yield f"has {len(words)} words"
+    for found in sorted({match.group(0).lower() for match in BANNED.finditer(prose.plain(sentence))}):
+        yield f"says {found!r}"
+
+
+def docstring_faults(docstring: prose.Docstring) -> Iterator[tuple[str, str]]:
+    """Yield (fault, sentence) for each fault of a docstring."""
+    sentences = list(prose.sentences(docstring.text))
+    for sentence in sentences:
+        yield from ((fault, sentence) for fault in faults(sentence))
+    if sentences and docstring.kind == "function":
+        first = prose.words(sentences[0])
+        if first and first[0].lower() not in VERBS:
+            yield f"a function's docstring begins with {first[0]!r}, not with a verb", sentences[0]
+
+
+def docstrings() -> set[str]:
+    """Return the violations in docstrings."""
+    return {
+        key(fault, sentence)
+        for _, tree in prose.modules()
+        for docstring in prose.docstrings(tree)
+        for fault, sentence in docstring_faults(docstring)
+    }
+
+
+def messages() -> set[str]:
+    """Return the violations in messages, help texts and other strings of the package."""
+    return {
+        key(fault, sentence)
+        for _, tree in prose.modules()
+        for text in prose.messages(tree)
+        for sentence in prose.sentences(text)
+        for fault in faults(sentence)
+    }
+
+
+def pages() -> set[str]:
+    """Return the violations in the README and the documentation."""
+    return {
+        key(fault, sentence)
+        for path in (prose.ROOT / "README.md", *sorted((prose.ROOT / "docs").rglob("*.md")))
+        for sentence in prose.sentences(path.read_text(encoding="utf-8"))
+        for fault in faults(sentence, limit=None)
+    }
+
+
+def key(fault: str, sentence: str) -> str:
+    """Return a violation as it stands in a list: it keeps its name when its module moves."""
+    return f"{fault}: {' '.join(sentence.split())[:KEY_LENGTH]}"
+
+
+@pytest.mark.parametrize("rule", [docstrings, messages, pages])
+def test_prose_follows_the_rules_of_english(rule):
+    ratchet.check(rule.__name__, rule())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fault"),
+    [
+        ("What of the WAL is in use says it.", "begins with What"),
+        ("That is done.", "begins with That"),
+        ("It is no name.", "says 'is no'"),
+        ("Begun anew, the daemon goes on.", "says 'anew'"),
+        ("The producer is told.", "says 'told'"),
+        (" ".join(["word"] * 31), "has 31 words"),
+    ],
+)
+def test_prose_rule_refuses_a_bad_sentence(sentence, fault):
+    assert list(faults(sentence)) == [fault]
+
+
+@pytest.mark.parametrize(
+    "sentence", ["What ran?", "Return the number of rows.", "The row says `is no`.", " ".join(["word"] * 30)]
+)
+def test_prose_rule_accepts_a_good_sentence(sentence):
+    assert list(faults(sentence)) == []
+
+
+def test_docstring_of_a_function_begins_with_a_verb():
+    assert list(docstring_faults(prose.Docstring("function", "Return the row."))) == []
+    assert list(docstring_faults(prose.Docstring("class", "The row."))) == []
+    [(fault, _)] = docstring_faults(prose.Docstring("function", "The row."))
+    assert fault == "a function's docstring begins with 'The', not with a verb"
