@@ -1,0 +1,18 @@
+"""The public surface changes on purpose only: `python -m tests.surface` writes what it is now."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.surface.collect import DOCUMENTS, GOLDEN
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_public_surface_matches_its_golden_document(name):
+    golden = (GOLDEN / name).read_text()
+
+    assert DOCUMENTS[name]() == golden, f"run `python -m tests.surface` if the change to {name} is meant"
+
+
+def test_golden_folder_has_no_other_document():
+    assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(DOCUMENTS)
