@@ -107,31 +107,36 @@ SELECT count(*), sum(octet_length(concat(state_json, result_json, error_message)
  WHERE seq IN (SELECT value FROM json_each(:kept))
    AND (state_json <> 'null' OR result_json IS NOT NULL OR error_message IS NOT NULL)
 """
-REMOVED_WAITS = """
+OF_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:seqs))"
+OF_GONE_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:gone))"
+THAT_GO = " WHERE seq IN (SELECT value FROM json_each(:gone))"
+OF_GONE_WAITS = " WHERE wait_seq IN (SELECT value FROM json_each(:gone))"
+
+WAITS = """
 SELECT count(*), sum(octet_length(concat(id, name, kind, event, status, resolved_by, value_json)))
   FROM waits
- WHERE task_seq IN (SELECT value FROM json_each(:seqs))
 """
-REMOVED_QUESTIONS = """
+REMOVED_WAITS = WAITS + OF_TASKS
+QUESTIONS = """
 SELECT count(*),
        sum(octet_length(concat(id, kind, question, options_json, default_json, status, answer, note, answered_by)))
   FROM questions
- WHERE task_seq IN (SELECT value FROM json_each(:seqs))
 """
-REMOVED_MAIL = """
+REMOVED_QUESTIONS = QUESTIONS + OF_TASKS
+MAIL = """
 SELECT count(*), sum(octet_length(concat(event, payload_json, trigger_id, sent_by, status)))
   FROM mailbox
- WHERE task_seq IN (SELECT value FROM json_each(:seqs))
 """
-REMOVED_ACTIVITIES = """
+REMOVED_MAIL = MAIL + OF_TASKS
+ACTIVITIES = """
 SELECT count(*),
        sum(octet_length(concat(idem_key, task_id, action, status, reason, policy, args_hash, result_unstored,
                                provider_ref, error_code, decision))
            + iif(coalesce(settled_at, updated_at) <= :bodies, 0,
                  octet_length(concat(request_json, result_json, error_message))))
   FROM activity_log
- WHERE task_seq IN (SELECT value FROM json_each(:gone))
 """
+REMOVED_ACTIVITIES = ACTIVITIES + OF_GONE_TASKS
 REMOVED_DECISIONS = """
 SELECT count(*), sum(octet_length(concat(activity_decisions.decision, reference, note, decided_by)))
   FROM activity_log
@@ -154,32 +159,11 @@ SELECT count(*), sum(octet_length(concat(boot_id, machine_boot_id, host, version
  WHERE epoch IN (SELECT value FROM json_each(:gone))
 """
 
-TURN_WAITS = """
-SELECT count(*), sum(octet_length(concat(id, name, kind, event, status, resolved_by, value_json)))
-  FROM waits
- WHERE seq IN (SELECT value FROM json_each(:gone))
-"""
-TURN_QUESTIONS = """
-SELECT count(*),
-       sum(octet_length(concat(id, kind, question, options_json, default_json, status, answer, note, answered_by)))
-  FROM questions
- WHERE wait_seq IN (SELECT value FROM json_each(:gone))
-"""
-TURN_ASKED = TURN_QUESTIONS.replace("WHERE wait_seq IN", "WHERE seq IN")
-TURN_MAIL = """
-SELECT count(*), sum(octet_length(concat(event, payload_json, trigger_id, sent_by, status)))
-  FROM mailbox
- WHERE wait_seq IN (SELECT value FROM json_each(:gone))
-"""
-TURN_ACTIVITIES = """
-SELECT count(*),
-       sum(octet_length(concat(idem_key, task_id, action, status, reason, policy, args_hash, result_unstored,
-                               provider_ref, error_code, decision))
-           + iif(coalesce(settled_at, updated_at) <= :bodies, 0,
-                 octet_length(concat(request_json, result_json, error_message))))
-  FROM activity_log
- WHERE seq IN (SELECT value FROM json_each(:gone))
-"""
+TURN_WAITS = WAITS + THAT_GO
+TURN_QUESTIONS = QUESTIONS + OF_GONE_WAITS
+TURN_ASKED = QUESTIONS + THAT_GO
+TURN_MAIL = MAIL + OF_GONE_WAITS
+TURN_ACTIVITIES = ACTIVITIES + THAT_GO
 TURN_DECISIONS = """
 SELECT count(*), sum(octet_length(concat(decision, reference, note, decided_by)))
   FROM activity_decisions

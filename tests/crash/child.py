@@ -130,10 +130,8 @@ def an_app(life: Life, ran: Journal) -> App:
     return app
 
 
-async def _live(life: Life) -> None:
-    observed = _observe(life)
-    forgive(life.db)
-    accepted, ran = Journal(life.folder / "accepted"), Journal(life.folder / "ran")
+def prepared(life: Life) -> tuple[Config, random.Random]:
+    """Arm the cut point that ends this life, if one does. Return the settings and the randomness of the life."""
     config = Config(
         daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=60.0, poll_seconds=1.0),
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
@@ -142,6 +140,14 @@ async def _live(life: Life) -> None:
     if life.ends in tuple(CutPoint):
         point = CutPoint(life.ends)
         arm(point, kill_process, at_pass=1 if point in REACHED_ONCE else chance.randint(1, 14))
+    return config, chance
+
+
+async def _live(life: Life) -> None:
+    observed = _observe(life)
+    forgive(life.db)
+    accepted, ran = Journal(life.folder / "accepted"), Journal(life.folder / "ran")
+    config, chance = prepared(life)
     app = an_app(life, ran)
     async with app.running(life.db, config=config) as engine:
         if life.ends != QUIET:

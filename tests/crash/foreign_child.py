@@ -17,11 +17,8 @@ from contextlib import closing
 import anyio
 
 from craftcore import Producer
-from craftcore.config import Config, DaemonSettings, RetrySettings
-from craftcore.cutpoints import CutPoint, arm, kill_process
 from tests.crash.child import (
     QUIET,
-    REACHED_ONCE,
     ROUND,
     ROUNDS,
     Journal,
@@ -30,6 +27,7 @@ from tests.crash.child import (
     _observe,
     an_app,
     forgive,
+    prepared,
     until_idle,
 )
 
@@ -60,14 +58,7 @@ async def _live(life: Life) -> None:
     _observe(life)
     forgive(life.db)
     accepted, ran = Journal(life.folder / "accepted"), Journal(life.folder / "ran")
-    config = Config(
-        daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=60.0, poll_seconds=1.0),
-        retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
-    )
-    chance = random.Random(life.seed + 1)
-    if life.ends in tuple(CutPoint):
-        point = CutPoint(life.ends)
-        arm(point, kill_process, at_pass=1 if point in REACHED_ONCE else chance.randint(1, 14))
+    config, chance = prepared(life)
     app = an_app(life, ran)
     async with app.running(life.db, config=config) as engine:
         for number in range(ROUNDS if life.ends != QUIET else 0):
