@@ -107,27 +107,27 @@ SELECT count(*), sum(octet_length(concat(state_json, result_json, error_message)
  WHERE seq IN (SELECT value FROM json_each(:kept))
    AND (state_json <> 'null' OR result_json IS NOT NULL OR error_message IS NOT NULL)
 """
-OF_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:seqs))"
-OF_GONE_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:gone))"
-THAT_GO = " WHERE seq IN (SELECT value FROM json_each(:gone))"
-OF_GONE_WAITS = " WHERE wait_seq IN (SELECT value FROM json_each(:gone))"
+IN_FOUND_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:seqs))"
+IN_GONE_TASKS = " WHERE task_seq IN (SELECT value FROM json_each(:gone))"
+AMONG_GONE = " WHERE seq IN (SELECT value FROM json_each(:gone))"
+IN_GONE_WAITS = " WHERE wait_seq IN (SELECT value FROM json_each(:gone))"
 
 WAITS = """
 SELECT count(*), sum(octet_length(concat(id, name, kind, event, status, resolved_by, value_json)))
   FROM waits
 """
-REMOVED_WAITS = WAITS + OF_TASKS
+REMOVED_WAITS = WAITS + IN_FOUND_TASKS
 QUESTIONS = """
 SELECT count(*),
        sum(octet_length(concat(id, kind, question, options_json, default_json, status, answer, note, answered_by)))
   FROM questions
 """
-REMOVED_QUESTIONS = QUESTIONS + OF_TASKS
+REMOVED_QUESTIONS = QUESTIONS + IN_FOUND_TASKS
 MAIL = """
 SELECT count(*), sum(octet_length(concat(event, payload_json, trigger_id, sent_by, status)))
   FROM mailbox
 """
-REMOVED_MAIL = MAIL + OF_TASKS
+REMOVED_MAIL = MAIL + IN_FOUND_TASKS
 ACTIVITIES = """
 SELECT count(*),
        sum(octet_length(concat(idem_key, task_id, action, status, reason, policy, args_hash, result_unstored,
@@ -136,7 +136,7 @@ SELECT count(*),
                  octet_length(concat(request_json, result_json, error_message))))
   FROM activity_log
 """
-REMOVED_ACTIVITIES = ACTIVITIES + OF_GONE_TASKS
+REMOVED_ACTIVITIES = ACTIVITIES + IN_GONE_TASKS
 REMOVED_DECISIONS = """
 SELECT count(*), sum(octet_length(concat(activity_decisions.decision, reference, note, decided_by)))
   FROM activity_log
@@ -159,11 +159,11 @@ SELECT count(*), sum(octet_length(concat(boot_id, machine_boot_id, host, version
  WHERE epoch IN (SELECT value FROM json_each(:gone))
 """
 
-TURN_WAITS = WAITS + THAT_GO
-TURN_QUESTIONS = QUESTIONS + OF_GONE_WAITS
-TURN_ASKED = QUESTIONS + THAT_GO
-TURN_MAIL = MAIL + OF_GONE_WAITS
-TURN_ACTIVITIES = ACTIVITIES + THAT_GO
+TURN_WAITS = WAITS + AMONG_GONE
+TURN_QUESTIONS = QUESTIONS + IN_GONE_WAITS
+TURN_ASKED = QUESTIONS + AMONG_GONE
+TURN_MAIL = MAIL + IN_GONE_WAITS
+TURN_ACTIVITIES = ACTIVITIES + AMONG_GONE
 TURN_DECISIONS = """
 SELECT count(*), sum(octet_length(concat(decision, reference, note, decided_by)))
   FROM activity_decisions

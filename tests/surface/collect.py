@@ -149,7 +149,7 @@ def modules() -> list[Path]:
 def metrics() -> str:
     """Return the name, type, labels and bounds of every metric, as a new database and one attempt show them."""
     one, size = Histogram(LONG), Histogram(SIZES)
-    counted = Counted({("hello", "done"): 1}, {"hello": one}, {"hello": one}, one, one, size, one)
+    counted = Counted(False, {("hello", "done"): 1}, {"hello": one}, {"hello": one}, one, one, size, one)
     with tempfile.TemporaryDirectory() as folder:
         core = Core(Path(folder) / "new.db", Config(), SystemClock())
         core.prepare()
