@@ -10,9 +10,9 @@ from base64 import b64encode
 from hashlib import sha256
 
 from benchmarks.scrapes import TICK
-from craftcore.actions.http_exchange import Answer
-from craftcore.actions.http_response import off_the_loop, result
-from craftcore.actions.scrubbing import Scrubber
+from craftcore.actions.http.exchange import Answer
+from craftcore.actions.http.response import off_the_loop, result
+from craftcore.actions.redaction import Scrubber
 
 SECRET = "sk-live-0123456789abcdef"
 KIB = 1 << 10

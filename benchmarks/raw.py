@@ -13,7 +13,7 @@ import apsw
 
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.core import Core
+from craftcore.services import Core
 
 INSERT = """
 INSERT INTO triggers (id, source, workflow, fire_at, due_at, priority, payload_json, created_at, updated_at)

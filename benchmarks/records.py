@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.engine import anew, end_to_end_rate
-from craftcore.daemon import running
-from craftcore.executions.chaining import Known
+from craftcore.daemon import lifespan
+from craftcore.executions.chain.append import Known
 from craftcore.executions.recorder import Attempt, Record, Recorder
 from craftcore.executions.store import OpenHeader
 from craftcore.storage.transaction import Transaction
@@ -61,11 +61,11 @@ def main() -> None:
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Engines that are started in this block keep no records."""
-    vars(running)["Recorder"] = Unrecorded
+    vars(lifespan)["Recorder"] = Unrecorded
     try:
         yield
     finally:
-        vars(running)["Recorder"] = Recorder
+        vars(lifespan)["Recorder"] = Recorder
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ import apsw
 from benchmarks import raw
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.ticks import Ticked
+from craftcore.schedules.tick_service import Ticked
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction
 
 SIZES = (100, 10_000, 100_000)

@@ -13,7 +13,7 @@ from statistics import median
 from benchmarks import history
 from craftcore.app import App
 from craftcore.config import Config, MetricsSettings
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 
 SCRAPES = 100
 EMITS = 100

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from craftcore.action import Action, Call
     from craftcore.activities.model import OnUnknown
     from craftcore.app import App
     from craftcore.engine.child import Child
-    from craftcore.engine.context import TaskContext, TaskEvent
-    from craftcore.engine.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
+    from craftcore.engine.turn.context import TaskContext, TaskEvent
     from craftcore.error_codes import ErrorCode
     from craftcore.errors import (
         ActivityUnknown,
@@ -30,6 +28,9 @@ if TYPE_CHECKING:
     from craftcore.executions.model import Strategy
     from craftcore.executions.replay import ReplayEntry, ReplayResult
     from craftcore.producer import Producer
+    from craftcore.registry.action import Action, Call
+    from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
+    from craftcore.registry.workflow import Rate
     from craftcore.replay_engine import ReplayEngine
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
@@ -38,13 +39,12 @@ if TYPE_CHECKING:
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
     from craftcore.triggers.sources import living_ui_key, proactive_key
-    from craftcore.workflow import Rate
 
 _HOMES = {
-    "Action": "craftcore.action",
+    "Action": "craftcore.registry.action",
     "ActivityUnknown": "craftcore.errors",
     "App": "craftcore.app",
-    "Call": "craftcore.action",
+    "Call": "craftcore.registry.action",
     "CatchUp": "craftcore.schedules.model",
     "Child": "craftcore.engine.child",
     "ChildFailed": "craftcore.errors",
@@ -57,14 +57,14 @@ _HOMES = {
     "Fail": "craftcore.errors",
     "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",
-    "LiveSession": "craftcore.engine.router",
+    "LiveSession": "craftcore.registry.router",
     "NoEffect": "craftcore.errors",
     "NotFound": "craftcore.errors",
     "NotReplayable": "craftcore.errors",
     "OnUnknown": "craftcore.activities.model",
     "Overlap": "craftcore.schedules.model",
     "Producer": "craftcore.producer",
-    "Rate": "craftcore.workflow",
+    "Rate": "craftcore.registry.workflow",
     "ReplayEngine": "craftcore.replay_engine",
     "ReplayEntry": "craftcore.executions.replay",
     "ReplayHashMismatch": "craftcore.errors",
@@ -72,15 +72,15 @@ _HOMES = {
     "Resume": "craftcore.tasks.model",
     "Retry": "craftcore.errors",
     "RetryPolicy": "craftcore.triggers.backoff",
-    "Route": "craftcore.engine.router",
-    "RoutedTrigger": "craftcore.engine.router",
-    "Router": "craftcore.engine.router",
-    "RoutingContext": "craftcore.engine.router",
+    "Route": "craftcore.registry.router",
+    "RoutedTrigger": "craftcore.registry.router",
+    "Router": "craftcore.registry.router",
+    "RoutingContext": "craftcore.registry.router",
     "Snooze": "craftcore.errors",
     "StateRefused": "craftcore.errors",
     "Strategy": "craftcore.executions.model",
-    "TaskContext": "craftcore.engine.context",
-    "TaskEvent": "craftcore.engine.context",
+    "TaskContext": "craftcore.engine.turn.context",
+    "TaskEvent": "craftcore.engine.turn.context",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
     "TriggerView": "craftcore.tasks.trigger_view",

@@ -10,23 +10,23 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from craftcore.action import Action, Declare, terms_of
 from craftcore.activities.model import OnUnknown
-from craftcore.arguments import given as shown
-from craftcore.arguments import list_of, seconds, whole_number
 from craftcore.config import Config, config_of
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.registry.action import Action, Declare, terms_of
+from craftcore.registry.workflow import Rate, Workflow, parameters, wrong_order
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
-from craftcore.triggers.acceptance import NAME
+from craftcore.serialization.arguments import given as shown
+from craftcore.serialization.arguments import list_of, seconds, whole_number
+from craftcore.serialization.untrusted import message_of
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
 from craftcore.triggers.model import Emitted, NewTrigger, OnDuplicate, TriggerSource, TriggerSpec
-from craftcore.triggers.versions import bare
-from craftcore.words import message_of
-from craftcore.workflow import Rate, Workflow, parameters, wrong_order
+from craftcore.triggers.validation import NAME
+from craftcore.triggers.workflow_names import bare
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
-    from craftcore.engine.router import Router
+    from craftcore.registry.router import Router
     from craftcore.tasks.all_work import CancelledWork
     from craftcore.tasks.model import Question, Task
 
@@ -419,7 +419,7 @@ class App:
         workflows get `daemon.shutdown_grace` seconds. Raises ConfigInvalid; DaemonRunning when another process runs
         this database.
         """
-        from craftcore.daemon.running import running  # what an App runs is wired above it
+        from craftcore.daemon.lifespan import running  # what an App runs is wired above it
 
         return running(self, Path(path), config_of(config))
 

@@ -50,10 +50,10 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from craftcore.arguments import given, seconds
 from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode as ErrorCode
 from craftcore.error_codes import known
+from craftcore.serialization.arguments import given, seconds
 
 LONGEST_WAIT = 10 * 366 * 86_400.0
 """Ten years, in seconds: nobody means a longer backoff."""

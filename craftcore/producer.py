@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from craftcore.config import Config, config_of
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import OutcomeUnknown
-from craftcore.storage.ring import EVERYTHING, ring
+from craftcore.failpoints import CutPoint, reach
+from craftcore.services import Core
+from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.declared import refuse_unknown

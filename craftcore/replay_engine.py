@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any
 
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.errors import CraftcoreError, NotFound, NotReplayable
 from craftcore.executions.model import Reason
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.replay import ReplayEntry, ReplayResult, refusal, replay, require_envelope
 from craftcore.executions.replay_cache import ReplayCache
+from craftcore.services import Core
 from craftcore.storage.transaction import Reader
 
 STORE = RecordStore()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from tests import prose
-from tests.test_layers import imports
 
 Graph = dict[str, set[str]]
 """A node, and the nodes that it imports."""
@@ -62,6 +62,19 @@ def circles(graph: Mapping[str, set[str]]) -> Iterator[set[str]]:
     for node in sorted(graph):
         if node not in numbers:
             yield from visit(node)
+
+
+def imports(path: PurePosixPath, tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """Yield every imported name, in parts: `from craftcore.triggers import store` is (craftcore, triggers, store)."""
+    package = ("craftcore", *path.parts[:-1])
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (tuple(alias.name.split(".")) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                start = package[: len(package) - level + 1] if level else ()
+                base = (*start, *(module.split(".") if module else ()))
+                yield from ((*base, alias.name) for alias in names)
 
 
 def _module(name: tuple[str, ...], paths: Mapping[str, object]) -> str | None:

@@ -15,10 +15,10 @@ from pathlib import Path
 ALLOWED = Path(__file__).parent / "allowed"
 
 RULES = {
-    "edges": "tests.test_layout",
-    "circles": "tests.test_layout",
-    "sql": "tests.test_layout",
-    "sizes": "tests.test_layout",
+    "edges": "tests.test_layers",
+    "circles": "tests.test_layers",
+    "sql": "tests.test_layers",
+    "sizes": "tests.test_layers",
     "modules": "tests.test_names",
     "identifiers": "tests.test_names",
     "docstrings": "tests.test_prose",

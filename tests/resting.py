@@ -13,7 +13,7 @@ import structlog
 
 from craftcore import App, Continue, Done, Fail, RetryPolicy, TaskContext
 from craftcore.clock import Clock
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from tests.engine.lab import settings
 from tests.processes import PATIENCE
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from craftcore.canonical import canonical, canonical_tree, sha256_of
+from craftcore.serialization.canonical import canonical, canonical_tree, sha256_of
 
 
 @pytest.mark.parametrize(

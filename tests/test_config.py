@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from craftcore.config import Config
+from craftcore.config.http_targets import HttpTarget, SecretHeader
+from craftcore.config.references import ENDPOINT_SAID
 from craftcore.errors import ConfigInvalid
-from craftcore.http_targets import HttpTarget, SecretHeader
-from craftcore.spelling import ENDPOINT_SAID
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "config" / "craftcore.toml"

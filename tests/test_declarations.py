@@ -12,9 +12,9 @@ import pytest
 
 from craftcore import App, Continue, CraftcoreError, Fail, NoEffect, Rate, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.daemon.declarations import declarations
+from craftcore.daemon.declared_schedules import declarations
 from craftcore.errors import ConfigInvalid
+from craftcore.services import Core
 from tests.engine.lab import lab
 
 HOSTILE: dict[str, Any] = {

@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 KILLED = """
 import runpy, sys
-from craftcore.cutpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import CutPoint, arm, kill_process
 point, at_pass, *sys.argv = sys.argv[1:]
 arm(CutPoint(point), kill_process, at_pass=int(at_pass))
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
 from tests.engine.lab import look
 from tests.processes import PATIENCE, Result, craftcore, environment
 

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App
-from craftcore.action import sounds_irreversible
 from craftcore.errors import ConfigInvalid
+from craftcore.registry.action import sounds_irreversible
 from tests.engine.lab import lab
 
 

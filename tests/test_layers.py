@@ -1,4 +1,4 @@
-"""The house holds: which module may import which, and who may touch the database, the loop, the environment, time.
+"""Folders depend on each other in one direction; SQL and libraries stay where they belong; files stay small.
 
 Only import lines and names are read, so a rule costs nothing at run time and cannot be turned off by accident.
 """
@@ -6,47 +6,119 @@ Only import lines and names are read, so a rule costs nothing at run time and ca
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests import imports, prose, ratchet
+
 ROOT = Path(__file__).parents[1]
 
-FLOORS = [
-    {
-        "arguments",
-        "as_json",
-        "clock",
-        "error_codes",
-        "errors",
-        "plurals",
-        "canonical",
-        "cutpoints",
-        "forks",
-        "regular_file",
-        "spelling",
-        "typed",
-        "words",
-    },
-    {"config", "config_reading", "http_targets"},
-    {"storage"},
-    {"triggers", "activities", "executions"},
-    {"schedules", "tasks", "retention"},
-    {"app", "workflow", "action"},
-    {"engine"},
-    {"core", "producer", "replay_engine", "daemon", "actions", "testing"},
-    {"cli", "__init__", "__main__"},
-]
-"""From the ground up. A module imports its own floor or one below."""
+GROUND = {"errors", "error_codes", "clock", "files", "failpoints", "serialization", "forks"}
+"""What everything may import, and what imports nothing else."""
 
-FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
+ALLOWED = {
+    "config": "",
+    "storage": "",
+    "audit": "storage",
+    "triggers": "storage",
+    "activities": "storage",
+    "retention": "storage config",
+    "schedules": "storage triggers",
+    "executions": "storage triggers audit",
+    "tasks": "storage triggers executions activities",
+    "registry": "triggers schedules executions activities",
+    "services": "storage triggers schedules activities tasks config",
+    "engine": "storage triggers schedules executions activities tasks registry config",
+    "actions": "triggers activities tasks registry engine config",
+    "daemon": (
+        "storage triggers schedules executions activities tasks registry engine actions services retention config"
+    ),
+    "diagnostics": "storage triggers schedules activities tasks retention engine daemon",
+    "operations": "storage audit triggers schedules activities executions tasks services",
+    "producer": "storage triggers services config",
+    "replay_engine": "storage executions services config",
+    "app": "tasks registry engine daemon config",
+    "testing": "storage config",
+}
+"""A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""
+
+SQL = re.compile(r"\b(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\b.*\bSET|DELETE\s+FROM)\b", re.DOTALL)
+
+FILES_MAX = 30
+LINES_MIN, LINES_MAX = 10, 300
+
+
+def edges() -> set[str]:
+    """Return the imports between folders that the table does not allow."""
+    return set(forbidden(imports.by_folder(imports.by_file())))
+
+
+def forbidden(folders: imports.Graph) -> Iterator[str]:
+    """Yield each edge of a graph over folders that the table does not allow."""
+    for here, imported in folders.items():
+        for there in imported:
+            if here in ("__init__", "__main__") or (here == "cli" and there != "app"):
+                continue
+            if here in GROUND and there in GROUND:
+                continue
+            if there not in GROUND and there not in ALLOWED.get(here, "").split():
+                yield f"{here} imports {there}"
+
+
+def circles() -> set[str]:
+    """Return the modules and folders that import themselves by way of others."""
+    files = imports.by_file()
+    return {
+        *(f"file {path}" for circle in imports.circles(files) for path in circle),
+        *(f"folder {name}" for circle in imports.circles(imports.by_folder(files)) for name in circle),
+    }
+
+
+def sql() -> set[str]:
+    """Return the modules that hold SQL and are no store."""
+    return {
+        path.relative_to(prose.PACKAGE).as_posix()
+        for path, tree in prose.modules()
+        if not path.stem.endswith("store")
+        and path.relative_to(prose.PACKAGE).parts[0] not in ("storage", "diagnostics", "testing")
+        and holds_sql(tree)
+    }
+
+
+def holds_sql(tree: ast.Module) -> bool:
+    """Return whether a string of the module is a statement."""
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
+        for node in ast.walk(tree)
+    )
+
+
+def sizes() -> set[str]:
+    """Return the modules that are too short or too long, and the folders with too many of them."""
+    paths = [path for path, _ in prose.modules()]
+    files = Counter(path.parent for path in paths)
+    texts = {path: path.read_text(encoding="utf-8") for path in paths if path.stem not in ("__init__", "__main__")}
+    lines = {path: text.count("\n") for path, text in texts.items() if not text.startswith('"""Alias of ')}
+    return {
+        *(f"{_name(one)}: more than {FILES_MAX} files" for one in files if files[one] > FILES_MAX),
+        *(f"{_name(one)}: more than {LINES_MAX} lines" for one in lines if lines[one] > LINES_MAX),
+        *(f"{_name(one)}: fewer than {LINES_MIN} lines" for one in lines if lines[one] < LINES_MIN),
+    }
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(prose.ROOT).as_posix()
+
 
 STORES = "*/*store.py"
 HOMES = {
     "apsw": ["storage/*", STORES, "testing/*"],
-    "anyio": ["storage/writer.py", "storage/waiters.py", "engine/*", "daemon/*", "actions/*", "testing/*"],
+    "anyio": ["storage/writer.py", "storage/event_loop.py", "engine/*", "daemon/*", "actions/*", "testing/*"],
     "httpx2": ["actions/*"],
 }
 """Libraries that only these modules import, function bodies included."""
@@ -59,7 +131,7 @@ TIME_AND_CHANCE = {
     *(f"uuid.uuid{version}" for version in (1, 4, 6, 7)),
 }
 NAMES = [
-    (ENVIRONMENT, ["clock.py", "config.py", "storage/*", "daemon/*", "cli/*"]),
+    (ENVIRONMENT, ["clock.py", "config/*", "storage/*", "daemon/*", "cli/*"]),
     (TIME_AND_CHANCE, ["clock.py"]),
 ]
 """Names that only these modules use. A reference is enough: `default_factory=uuid4` calls it too."""
@@ -69,28 +141,14 @@ WITHIN_A_NOUN = ["model", "store", "service"]
 
 
 def violations(path: PurePosixPath, source: str) -> list[str]:
-    """What the module at `path`, relative to the package, does that its place in the house forbids."""
+    """Return what the module at `path`, relative to the package, uses that belongs elsewhere."""
     tree = ast.parse(source)
-    house = [name for name in imports(path, tree, wired_later=path.name == "app.py") if name[0] == "craftcore"]
-    everything = list(imports(path, tree))
+    everything = list(imports.imports(path, tree))
     return [
-        *floor_violations(path, house),
         *noun_violations(path, everything),
         *home_violations(path, {name[0] for name in everything}),
         *name_violations(path, tree),
     ]
-
-
-def floor_violations(path: PurePosixPath, imported: list[tuple[str, ...]]) -> Iterator[str]:
-    here = path.parts[0].removesuffix(".py")
-    if here not in FLOOR:
-        yield f"{here} stands on no floor: give it one in FLOORS"
-        return
-    for name in imported:
-        # `from craftcore import emit` is the public surface, which stands on top of everything.
-        there = name[1] if len(name) > 1 and name[1] in FLOOR else "__init__"
-        if FLOOR[there] > FLOOR[here]:
-            yield f"imports {'.'.join(name)}, which is above it"
 
 
 def noun_violations(path: PurePosixPath, imported: list[tuple[str, ...]]) -> Iterator[str]:
@@ -117,32 +175,6 @@ def name_violations(path: PurePosixPath, tree: ast.Module) -> Iterator[str]:
         for names, homes in NAMES:
             if name in names and not lives_in(path, homes):
                 yield f"uses {name}, whose home is {', '.join(homes)}"
-
-
-def imports(path: PurePosixPath, tree: ast.Module, *, wired_later: bool = False) -> Iterator[tuple[str, ...]]:
-    """Every imported name, in parts: `from craftcore.triggers import store` is (craftcore, triggers, store).
-
-    `wired_later` leaves out what is imported when called, or for the type checker: what App runs is wired by core.
-    """
-    package = ("craftcore", *path.parts[:-1])
-    for node in unconditional(tree) if wired_later else ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                yield from (tuple(alias.name.split(".")) for alias in names)
-            case ast.ImportFrom(module=module, names=names, level=level):
-                start = package[: len(package) - level + 1] if level else ()
-                base = (*start, *(module.split(".") if module else ()))
-                yield from ((*base, alias.name) for alias in names)
-
-
-def unconditional(tree: ast.Module) -> Iterator[ast.AST]:
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        match node := waiting.pop():
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                continue
-        yield node
-        waiting.extend(ast.iter_child_nodes(node))
 
 
 def bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -183,19 +215,6 @@ def test_every_module_keeps_to_its_place(module):
 @pytest.mark.parametrize(
     ("path", "source", "refusal"),
     [
-        ("novelty.py", "", "stands on no floor"),
-        ("errors.py", "import craftcore.storage", "above it"),
-        ("storage/database.py", "from craftcore.triggers.model import Trigger", "above it"),
-        ("storage/database.py", "from craftcore import triggers", "above it"),
-        ("storage/database.py", "from ..triggers import model", "above it"),
-        ("storage/database.py", "from craftcore import TriggerSpec", "craftcore.TriggerSpec, which is above it"),
-        ("triggers/service.py", "def f():\n    from craftcore.tasks import service", "above it"),
-        ("tasks/service.py", "from craftcore.engine import context", "above it"),
-        ("app.py", "from craftcore.engine.runner import Runner", "above it"),
-        ("engine/boot.py", "from craftcore.daemon import lock", "above it"),
-        ("engine/boot.py", "from craftcore.core import Core", "above it"),
-        ("engine/boot.py", "from craftcore.actions import command", "above it"),
-        ("core.py", "from craftcore.cli import main", "above it"),
         ("triggers/model.py", "from craftcore.triggers.store import TriggerStore", "model <- store <- service"),
         ("triggers/model.py", "from . import store", "model <- store <- service"),
         ("triggers/store.py", "from craftcore.triggers import service", "model <- store <- service"),
@@ -227,10 +246,10 @@ def test_a_module_out_of_its_place_is_refused(path, source, refusal):
         ("triggers/service.py", "from craftcore.triggers import model, store"),
         ("tasks/store.py", "import apsw\nfrom craftcore.triggers.service import TriggerService"),
         ("storage/writer.py", "import anyio\nfrom craftcore.clock import Clock"),
-        ("app.py", "async def f():\n    from craftcore.core import Core"),
+        ("app.py", "async def f():\n    from craftcore.services import Core"),
         ("app.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from craftcore.engine import context"),
         ("core.py", "from craftcore.daemon import lock\nfrom craftcore.actions import command"),
-        ("testing/disk.py", "import apsw\nfrom craftcore.core import Core"),
+        ("testing/disk.py", "import apsw\nfrom craftcore.services import Core"),
         ("cli/main.py", "import os\nos.environ.get('CRAFTCORE_DB')\nfrom craftcore import App"),
         ("clock.py", "import time\ntime.time()"),
         ("engine/leases.py", "import time\ntime.monotonic()"),
@@ -239,3 +258,48 @@ def test_a_module_out_of_its_place_is_refused(path, source, refusal):
 )
 def test_a_module_in_its_place_is_let_be(path, source):
     assert violations(PurePosixPath(path), source) == []
+
+
+@pytest.mark.parametrize("rule", [edges, circles, sql, sizes])
+def test_layout_follows_the_rules(rule):
+    ratchet.check(rule.__name__, rule())
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"storage": {"triggers"}}, ["storage imports triggers"]),
+        ({"errors": {"storage"}}, ["errors imports storage"]),
+        ({"cli": {"app"}}, ["cli imports app"]),
+        ({"novelty": {"storage"}}, ["novelty imports storage"]),
+        ({"storage": {"errors"}, "cli": {"engine"}, "__init__": {"app"}}, []),
+    ],
+)
+def test_forbidden_edge_is_found(graph, found):
+    assert list(forbidden(graph)) == found
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [{"a", "b"}]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"e"}, "e": {"d"}}, [{"a", "b", "c"}, {"d", "e"}]),
+        ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, []),
+    ],
+)
+def test_circle_is_found(graph, found):
+    assert list(imports.circles(graph)) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('x = "SELECT a FROM b"', True),
+        ('x = """UPDATE b\\n   SET a = 1"""', True),
+        ('x = f"DELETE FROM {t}"', True),
+        ('x = "select a date from the calendar"', False),
+        ('x = "UPDATE is a verb"', False),
+    ],
+)
+def test_sql_is_found(source, found):
+    assert holds_sql(ast.parse(source)) is found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.plurals import counted, noun_for
+from craftcore.serialization.plurals import counted, noun_for
 
 CODE = Path(__file__).parents[1] / "craftcore"
 

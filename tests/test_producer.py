@@ -25,7 +25,7 @@ from craftcore.errors import (
     StorageError,
     UnknownWorkflow,
 )
-from craftcore.storage.ring import bell_path
+from craftcore.storage.doorbell_client import bell_path
 from tests.processes import PATIENCE
 from tests.resting import a_task, at_rest
 from tests.virtual import a_trigger

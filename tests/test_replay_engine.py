@@ -17,14 +17,14 @@ import anyio
 import pytest
 
 from craftcore import App, ErrorCode, Fail, NotFound, NotReplayable, ReplayEngine, ReplayHashMismatch, RetryPolicy
-from craftcore.as_json import json_text
-from craftcore.canonical import canonical
 from craftcore.config import Config, TriggerSettings
 from craftcore.errors import DatabaseInvalid, InvalidInput
-from craftcore.executions.document import document_of
-from craftcore.executions.imported import record_of
+from craftcore.executions.document.export import document_of
+from craftcore.executions.document.load import record_of
 from craftcore.executions.record import Standing
 from craftcore.executions.record_store import STANDING, RecordStore
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.encode import json_text
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
 from tests.executions.seen import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from craftcore.spelling import endpoint, is_host, is_loopback, is_one_line, mailbox
+from craftcore.config.references import endpoint, is_host, is_loopback, is_one_line, mailbox
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.as_json import MAX_DEPTH, json_text
-from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput
-from craftcore.typed import as_stored, from_json, readable, require_readable, return_type
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.decode import as_stored, from_json, readable, require_readable, return_type
+from craftcore.serialization.encode import MAX_DEPTH, json_text
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from craftcore.errors import ConfigInvalid
-from craftcore.workflow import parameters
+from craftcore.registry.workflow import parameters
 
 S = TypeVar("S")
 

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from craftcore.clock import Uuid7
 from craftcore.config import Config
-from craftcore.core import Core
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import TriggerSpec
 

@@ -1,0 +1,1 @@
+"""Actions that are ready to use: programs, HTTP, email, language models."""

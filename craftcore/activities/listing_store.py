@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.activities.store import activity_of
-from craftcore.storage.corrupt import Damaged, each
+from craftcore.storage.damaged_rows import Damaged, each
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
-from craftcore.canonical import canonical
-from craftcore.storage.corrupt import row_model
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import row_model
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
 INSERT = Many(

@@ -29,7 +29,7 @@ from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.daemon.log_lines import shortened
+from craftcore.daemon.log_format import shortened
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore
@@ -165,7 +165,7 @@ def _sent_as(found: Activity) -> str | None:
     """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
     if found.status is ActivityStatus.DONE or found.action != EMAIL:
         return None
-    from craftcore.action import message_id  # and msgspec with it, which no other reading pays for
+    from craftcore.registry.action import message_id  # and msgspec with it, which no other reading pays for
 
     return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
 

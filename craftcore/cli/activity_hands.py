@@ -16,7 +16,7 @@ from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.given import refuse_bad_note, the_activity
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
-from craftcore.daemon.log_lines import escaped
+from craftcore.daemon.log_format import escaped
 from craftcore.errors import StateRefused
 from craftcore.tasks.model import Task
 

@@ -11,7 +11,7 @@ from craftcore.cli.damaged import told_damaged
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
-from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader
 
 

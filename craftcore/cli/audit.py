@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from craftcore.audit.listing_store import AuditFilter, AuditListing
+from craftcore.audit.log import Actor, AuditRow
 from craftcore.cli.caller import named
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
@@ -15,14 +17,12 @@ from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.root import ByHand, Command
 from craftcore.cli.session import Session
-from craftcore.daemon.log_lines import escaped
+from craftcore.daemon.log_format import escaped
 from craftcore.errors import FilterInvalid
-from craftcore.storage.audit import Actor, AuditRow
-from craftcore.storage.audit_listing import AuditFilter, AuditListing
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.acceptance import is_name
+from craftcore.triggers.validation import is_name
 
 COLUMNS = ("when", "who", "action", "subject", "reason", "details")
 UID_MAX = 2**32 - 2

@@ -12,11 +12,11 @@ from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
-from craftcore.executions.head import head_document
-from craftcore.executions.head_store import read_head
-from craftcore.plurals import counted
-from craftcore.storage.backup import back_up, back_up_into
-from craftcore.storage.manifest import manifest_path
+from craftcore.executions.chain.head import head_document
+from craftcore.executions.chain.head_store import read_head
+from craftcore.serialization.plurals import counted
+from craftcore.storage.backup.backup import back_up, back_up_into
+from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.transaction import Reader
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.audit.log import audit, last_number
 from craftcore.cli.caller import actor
-from craftcore.plurals import counted
-from craftcore.storage.audit import audit, last_number
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Transaction
 
 

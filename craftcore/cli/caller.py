@@ -10,7 +10,7 @@ import os
 import pwd
 from pathlib import Path
 
-from craftcore.storage.audit import Actor
+from craftcore.audit.log import Actor
 
 LOGIN_UID = Path("/proc/self/loginuid")
 NOBODY_LOGGED_IN = 2**32 - 1

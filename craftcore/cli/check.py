@@ -14,12 +14,12 @@ from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
-from craftcore.plurals import counted, noun_for
+from craftcore.serialization.plurals import counted, noun_for
 from craftcore.tasks.store import TaskStore
 
 if TYPE_CHECKING:
     from craftcore.app import App
-    from craftcore.core import Core
+    from craftcore.services import Core
 
 NAMED_MAX = 20
 OTHERS_READ, OTHERS_WRITE, STICKY = 0o077, 0o022, 0o1000
@@ -95,7 +95,7 @@ def _tried(run: Check) -> tuple[str, CraftcoreError | None]:
 
 def _config(session: Session) -> str:
     if session.load_config().metrics.listen:
-        from craftcore.daemon.exposition import require_client
+        from craftcore.daemon.metrics.prometheus import require_client
 
         require_client()
     return f"{session.config_path or 'the defaults'}"
@@ -104,8 +104,8 @@ def _config(session: Session) -> str:
 def _app(named: str | None) -> str:
     if named is None:
         return "none given; there is what is ready-made, like command.run"
-    from craftcore.daemon.app_import import import_app
-    from craftcore.daemon.ready_made import READY_MADE
+    from craftcore.daemon.app_loader import import_app
+    from craftcore.daemon.builtin_actions import READY_MADE
 
     app = import_app(named)
     app.check_actions()
@@ -118,8 +118,8 @@ def _warnings(named: str | None) -> list[str]:
     """What an app that can be run should have said."""
     if named is None:
         return []
-    from craftcore.daemon.app_import import import_app
-    from craftcore.daemon.declarations import MARK_IT
+    from craftcore.daemon.app_loader import import_app
+    from craftcore.daemon.declared_schedules import MARK_IT
 
     return [f"action {name}: {MARK_IT}" for name in import_app(named).check_actions()]
 
@@ -127,9 +127,9 @@ def _warnings(named: str | None) -> list[str]:
 def _schedules(session: Session, named: str | None) -> str:
     """Those of the app and of the settings can be declared as they are, and what they run would take them."""
     from craftcore.app import App
-    from craftcore.daemon.app_import import import_app
-    from craftcore.daemon.declarations import declarations
-    from craftcore.daemon.ready_made import declare_ready_made
+    from craftcore.daemon.app_loader import import_app
+    from craftcore.daemon.builtin_actions import declare_ready_made
+    from craftcore.daemon.declared_schedules import declarations
 
     app, core = App() if named is None else import_app(named), session.core()
     declare_ready_made(app, core.config, os.environ)
@@ -150,7 +150,7 @@ def _directory(path: Path) -> str:
 
 def _database(session: Session) -> str:
     """The file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
-    from craftcore.core import Core
+    from craftcore.services import Core
 
     core = Core(session.path, Config(), read_only=session.is_read_only)
     try:
@@ -162,9 +162,9 @@ def _database(session: Session) -> str:
 
 def _deployed(session: Session, named: str) -> tuple[App, Core]:
     """The app with what is ready-made, and the database, to be read."""
-    from craftcore.core import Core
-    from craftcore.daemon.app_import import import_app
-    from craftcore.daemon.ready_made import declare_ready_made
+    from craftcore.daemon.app_loader import import_app
+    from craftcore.daemon.builtin_actions import declare_ready_made
+    from craftcore.services import Core
 
     app, config = import_app(named), session.load_config()
     declare_ready_made(app, config, os.environ)

@@ -18,8 +18,8 @@ from craftcore.cli.completing_queries import MOST, QUERIES, WITHIN
 from craftcore.cli.completing_words import beginning, words
 from craftcore.cli.root import root
 from craftcore.cli.session import Session
-from craftcore.daemon.log_lines import escaped
-from craftcore.storage.glance import glancing
+from craftcore.daemon.log_format import escaped
+from craftcore.storage.passive_read import glancing
 
 VARIABLE = "_CRAFTCORE_COMPLETE"
 """Set by the shell's script to `bash_complete` and the like."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
 from craftcore.errors import RowInvalid
-from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.storage.damaged_rows import Damaged, attempted
 
 Entry = TypeVar("Entry")
 Words = TypeVar("Words")

@@ -18,11 +18,11 @@ from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
-from craftcore.plurals import counted
 from craftcore.retention.service import Retention
+from craftcore.serialization.plurals import counted
 from craftcore.storage import migrate as migrations
-from craftcore.storage.checking import check_file
-from craftcore.storage.pages import wal_bytes
+from craftcore.storage.file_size import wal_bytes
+from craftcore.storage.integrity import check_file
 from craftcore.storage.transaction import Transaction
 
 ROWS = """

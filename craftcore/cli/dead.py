@@ -10,7 +10,7 @@ from craftcore.cli.given import whole_id
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import pending_again, print_triggers, say_done, tasks_of
-from craftcore.storage.corrupt import whole
+from craftcore.storage.damaged_rows import whole
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.store import TriggerStore
 

@@ -21,10 +21,10 @@ from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.errors import StorageError
-from craftcore.plurals import counted
 from craftcore.producer import Producer
+from craftcore.serialization.plurals import counted
+from craftcore.services import Core
 from craftcore.triggers.model import TriggerSpec
 
 WORK_SECONDS = 0.03

@@ -12,10 +12,10 @@ from craftcore.cli.output import Verbatim, json_shown, with_iso
 from craftcore.cli.record_file import given_record, is_file
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
-from craftcore.executions.comparison import ABSENT, Difference, differences
+from craftcore.executions.document.diff import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal
-from craftcore.plurals import counted as of_events
+from craftcore.serialization.plurals import counted as of_events
 
 SHOWN = 40
 """Differences that are shown to people; --json has all of them."""

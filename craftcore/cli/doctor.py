@@ -36,10 +36,10 @@ from craftcore.cli.progress import Progress
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention
+from craftcore.services import Core
 from craftcore.storage.daemon_files import lost, lost_by_daemon
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}

@@ -15,7 +15,7 @@ from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine.live_state import LiveState
 from craftcore.storage.daemon_files import lost, lost_by_daemon
-from craftcore.storage.ring import bell_path
+from craftcore.storage.doorbell_client import bell_path
 
 ANSWER_SECONDS = 5.0
 

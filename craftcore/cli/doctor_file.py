@@ -13,8 +13,8 @@ from craftcore.cli.hint import hint
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
-from craftcore.storage.checking import FileCheck, check_file, quick_check, schema_faults
 from craftcore.storage.facts import call_mark, fact
+from craftcore.storage.integrity import FileCheck, check_file, quick_check, schema_faults
 from craftcore.storage.transaction import Reader
 
 CHAIN_ENDS = "SELECT head_seq, head_hash, anchor_seq FROM record_chain"

@@ -12,8 +12,8 @@ from craftcore.cli.finding import Finding, fail, ok, warn
 from craftcore.cli.health import is_pinned, reading
 from craftcore.cli.room import Room, room_beside
 from craftcore.daemon.lock import lock_path
-from craftcore.storage.pages import wal_bytes, wal_in_use
-from craftcore.storage.ring import bell_path
+from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.wal_locks import reading_pids
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.cli.finding import Finding, fail, ok, warn
-from craftcore.regular_file import open_regular
+from craftcore.files import open_regular
 
 UNIT = "craftcore.service"
 SYSTEM_FOLDERS = (

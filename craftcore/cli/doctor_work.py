@@ -10,14 +10,14 @@ from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.health import size_told
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
-from craftcore.engine.standing import is_paused
+from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
-from craftcore.plurals import counted
 from craftcore.retention.service import Retention
-from craftcore.retention.size import Size, is_near
+from craftcore.retention.size_limit import Size, is_near
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.schedules.zones import zone_named
-from craftcore.storage.corrupt import Damaged
+from craftcore.schedules.recurrence.timezones import zone_named
+from craftcore.serialization.plurals import counted
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore

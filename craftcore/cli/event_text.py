@@ -6,7 +6,7 @@ from typing import Any
 
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Verbatim, json_shown
-from craftcore.daemon.log_lines import escaped
+from craftcore.daemon.log_format import escaped
 from craftcore.executions.model import EventType
 
 _JSON_FACTS = frozenset({"value", "question", "result", "data"})

@@ -12,7 +12,7 @@ from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger_text import cancelled, pending_again, tasks_of, told_task_of, told_trigger
 from craftcore.daemon.lock import read_note
-from craftcore.tasks.attempt_hands import AttemptHands, facts_of
+from craftcore.tasks.attempt_service import AttemptHands, facts_of
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerStatus
 

@@ -10,8 +10,8 @@ import click
 from craftcore.cli.given import refuse_database, the_record
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
-from craftcore.executions.document import document_of
-from craftcore.plurals import counted
+from craftcore.executions.document.export import document_of
+from craftcore.serialization.plurals import counted
 from craftcore.storage.whole_file import write_whole
 
 

@@ -14,13 +14,13 @@ from craftcore.cli.exit_codes import NO_SUCH, SETTINGS, TRY_LATER
 from craftcore.cli.progress import Progress
 from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
-from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
-from craftcore.plurals import counted
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
-from craftcore.retention.weight_store import Weight
-from craftcore.storage.pages import free_pages, give_back, gives_back, rebuild
+from craftcore.retention.size_store import Weight
+from craftcore.serialization.plurals import counted
+from craftcore.services import Core
+from craftcore.storage.file_size import free_pages, give_back, gives_back, rebuild
 
 OLDEST = """
 SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS triggers,

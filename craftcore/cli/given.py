@@ -21,9 +21,9 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.texts import NOTE_MAX
-from craftcore.triggers.acceptance import is_name, moment
+from craftcore.tasks.validation import NOTE_MAX
 from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.validation import is_name, moment
 
 REASON_MAX = 500
 RECORDS_NAMED = 10

@@ -17,11 +17,11 @@ from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.room import Room
 from craftcore.cli.schedule_status import schedules_alarm
 from craftcore.cli.write_lock import Holder
-from craftcore.plurals import counted
-from craftcore.retention.size import is_near
+from craftcore.retention.size_limit import is_near
+from craftcore.serialization.plurals import counted
 from craftcore.storage.daemon_files import lost
-from craftcore.storage.failures import CHECKPOINTS_FAIL_SECONDS
-from craftcore.storage.pages import WAL_LONG
+from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS
+from craftcore.storage.file_size import WAL_LONG
 from craftcore.triggers.store import LATELY
 
 WAL_LARGE_BYTES = 64 << 20

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from craftcore.canonical import canonical
 from craftcore.clock import Clock
-from craftcore.engine.standing import standing
+from craftcore.engine.engine_facts import standing
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Reader
 
 IDLE_SECONDS = 40.0

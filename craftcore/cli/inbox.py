@@ -16,8 +16,8 @@ from craftcore.cli.output import Output
 from craftcore.cli.question_text import SAID_MAX, told_question, until_answered
 from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
-from craftcore.daemon.log_lines import shortened
-from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.daemon.log_format import shortened
+from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore

@@ -28,20 +28,20 @@ from craftcore.cli.session import Session
 from craftcore.cli.why import reasons, task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.errors import ErrorCode, FilterInvalid
-from craftcore.executions.assessment import Recommendation, State, assess
 from craftcore.executions.listing_store import ExecutionListing, Sought
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.recovery import Recommendation, State, assess
 from craftcore.executions.statistics import statistics
-from craftcore.storage.corrupt import Damaged
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.attempt_hands import facts_of
+from craftcore.tasks.attempt_service import facts_of
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.versions import bare
+from craftcore.triggers.workflow_names import bare
 
 if TYPE_CHECKING:
-    from craftcore.core import Core
+    from craftcore.services import Core
 
 LIMIT_MAX = 100_000
 HASH = re.compile(r"sha256:[0-9a-f]{64}")

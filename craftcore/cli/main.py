@@ -19,7 +19,7 @@ import click
 from craftcore.cli.hint import hint
 from craftcore.cli.root import root
 from craftcore.cli.session import Session
-from craftcore.daemon.log_lines import escaped
+from craftcore.daemon.log_format import escaped
 from craftcore.errors import CraftcoreError, NoModel, RowInvalid
 
 MAY_BE_DAMAGE = (
@@ -110,8 +110,8 @@ def _damage(session: Session) -> str | None:
     """What is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too large
     to be read in a while. A failure on a sound file is ours."""
     from craftcore.config import Config
-    from craftcore.core import Core
-    from craftcore.storage.checking import row_fault
+    from craftcore.services import Core
+    from craftcore.storage.integrity import row_fault
 
     try:
         with Core(session.path, Config(), read_only=True).database.reading(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from craftcore.cli.moments import iso
-from craftcore.daemon.log_lines import escaped
+from craftcore.daemon.log_format import escaped
 from craftcore.errors import NoModel
 
 CELL_MAX = 60

@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
-from craftcore.regular_file import open_regular
+from craftcore.files import open_regular
 
 READ_MAX_BYTES = 64 << 20
 

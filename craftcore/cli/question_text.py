@@ -8,7 +8,7 @@ from typing import Any
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.output import json_or_text, with_iso
-from craftcore.daemon.log_lines import shortened
+from craftcore.daemon.log_format import shortened
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200

@@ -9,7 +9,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
 from craftcore.executions.record import ExecutionRecord
-from craftcore.regular_file import open_regular
+from craftcore.files import open_regular
 
 READ_MAX_BYTES = 256 << 20
 
@@ -29,7 +29,9 @@ def given_record(session: Session, given: str) -> ExecutionRecord:
 
 def record_in(path: str) -> ExecutionRecord:
     """The record that was exported to a file. Raises InvalidInput with the path to what is wrong in it."""
-    from craftcore.executions.imported import record_of  # it brings msgspec, which other reading commands do without
+    from craftcore.executions.document.load import (
+        record_of,  # it brings msgspec, which other reading commands do without
+    )
 
     value = _read(path, path)
     try:

@@ -6,9 +6,9 @@ from typing import Any
 
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.executions.chain.seal import Event
 from craftcore.executions.listing_store import Listed
 from craftcore.executions.record import ExecutionRecord, why_not_replayable
-from craftcore.executions.sealing import Event
 from craftcore.executions.statistics import Statistics
 
 LIST_COLUMNS = ("id", "created", "workflow", "status", "replayable")

@@ -13,8 +13,8 @@ from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
-from craftcore.daemon.holder import the_daemon
-from craftcore.daemon.reloading import Reloaded, last_reload
+from craftcore.daemon.config_reload import Reloaded, last_reload
+from craftcore.daemon.lock_owner import the_daemon
 from craftcore.errors import ConfigInvalid, StillWaiting
 
 PATIENCE_SECONDS = 30.0
@@ -41,7 +41,7 @@ def reload(session: Session) -> int:
     once; whatever else has changed waits for the next start, and is named. With a mistake in them nothing changes, and
     each mistake is a line.
     """
-    from craftcore.core import Core
+    from craftcore.services import Core
 
     core = Core(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
     with core.reading():

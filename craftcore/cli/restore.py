@@ -18,16 +18,16 @@ from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand, name_of
 from craftcore.cli.session import Session
-from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.boot import Process, PutBack, put_back
 from craftcore.errors import InvalidInput
-from craftcore.plurals import counted
-from craftcore.storage.backup import read_manifest
-from craftcore.storage.draft import Draft, a_draft, make_folder
+from craftcore.serialization.plurals import counted
+from craftcore.services import Core
+from craftcore.storage.backup.backup import read_manifest
+from craftcore.storage.backup.manifest import manifest_path
+from craftcore.storage.backup.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
+from craftcore.storage.backup.staging_file import Draft, a_draft, make_folder
 from craftcore.storage.facts import LastSeen
-from craftcore.storage.manifest import manifest_path
-from craftcore.storage.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
 
 NO_MACHINE = ""
 """For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.plurals import counted
+from craftcore.serialization.plurals import counted
 
 FULL_BYTES = 64 << 20
 """With less, one burst of work may end at a full disk: so large the WAL may become."""

@@ -40,7 +40,7 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     session.load_config()  # a mistake in it is told before an app's import may take its time
     from craftcore.app import App
     from craftcore.daemon import main
-    from craftcore.daemon.app_import import import_app
+    from craftcore.daemon.app_loader import import_app
 
     code = main.run(
         App() if app is None else import_app(app),

@@ -23,10 +23,10 @@ from craftcore.cli.schedule_options import (
 from craftcore.cli.schedule_status import what_holds_them
 from craftcore.cli.schedule_text import command_line, document, understood, what_changed, what_comes
 from craftcore.cli.session import Session
-from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.service import Put
 from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.transitions import spec_of
 from craftcore.triggers.declared import refuse_unknown
 
 UNSET = {

@@ -16,14 +16,14 @@ from craftcore.cli.schedule_ids import the_schedule, whole_schedule_id
 from craftcore.cli.schedule_text import document, wall, wall_and_utc, what_comes
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.schedules.account_store import AccountStore
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Outcome
+from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick import upcoming
+from craftcore.schedules.tick_plan import upcoming
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.acceptance import moment
+from craftcore.triggers.validation import moment
 
 
 @click.command(

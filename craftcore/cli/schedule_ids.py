@@ -5,9 +5,9 @@ from __future__ import annotations
 from craftcore.cli.given import the_one
 from craftcore.cli.hint import hint
 from craftcore.errors import NotFound
-from craftcore.schedules.acceptance import ID
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.validation import ID
 from craftcore.storage.transaction import Reader
 
 IDS_LIKE = """

@@ -17,13 +17,13 @@ from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_text import on_the_wall, understood, wall, what_comes
 from craftcore.cli.session import Session
 from craftcore.errors import RowInvalid, ScheduleInvalid
-from craftcore.schedules.expression import parse
 from craftcore.schedules.model import Schedule, ScheduleStatus
-from craftcore.schedules.occurrences import next_after
-from craftcore.schedules.preview import note
-from craftcore.schedules.tick import jitter, upcoming
-from craftcore.schedules.timing import Once, Startup, Timing
-from craftcore.triggers.acceptance import moment
+from craftcore.schedules.recurrence.dst_notes import note
+from craftcore.schedules.recurrence.expression import parse
+from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.timing import Once, Startup, Timing
+from craftcore.schedules.tick_plan import jitter, upcoming
+from craftcore.triggers.validation import moment
 
 
 @click.command(

@@ -14,9 +14,9 @@ from craftcore.cli.root import ByHand
 from craftcore.cli.schedule_ids import the_schedule
 from craftcore.cli.schedule_text import document, what_comes
 from craftcore.cli.session import Session
-from craftcore.plurals import counted
-from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Origin, Outcome, ScheduleStatus
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.serialization.plurals import counted
 
 
 @click.command(

@@ -7,10 +7,10 @@ from typing import Any
 from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import Output, with_iso
-from craftcore.plurals import counted
-from craftcore.schedules.clock_trust import last_clock_event
+from craftcore.schedules.clock_guard import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
+from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import fact, number
 from craftcore.storage.transaction import Reader
 

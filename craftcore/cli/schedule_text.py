@@ -11,13 +11,13 @@ from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.schedule_options import COMMAND
-from craftcore.daemon.log_lines import shortened
+from craftcore.daemon.log_format import shortened
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Declared, Schedule, ScheduleStatus
-from craftcore.schedules.preview import local
+from craftcore.schedules.recurrence.dst_notes import local
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 from craftcore.schedules.service import Put
-from craftcore.schedules.tick import upcoming
-from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.schedules.tick_plan import upcoming
 
 DOCUMENT = (
     *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),

@@ -29,11 +29,11 @@ from craftcore.cli.session import Session
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.timing import Startup
-from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader, Row
 
 LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")

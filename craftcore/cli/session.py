@@ -14,11 +14,11 @@ from craftcore.cli.output import Output, pasted
 from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
-from craftcore.plurals import counted
+from craftcore.serialization.plurals import counted
 
 if TYPE_CHECKING:
     from craftcore.cli.by_hand import Did
-    from craftcore.core import Core
+    from craftcore.services import Core
     from craftcore.storage.transaction import Transaction
 
 DATABASE = "craftcore.db"
@@ -80,7 +80,7 @@ class Session:
     def core(self, *, needs_settings: bool = False) -> Core:
         """The database and its services; nothing is opened yet. `needs_settings`: another setting than the one meant
         would do harm, so ConfigInvalid is raised where the file cannot be used."""
-        from craftcore.core import Core
+        from craftcore.services import Core
 
         config = self.load_config() if needs_settings else self.settings()
         return Core(self.path, config, read_only=self.is_read_only)
@@ -111,7 +111,7 @@ class Session:
         `audit_log` in this transaction, under the command's name. Changing a row and saying nothing rolls back.
         """
         from craftcore.cli.by_hand import Did
-        from craftcore.storage.ring import EVERYTHING, ring
+        from craftcore.storage.doorbell_client import EVERYTHING, ring
 
         context = click.get_current_context()
         assert isinstance(context.command, ByHand), context.command_path

@@ -23,13 +23,13 @@ from craftcore.cli.root import ByHand, Command
 from craftcore.cli.schedule_status import read_schedules, say_schedules
 from craftcore.cli.session import Session
 from craftcore.cli.task_status import read_tasks, say_tasks
-from craftcore.core import Core
 from craftcore.engine import boot
+from craftcore.engine.engine_facts import is_paused
 from craftcore.engine.live_state import LiveState, live_state
-from craftcore.engine.standing import is_paused
 from craftcore.retention.service import Retention
+from craftcore.services import Core
 from craftcore.storage.facts import fact
-from craftcore.storage.pages import wal_bytes, wal_in_use
+from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
 from craftcore.storage.wal_locks import reading_pids
 from craftcore.triggers.cut_off import told_counts

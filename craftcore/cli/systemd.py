@@ -23,8 +23,8 @@ from craftcore.cli.units import (
     this_program,
 )
 from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
-from craftcore.regular_file import NoRegularFile, open_regular
-from craftcore.storage.failures import translate_os
+from craftcore.files import NoRegularFile, open_regular
+from craftcore.storage.error_mapping import translate_os
 from craftcore.storage.whole_file import write_whole
 
 UNIT_MODE, SECRET_MODE = 0o644, 0o600

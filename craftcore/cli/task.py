@@ -23,18 +23,18 @@ from craftcore.cli.session import Session
 from craftcore.cli.task_text import LIST_COLUMNS, cells, held_because, told_event, told_mail, told_task, told_wait
 from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.daemon.log_lines import shortened
+from craftcore.daemon.log_format import shortened
 from craftcore.executions.store import ExecutionStore
-from craftcore.storage.corrupt import Damaged, whole
+from craftcore.storage.damaged_rows import Damaged, whole
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.mail_store import MailStore
-from craftcore.tasks.memo_store import MemoStore
+from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waiting import MAILBOX_MAX
-from craftcore.triggers.versions import bare
+from craftcore.tasks.waits import MAILBOX_MAX
+from craftcore.triggers.workflow_names import bare
 
 EVENT_COLUMNS = ("time", "turn", "type", "what")
 QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")

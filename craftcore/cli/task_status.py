@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.cli.hint import hint
 from craftcore.cli.output import Output, with_iso
-from craftcore.plurals import counted
+from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore

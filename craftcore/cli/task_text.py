@@ -7,11 +7,11 @@ from typing import Any
 from craftcore.cli.damaged import told_damaged
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
-from craftcore.storage.corrupt import Damaged
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Row
 from craftcore.tasks.hold_store import HoldStore
-from craftcore.tasks.memo_store import StreamRow
 from craftcore.tasks.model import Task, Wait
+from craftcore.tasks.turn_event_store import StreamRow
 
 DOCUMENT = (
     *("id", "workflow", "status", "reason", "turn", "session_id", "schedule_id", "parent_id", "trigger_id"),

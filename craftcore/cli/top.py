@@ -17,7 +17,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.top_model import Rates, View, rates, view
 from craftcore.cli.top_reading import Reading, read_top
 from craftcore.errors import ConfigInvalid, InvalidInput
-from craftcore.storage.corrupt import Damaged
+from craftcore.storage.damaged_rows import Damaged
 
 SHORTEST, LONGEST = 0.1, 3600.0
 

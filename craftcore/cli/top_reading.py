@@ -12,7 +12,7 @@ from craftcore.cli.damaged import told_damaged
 from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session
 from craftcore.cli.status import read_status
-from craftcore.storage.corrupt import Damaged, attempted, each
+from craftcore.storage.damaged_rows import Damaged, attempted, each
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore

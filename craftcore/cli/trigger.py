@@ -31,11 +31,11 @@ from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
-from craftcore.plurals import counted
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.versions import bare
+from craftcore.triggers.workflow_names import bare
 
 
 @click.group(cls=Noun)

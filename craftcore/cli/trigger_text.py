@@ -14,8 +14,8 @@ from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.plurals import counted
-from craftcore.storage.corrupt import Damaged, attempted
+from craftcore.serialization.plurals import counted
+from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.store import TaskStore

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from craftcore.canonical import canonical
-from craftcore.plurals import counted
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 
 TRIGGERS = """

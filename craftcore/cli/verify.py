@@ -16,13 +16,13 @@ from craftcore.cli.output import Output, with_iso
 from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
-from craftcore.executions.head import Head, head_from, head_text
+from craftcore.executions.chain.head import Head, head_from, head_text
+from craftcore.executions.chain.verify import Counts, Verification
+from craftcore.executions.chain.verify_rules import Area, Fault
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.verification import Counts, Verification
-from craftcore.executions.verifying import Area, Fault
-from craftcore.plurals import counted
-from craftcore.regular_file import open_regular
+from craftcore.files import open_regular
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 

@@ -27,7 +27,7 @@ from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
 if TYPE_CHECKING:
-    from craftcore.core import Core
+    from craftcore.services import Core
 
 WORK_FAILED = 4
 POLL_FIRST, POLL_LAST = 0.01, 0.25

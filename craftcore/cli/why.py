@@ -13,10 +13,10 @@ from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
+from craftcore.engine.engine_facts import standing
 from craftcore.engine.live_state import live_state
-from craftcore.engine.standing import standing
-from craftcore.plurals import counted
 from craftcore.schedules.clock_step_store import TOLERANCE
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import Task

@@ -6,8 +6,8 @@ from typing import Any
 
 from craftcore.cli.moments import span
 from craftcore.cli.proof import Reason, shown
-from craftcore.engine.standing import Standing
-from craftcore.plurals import counted
+from craftcore.engine.engine_facts import Standing
+from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 

@@ -7,16 +7,16 @@ from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.schedule_text import next_firing, wall_and_utc
 from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused
-from craftcore.engine.standing import is_paused
+from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
-from craftcore.plurals import counted
-from craftcore.schedules.account_store import AccountStore
-from craftcore.schedules.changes import read_at
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
-from craftcore.schedules.tick import MISFIRE_GRACE, upcoming
-from craftcore.schedules.timing import Cron, Startup
-from craftcore.schedules.zones import zone_named
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.recurrence.timezones import zone_named
+from craftcore.schedules.recurrence.timing import Cron, Startup
+from craftcore.schedules.tick_plan import MISFIRE_GRACE, upcoming
+from craftcore.schedules.transitions import read_at
+from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import fact, number
 from craftcore.storage.transaction import Reader
 

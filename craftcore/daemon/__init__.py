@@ -1,0 +1,1 @@
+"""The process: its lock, signals, log, metrics and service manager."""

@@ -13,11 +13,11 @@ from contextlib import suppress
 
 import anyio
 
-from craftcore.daemon.socket_file import bind
+from craftcore.daemon.unix_socket import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import in_forked_children
-from craftcore.storage.failures import NO_ROOM, no_room
-from craftcore.storage.ring import TRIGGERS, bell_path
+from craftcore.storage.doorbell_client import TRIGGERS, bell_path
+from craftcore.storage.error_mapping import NO_ROOM, no_room
 
 DRAIN_MAX = 1024
 """Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""

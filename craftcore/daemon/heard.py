@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from craftcore.storage.ring import TRIGGERS, address, bell_path
+from craftcore.storage.doorbell_client import TRIGGERS, address, bell_path
 
 POLL_SECONDS = 0.005
 

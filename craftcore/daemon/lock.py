@@ -22,7 +22,7 @@ from typing import Self
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
 from craftcore.forks import in_forked_children
-from craftcore.storage.failures import NO_ROOM, no_room
+from craftcore.storage.error_mapping import NO_ROOM, no_room
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.whole_file import flush_folder
 

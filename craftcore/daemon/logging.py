@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from craftcore.daemon.log_lines import LINE_MAX_BYTES, json_line, text_line
+from craftcore.daemon.log_format import LINE_MAX_BYTES, json_line, text_line
 
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 

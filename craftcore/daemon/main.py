@@ -22,23 +22,23 @@ import structlog
 
 from craftcore.app import App
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.daemon import logging
-from craftcore.daemon.declarations import declarations, say_declared
+from craftcore.daemon.config_reload import AT_ONCE, answer, changed_keys, default_retry, taken_over
+from craftcore.daemon.declared_schedules import declarations, say_declared
 from craftcore.daemon.groups import only
-from craftcore.daemon.reloading import AT_ONCE, answer, changed_keys, default_retry, taken_over
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
+from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.signals import end_at_the_second, watch_signals
-from craftcore.daemon.status_text import Condition, status_text
-from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.status_line import Condition, status_text
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
 from craftcore.schedules.model import Origin
+from craftcore.services import Core
 from craftcore.storage import migrate
-from craftcore.storage.corrupt import whole
-from craftcore.storage.pages import wal_in_use
+from craftcore.storage.damaged_rows import whole
+from craftcore.storage.file_size import wal_in_use
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from craftcore.config.references import REFERENCE_SAID, secret_reference
 from craftcore.errors import NoEffect
-from craftcore.regular_file import NoRegularFile, open_regular
-from craftcore.spelling import REFERENCE_SAID, secret_reference
+from craftcore.files import NoRegularFile, open_regular
 
 SECRET_MAX_BYTES = 64 << 10
 DIRECTORY = "CREDENTIALS_DIRECTORY"

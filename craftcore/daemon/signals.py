@@ -13,7 +13,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from craftcore.forks import in_forked_children
-from craftcore.storage.waiters import current_loop
+from craftcore.storage.event_loop import current_loop
 
 log = structlog.get_logger()
 

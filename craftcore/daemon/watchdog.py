@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import structlog
 
-from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.sd_notify import Notifier
 
 log = structlog.get_logger()
 

@@ -6,13 +6,13 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from craftcore.engine.ctrl_c import is_ctrl_c
-from craftcore.engine.failures import met, wait_asked
-from craftcore.engine.router import Route, RoutedTrigger, Router, RoutingContext, checked
-from craftcore.engine.run import Run
+from craftcore.engine.attempt import Run
+from craftcore.engine.failure import met, wait_asked
+from craftcore.engine.keyboard_interrupt import is_ctrl_c
 from craftcore.errors import ErrorCode
+from craftcore.registry.router import Route, RoutedTrigger, Router, RoutingContext, checked
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, shown
 from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
-from craftcore.words import MESSAGE_LIMIT, bounded, is_a, shown
 
 log = structlog.get_logger(__name__)
 

@@ -17,10 +17,10 @@ from types import FrameType
 
 import structlog
 
+from craftcore.engine.attempt import CURRENT, Run
 from craftcore.engine.isolation import in_own_context
-from craftcore.engine.run import CURRENT, Run
 from craftcore.engine.where import places
-from craftcore.storage.waiters import Loop
+from craftcore.storage.event_loop import Loop
 
 log = structlog.get_logger(__name__)
 

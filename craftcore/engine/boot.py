@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
-from craftcore.plurals import counted
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.clock_guard import ClockTrust
+from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, number, remember
 from craftcore.storage.transaction import Many, Row, Transaction
-from craftcore.tasks.acts import Acts
+from craftcore.tasks.activity_events import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
-from craftcore.triggers.claims import ClaimService, Reclaimed
+from craftcore.triggers.claim_service import ClaimService, Reclaimed
 from craftcore.triggers.settlement import SHUT_DOWN
 
 UNCLEAN_STARTS_MAX = 6

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
-from craftcore.engine.emitting import commit_emit, emitted_before
-from craftcore.engine.steps import digest_of
-from craftcore.engine.turn import Turn
-from craftcore.engine.unawaited import CallsMade, awaited
+from craftcore.engine.turn.emit import commit_emit, emitted_before
+from craftcore.engine.turn.steps import digest_of
+from craftcore.engine.turn.turn import Turn
+from craftcore.engine.unawaited_calls import CallsMade, awaited
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput
 from craftcore.executions.model import EventType
+from craftcore.serialization.decode import from_json, readable
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.triggers.model import EmitOptions, TriggerSpec
-from craftcore.typed import from_json, readable
 
 
 class Ending(msgspec.Struct):

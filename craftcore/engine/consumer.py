@@ -17,24 +17,24 @@ import structlog
 
 from craftcore.app import App
 from craftcore.clock import Clock, utc_iso
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.asking import ask
-from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Attempts, Settled
+from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.engine.exclusive_run import Solitude
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault, report
-from craftcore.engine.insist import SetAside, insist
-from craftcore.engine.queue import TriggerQueue
-from craftcore.engine.router import Route, unroutable
-from craftcore.engine.routes import Routes
-from craftcore.engine.run import Run
+from craftcore.engine.routing import Routes
 from craftcore.engine.runner import Runner
-from craftcore.engine.solitude import Solitude
 from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.recorder import Routed
-from craftcore.storage.waiters import Loop
+from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.router import Route, unroutable
+from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
-from craftcore.tasks.entering import Gone
-from craftcore.triggers.claims import ClaimService
+from craftcore.tasks.turn_start import Gone
+from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
     RELEASED,

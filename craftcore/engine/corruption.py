@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
+from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.service import TaskService
-from craftcore.triggers.claims import ClaimService
+from craftcore.triggers.claim_service import ClaimService
 
 
 class Corruption:

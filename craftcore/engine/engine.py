@@ -13,44 +13,44 @@ import structlog
 from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
-from craftcore.engine.attempts import Attempts, Settled
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Attempts, Settled
 from craftcore.engine.blocked_loop import blocked_loop_warning
-from craftcore.engine.call_marks import CallMarks
+from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.client import Requests
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.corruption import Corruption
-from craftcore.engine.ctrl_c import is_ctrl_c
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
+from craftcore.engine.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop_end import LoopEnd, loop_end
 from craftcore.engine.observer import Observer, Unobserved
-from craftcore.engine.progress import Progress
-from craftcore.engine.queue import TriggerQueue
-from craftcore.engine.requests import Requests
-from craftcore.engine.run import Run
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
-from craftcore.engine.turn import Doors
+from craftcore.engine.stall_watch import Progress
+from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.turn import Doors
 from craftcore.engine.where import where as places_of
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
-from craftcore.schedules.clock_trust import ClockTrust
-from craftcore.schedules.ticks import TickService
+from craftcore.schedules.clock_guard import ClockTrust
+from craftcore.schedules.tick_service import TickService
+from craftcore.serialization.untrusted import message_of, type_of
+from craftcore.storage.event_loop import current_loop
 from craftcore.storage.flush_times import SLOW_SECONDS
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.waiters import current_loop
 from craftcore.storage.writer import Writer
-from craftcore.tasks.acts import Acts
+from craftcore.tasks.activity_events import Acts
 from craftcore.tasks.all_work import CancelledWork
-from craftcore.tasks.entering import Entering
-from craftcore.tasks.recording import Recording
 from craftcore.tasks.service import TaskService
-from craftcore.tasks.turns import TurnService
-from craftcore.triggers.claims import ClaimService
+from craftcore.tasks.turn_end import TurnService
+from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_start import Entering
+from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.service import TriggerService
-from craftcore.words import message_of, type_of
 
 log = structlog.get_logger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any
 import structlog
 
 from craftcore.clock import Clock
-from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.attempts import Attempts
-from craftcore.engine.run import Run
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Attempts
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
+from craftcore.failpoints import CutPoint, reach
 from craftcore.triggers.settlement import RELEASED, Cancelled, Failed, Outcome, Released
 
 log = structlog.get_logger(__name__)

@@ -11,12 +11,12 @@ from contextlib import suppress
 import anyio
 import structlog
 
-from craftcore.engine.ctrl_c import is_ctrl_c
-from craftcore.engine.failures import failed, met
+from craftcore.engine.failure import failed, met
+from craftcore.engine.keyboard_interrupt import is_ctrl_c
 from craftcore.errors import ErrorCode, RowInvalid, StorageError
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, type_of
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
-from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of, type_of
 
 log = structlog.get_logger(__name__)
 

@@ -16,17 +16,17 @@ import anyio
 import structlog
 
 from craftcore.clock import Clock
-from craftcore.cutpoints import CutPoint, reach
+from craftcore.engine.attempt import Run
+from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.durable_commit import SetAside, insist
 from craftcore.engine.faults import fault, report
-from craftcore.engine.insist import SetAside, insist
 from craftcore.engine.limits import Limits
-from craftcore.engine.queue import TriggerQueue
-from craftcore.engine.run import Run
 from craftcore.errors import LeaseLost
+from craftcore.failpoints import CutPoint, reach
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.triggers.budget import Budget
-from craftcore.triggers.claims import ClaimService, Window
+from craftcore.triggers.claim_service import ClaimService, Window
 from craftcore.triggers.model import Claim, NewTrigger
 from craftcore.triggers.settlement import Failed
 

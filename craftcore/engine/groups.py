@@ -9,7 +9,7 @@ from typing import cast
 
 from craftcore.error_codes import known
 from craftcore.errors import CraftcoreError, Fail
-from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of
 
 LEAVES_SAID = 100
 """Of so many errors of a group the words are told: more would not fit into a message."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import structlog
 
 from craftcore.app import App
-from craftcore.engine.fitting import misfit
+from craftcore.engine.signature_check import misfit
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.holds import Holds, advanced_by

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import anyio
 
 from craftcore import forks
+from craftcore.engine.attempt import CURRENT, Run
 from craftcore.engine.groups import is_only
-from craftcore.engine.run import CURRENT, Run
-from craftcore.words import is_a
+from craftcore.serialization.untrusted import is_a
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
+from craftcore.registry.workflow import Rate, Workflow
 from craftcore.triggers.budget import Budget
 from craftcore.triggers.model import Claim, NewTrigger
-from craftcore.workflow import Rate, Workflow
 
 
 class Limits:

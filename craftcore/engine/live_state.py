@@ -17,7 +17,7 @@ from craftcore.storage.facts import fact, remember
 from craftcore.storage.transaction import Reader, Transaction
 
 if TYPE_CHECKING:  # a command that only reads the state must not pay for the engine
-    from craftcore.engine.solitude import Solitude
+    from craftcore.engine.exclusive_run import Solitude
     from craftcore.storage.writer import Writer
 
 NAME = "live_state"

@@ -14,7 +14,7 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-from craftcore.engine.run import CURRENT, Run
+from craftcore.engine.attempt import CURRENT, Run
 from craftcore.engine.where import places
 
 

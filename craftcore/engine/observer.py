@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from craftcore.engine.attempts import Settled
-from craftcore.engine.run import Run
-from craftcore.schedules.ticks import Ticked
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Settled
+from craftcore.schedules.tick_service import Ticked
 
 
 class Observer(Protocol):

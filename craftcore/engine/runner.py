@@ -12,21 +12,24 @@ import anyio.lowlevel
 import msgspec
 
 from craftcore.app import App
-from craftcore.as_json import json_text
-from craftcore.canonical import canonical
-from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.calling import Withdrawn
-from craftcore.engine.context import TaskContext
-from craftcore.engine.ctrl_c import is_ctrl_c
-from craftcore.engine.failures import failed, outcome_of
-from craftcore.engine.flights import flown
+from craftcore.engine.attempt import Run
+from craftcore.engine.failure import failed, outcome_of
 from craftcore.engine.groups import is_only
 from craftcore.engine.isolation import in_own_context
-from craftcore.engine.router import unroutable
-from craftcore.engine.run import Run
-from craftcore.engine.threads import in_thread
-from craftcore.engine.turn import ComesAgain, Doors, Suspend, Turn, continues, told
+from craftcore.engine.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.turn.context import TaskContext
+from craftcore.engine.turn.in_flight import flown
+from craftcore.engine.turn.provider_call import Withdrawn
+from craftcore.engine.turn.turn import ComesAgain, Doors, Suspend, Turn, continues, told
+from craftcore.engine.user_code import in_thread
 from craftcore.errors import ErrorCode, InvalidInput
+from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.router import unroutable
+from craftcore.registry.workflow import Workflow
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.decode import from_json
+from craftcore.serialization.encode import json_text
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of
 from craftcore.tasks.model import Creator, Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.tasks.trigger_view import TriggerView
@@ -42,9 +45,6 @@ from craftcore.triggers.settlement import (
     Suspended,
 )
 from craftcore.triggers.sources import DEFAULTS
-from craftcore.typed import from_json
-from craftcore.words import MESSAGE_LIMIT, bounded, is_a, message_of
-from craftcore.workflow import Workflow
 
 PLACES_MAX = 10
 """Of calls that were not awaited; so many are told."""

@@ -12,11 +12,11 @@ import anyio
 import structlog
 
 from craftcore.clock import Clock
-from craftcore.cutpoints import CutPoint, reach
-from craftcore.engine.insist import SetAside, insist
-from craftcore.schedules.clock_trust import BACKWARD_MAX, STEP_MIN, ClockTrust, Moved, Reading, moved
+from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.failpoints import CutPoint, reach
+from craftcore.schedules.clock_guard import BACKWARD_MAX, STEP_MIN, ClockTrust, Moved, Reading, moved
 from craftcore.schedules.model import Outcome
-from craftcore.schedules.ticks import Ticked, TickService
+from craftcore.schedules.tick_service import Ticked, TickService
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 import anyio
 
 from craftcore.engine.groups import first_leaf
-from craftcore.words import bounded, traceback_of
+from craftcore.serialization.untrusted import bounded, traceback_of
 
 FIRST, LAST = 4, 6
 """So many places are kept from either end: the author's own, and where it was raised."""

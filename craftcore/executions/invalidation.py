@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from craftcore.audit.log import Actor, audit
 from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore
-from craftcore.storage.audit import Actor, audit
 from craftcore.storage.transaction import Transaction
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.errors import NoModel
 from craftcore.executions.model import Status
-from craftcore.storage.corrupt import Damaged, each, legible, row_model
+from craftcore.storage.damaged_rows import Damaged, each, legible, row_model
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """

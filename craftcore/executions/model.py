@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from craftcore.canonical import canonical, sha256_of
 from craftcore.errors import InvalidInput
-from craftcore.triggers.versions import FIRST_VERSION, intent_of
+from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.triggers.workflow_names import FIRST_VERSION, intent_of
 
 
 class EventType(StrEnum):

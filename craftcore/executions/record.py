@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from craftcore.canonical import sha256_of
+from craftcore.executions.chain.seal import Event, Header, events_hash, record_hash
 from craftcore.executions.model import Reason, Status
-from craftcore.executions.sealing import Event, Header, events_hash, record_hash
+from craftcore.serialization.canonical import sha256_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from craftcore.executions.chain.seal import Event
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord, Standing
-from craftcore.executions.sealing import Event
 from craftcore.storage.transaction import Reader, Row
 
 INVALIDATE = "invalidate"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from craftcore.canonical import canonical
-from craftcore.executions.chaining import Chaining, End, Known
+from craftcore.executions.chain.append import Chaining, End, Known
+from craftcore.executions.chain.seal import Stream
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import bounded, response_of
-from craftcore.executions.sealing import Stream
 from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, Opening
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
 from craftcore.triggers.overdue import due_moment, overdue_seconds

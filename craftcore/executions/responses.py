@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from craftcore.canonical import canonical
 from craftcore.errors import ErrorCode
 from craftcore.executions.model import Status
+from craftcore.serialization.canonical import canonical
 from craftcore.triggers.settlement import Cancelled, Continued, Corrupt, Delivered, Failed, Obsolete, Succeeded
 
 Final = Succeeded | Failed | Cancelled | Corrupt | Continued | Delivered | Obsolete

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
-from craftcore.canonical import canonical
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Reader
 
 READ_MAX = 200_000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from craftcore.canonical import canonical
 from craftcore.errors import DatabaseInvalid
-from craftcore.executions.sealing import Event, Stream
+from craftcore.executions.chain.seal import Event, Stream
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
 OPEN = Many(

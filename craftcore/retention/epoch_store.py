@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.retention.horizons import Horizons
+from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
 from craftcore.storage.facts import number
 from craftcore.storage.transaction import Reader, Transaction

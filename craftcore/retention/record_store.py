@@ -7,9 +7,9 @@ hash, and goes when nothing reads it any more. So it keeps no other record from 
 from __future__ import annotations
 
 from craftcore.errors import NoModel
-from craftcore.retention.horizons import Horizons
+from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.in_use_store import Rest
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
-from craftcore.retention.rest_store import Rest
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 LOOKED_AT = 2_000

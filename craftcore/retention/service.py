@@ -11,17 +11,14 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from craftcore.config import RetentionSettings
-from craftcore.retention.account_store import OldAudit, OldOccurrences
 from craftcore.retention.body_store import OldArguments, OldBodies
+from craftcore.retention.cutoffs import Horizons, horizons
 from craftcore.retention.epoch_store import OldEpochs
-from craftcore.retention.horizons import Horizons, horizons
+from craftcore.retention.history_store import OldAudit, OldOccurrences
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.record_store import OldLooseRecords, OldRecords, OldRetainedRecords
-from craftcore.retention.size import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
-from craftcore.retention.task_store import OldTasks
-from craftcore.retention.trigger_store import OldTriggers
-from craftcore.retention.turn_store import OLD_TURNS_ACTS, OLD_TURNS_QUESTIONS, OLD_TURNS_WAITS
-from craftcore.retention.weight_store import (
+from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
+from craftcore.retention.size_store import (
     OF_ARGUMENTS,
     OF_AUDIT,
     OF_BODIES,
@@ -37,6 +34,9 @@ from craftcore.retention.weight_store import (
     Weight,
     weigh,
 )
+from craftcore.retention.task_store import OldTasks
+from craftcore.retention.trigger_store import OldTriggers
+from craftcore.retention.turn_store import OLD_TURNS_ACTS, OLD_TURNS_QUESTIONS, OLD_TURNS_WAITS
 from craftcore.storage.transaction import Reader, Transaction
 
 LONGEST_CATCH_UP = "SELECT coalesce(max(catch_up_window), 0.0) FROM schedules WHERE status <> 'REMOVED'"

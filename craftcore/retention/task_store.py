@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from craftcore.retention.horizons import Horizons
+from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.window_store import Windowed
+from craftcore.retention.scan_store import Windowed
 from craftcore.storage.transaction import Reader, Transaction
 
 TASKS = 100

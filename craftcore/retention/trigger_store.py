@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from craftcore.retention.horizons import Horizons
+from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.in_use_store import Rest
 from craftcore.retention.model import Found, Taken
-from craftcore.retention.rest_store import Rest
-from craftcore.retention.window_store import Windowed
+from craftcore.retention.scan_store import Windowed
 from craftcore.storage.transaction import Reader, Transaction
 
 FIRST = "SELECT created_at FROM triggers WHERE seq > :after ORDER BY seq LIMIT 1"

@@ -6,10 +6,10 @@ key. The newest activity of each task stays too: a FALLBACK asks whether a task 
 
 from __future__ import annotations
 
-from craftcore.retention.horizons import Horizons
+from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.in_use_store import Rest
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.rest_store import Rest
-from craftcore.retention.window_store import Windowed
+from craftcore.retention.scan_store import Windowed
 from craftcore.storage.transaction import Reader, Transaction
 
 FIRST_WAIT = "SELECT created_at FROM waits WHERE seq > :after ORDER BY seq LIMIT 1"

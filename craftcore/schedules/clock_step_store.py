@@ -9,9 +9,9 @@ A one-time schedule such as `in 17m` needs no stamp: its moment less its delay i
 
 from __future__ import annotations
 
-from craftcore.schedules.changes import read_at, set_back
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.transitions import read_at, set_back
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import HELD_UNTIL
 

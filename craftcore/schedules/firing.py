@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from craftcore.schedules.account_store import AccountStore
 from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
-from craftcore.schedules.tick import Skipped, jitter
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.tick_plan import Skipped, jitter
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Emitted, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 DAY = 86_400.0
 

@@ -13,10 +13,6 @@ from typing import Literal
 
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
-from craftcore.schedules.acceptance import accept, check_names
-from craftcore.schedules.account_store import AccountStore
-from craftcore.schedules.changes import MISSED, edited, fresh, going_on, reanchored, timing_changed
-from craftcore.schedules.expression import parse
 from craftcore.schedules.firing import Firing, Placed
 from craftcore.schedules.model import (
     Cause,
@@ -26,10 +22,14 @@ from craftcore.schedules.model import (
     ScheduleSpec,
     ScheduleStatus,
 )
-from craftcore.schedules.occurrences import count, occurrences
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.recurrence.expression import parse
+from craftcore.schedules.recurrence.occurrences import count, occurrences
+from craftcore.schedules.recurrence.timing import Once, Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick import Skipped, skip, upcoming
-from craftcore.schedules.timing import Once, Startup
+from craftcore.schedules.tick_plan import Skipped, skip, upcoming
+from craftcore.schedules.transitions import MISSED, edited, fresh, going_on, reanchored, timing_changed
+from craftcore.schedules.validation import accept, check_names
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService

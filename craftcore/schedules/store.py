@@ -12,8 +12,8 @@ from craftcore.schedules.model import (
     Schedule,
     ScheduleStatus,
 )
-from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
-from craftcore.storage.corrupt import Damaged, each, row_model
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
+from craftcore.storage.damaged_rows import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 UPSERT = """

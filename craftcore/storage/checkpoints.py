@@ -13,8 +13,8 @@ import apsw
 import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
-from craftcore.storage.failures import CHECKPOINTS_FAIL_SECONDS, translate
-from craftcore.storage.replicated import limit_wal
+from craftcore.storage.connection import limit_wal
+from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS, translate
 
 log = structlog.get_logger(__name__)
 

@@ -26,13 +26,13 @@ from craftcore.errors import (
     StorageBusy,
     StorageError,
 )
+from craftcore.storage.connection import limit_wal
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
-from craftcore.storage.failures import is_read_only, is_undone, translate, translate_os
-from craftcore.storage.modes import close_to_others
+from craftcore.storage.error_mapping import is_read_only, is_undone, translate, translate_os
+from craftcore.storage.file_modes import close_to_others
+from craftcore.storage.lock_pacing import Pace, bounded_patience, nap
 from craftcore.storage.open_files import OpenFiles
-from craftcore.storage.replicated import limit_wal
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.storage.turns import Pace, bounded_patience, nap
 
 OLDEST_SQLITE = 3_051_003
 """Older ones can corrupt a database when the WAL is reset (fixed in SQLite 3.51.3)."""

@@ -17,7 +17,7 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
-from craftcore.storage.failures import translate
+from craftcore.storage.error_mapping import translate
 from craftcore.storage.transaction import Reader, Transaction
 
 LEDGER = """
@@ -162,8 +162,8 @@ def _apply(
 
 def _keep_copy(database: Database, before: Migration) -> None:
     """A whole, checked copy of the file as it is, mode 0600, under a name that says before what; over an older one."""
-    from craftcore.storage.checking import check_pages  # which knows the schema by this module
-    from craftcore.storage.draft import a_draft
+    from craftcore.storage.backup.staging_file import a_draft
+    from craftcore.storage.integrity import check_pages  # which knows the schema by this module
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")
     with a_draft(copy) as draft:

@@ -26,20 +26,20 @@ import anyio
 import apsw
 import structlog
 
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.errors import StorageError, StorageFull, WriterDied
-from craftcore.storage.apart import Apart, require_plain
+from craftcore.failpoints import CutPoint, reach
+from craftcore.serialization.untrusted import shown
+from craftcore.storage.batch import After, Before, Piece, grouped, run_rides, take_batch
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
-from craftcore.storage.failures import translate
+from craftcore.storage.error_mapping import translate
+from craftcore.storage.event_loop import Loop, current_loop
+from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.flush_times import FlushTimes
+from craftcore.storage.lock_pacing import Pace, nap
 from craftcore.storage.open_files import OpenFiles
-from craftcore.storage.pages import wal_bytes
-from craftcore.storage.rides import After, Before, Piece, grouped, run_rides, take_batch
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.turns import Pace, nap
-from craftcore.storage.waiters import Loop, current_loop
-from craftcore.words import shown
+from craftcore.storage.user_sql.user_transaction import Apart, require_plain
 
 P = ParamSpec("P")
 T = TypeVar("T")

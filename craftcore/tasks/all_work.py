@@ -8,7 +8,7 @@ from craftcore.errors import StateRefused
 from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.service import ScheduleService
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.service import TriggerService

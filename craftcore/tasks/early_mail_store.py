@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.canonical import canonical
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Reader, Transaction
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from craftcore.storage.corrupt import Damaged, each, told
+from craftcore.storage.damaged_rows import Damaged, each, told
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 
 COLUMNS = """

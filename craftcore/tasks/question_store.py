@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from craftcore.canonical import canonical
-from craftcore.storage.corrupt import Damaged, each, row_model
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from craftcore.canonical import canonical
-from craftcore.plurals import counted
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import remember
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionKind, Task, TaskStatus, WaitKind
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import Advance, TaskStore
-from craftcore.tasks.waiting import Waiting
+from craftcore.tasks.waits import Waiting
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import HANDED_BACK, RECLAIMED

@@ -9,16 +9,15 @@ from shlex import quote
 from typing import Any
 
 from craftcore.activities.model import Decision
-from craftcore.canonical import canonical
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
-from craftcore.storage.corrupt import whole
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import whole
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.tasks.deciding import Deciding
+from craftcore.tasks.activity_decisions import Deciding
 from craftcore.tasks.early_mail_store import EarlyMailStore
-from craftcore.tasks.ending import Ending
 from craftcore.tasks.holds import Holds
-from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import (
     CANCEL,
     TRY_AGAIN,
@@ -29,16 +28,17 @@ from craftcore.tasks.model import (
     Task,
     TaskStatus,
 )
+from craftcore.tasks.quarantine import set_aside_corrupt_tasks
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.setting_aside import set_aside_corrupt_tasks
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.texts import check_texts, text_of
+from craftcore.tasks.task_end import Ending
+from craftcore.tasks.validation import check_texts, text_of
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waiting import MAILBOX_MAX, Waiting
-from craftcore.triggers.acceptance import is_name, shown
+from craftcore.tasks.waits import MAILBOX_MAX, Waiting
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
+from craftcore.triggers.validation import is_name, shown
 
 
 class TaskService:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from craftcore.canonical import canonical
 from craftcore.errors import NoModel
-from craftcore.storage.corrupt import Damaged, each, row_model
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import Damaged, each, row_model
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
-from craftcore.triggers.acceptance import MAX_ATTEMPTS, is_name
+from craftcore.triggers.validation import MAX_ATTEMPTS, is_name
 
 CREATE = Many(
     """

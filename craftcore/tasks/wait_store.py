@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.storage.corrupt import Damaged, each, row_model
+from craftcore.storage.damaged_rows import Damaged, each, row_model
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
 

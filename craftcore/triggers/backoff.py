@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from craftcore.arguments import seconds, whole_number
+from craftcore.serialization.arguments import seconds, whole_number
 
 ATTEMPTS_MAX = 1000
 LONGEST_BACKOFF = 36_525 * 86_400.0

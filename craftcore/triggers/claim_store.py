@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from craftcore.canonical import canonical
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Transaction
 from craftcore.triggers.budget import Budget, Spending
-from craftcore.triggers.limited_store import within_limits
+from craftcore.triggers.claim_candidates import within_limits
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Settlement
 

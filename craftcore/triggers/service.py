@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.storage.transaction import Row, Transaction
-from craftcore.triggers.acceptance import accept, shown
 from craftcore.triggers.answers import one_answer
-from craftcore.triggers.following import Follower, Nobody
-from craftcore.triggers.hand_store import HandStore
+from craftcore.triggers.listener import Follower, Nobody
 from craftcore.triggers.model import (
     HELD_UNTIL,
     Claim,
@@ -24,7 +22,9 @@ from craftcore.triggers.model import (
     TriggerSpec,
     TriggerStatus,
 )
+from craftcore.triggers.operator_store import HandStore
 from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.validation import accept, shown
 
 
 class TriggerService:

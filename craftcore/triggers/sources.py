@@ -30,8 +30,8 @@ import re
 from typing import NamedTuple
 
 from craftcore.errors import InvalidInput
+from craftcore.serialization.untrusted import shown
 from craftcore.triggers.model import DedupScope, TriggerSource
-from craftcore.words import shown
 
 
 class Defaults(NamedTuple):

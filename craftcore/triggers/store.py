@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from craftcore.storage.corrupt import Damaged, each, row_model, told
+from craftcore.storage.damaged_rows import Damaged, each, row_model, told
 from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.triggers.model import (
     HELD_UNTIL,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.actions.address_rules import ADDRESSES_MAX, addresses_of, look_up, refusal
+from craftcore.actions.http.address_rules import ADDRESSES_MAX, addresses_of, look_up, refusal
 from craftcore.errors import Fail, NoEffect
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "1.1.1.1", "100.63.255.255", "100.128.0.1", "172.15.0.1", "172.32.0.1"]

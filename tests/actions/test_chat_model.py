@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.actions.chat_model import BODY_MAX_BYTES, ChatModel, ModelFailed
+from craftcore.actions.llm.chat_model import BODY_MAX_BYTES, ChatModel, ModelFailed
 from craftcore.errors import ConfigInvalid
 from tests.actions.stub_model import StubModel, a_stub, completion, drips, hangs, never_ends, replies, says
 from tests.processes import PATIENCE

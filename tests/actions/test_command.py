@@ -18,9 +18,9 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore.actions.capture import Capture
-from craftcore.actions.command import command_action, command_run
-from craftcore.actions.program import CommandFailed, Programs, passed_on
+from craftcore.actions.process.captured_output import Capture
+from craftcore.actions.process.command_run import command_action, command_run
+from craftcore.actions.process.program import CommandFailed, Programs, passed_on
 from craftcore.errors import ErrorCode, Fail
 from tests.processes import PATIENCE, working_in
 
@@ -50,8 +50,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends or was killed may need its time on a machine that has little; the defaults would give up on it."""
-    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", PATIENCE)
-    monkeypatch.setattr("craftcore.actions.process_group.REAP_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.actions.process.process_group.REAP_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -335,7 +335,7 @@ async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It left the group for a session of its own: it lives on, unheard."""
-    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", 1.0)
+    monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", 1.0)
     child = 'echo there > "$0"; exec sleep 600'
     script = 'setsid sh -c "$0" up & until [ -s up ]; do sleep 0.01; done; echo parent'  # in its session before we go
 
@@ -349,7 +349,7 @@ async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
 async def test_a_child_that_holds_the_output_open_in_the_group_is_stopped(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", 1.0)
+    monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", 1.0)
 
     result = await run(["sh", "-c", "sleep 600 & echo parent"], cwd=str(home))
 
@@ -377,7 +377,7 @@ def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_giv
     """Another process that adopts orphans (as process 1 does) runs a program that leaves dead and living ones."""
     code = """if True:
         import anyio, ctypes, os
-        from craftcore.actions.program import Programs
+        from craftcore.actions.process.program import Programs
         PR_SET_CHILD_SUBREAPER = 36
         assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         programs = Programs(timeout=60, output_max_bytes=100, environment={})

@@ -17,10 +17,10 @@ import anyio
 import pytest
 
 from craftcore import App, Call, Producer, TaskContext
-from craftcore.actions.command import COMMAND, command_action, command_run, is_irreversible
-from craftcore.actions.program import Programs
+from craftcore.actions.process.command_run import COMMAND, command_action, command_run, is_irreversible
+from craftcore.actions.process.program import Programs
 from craftcore.config import Config
-from craftcore.daemon.ready_made import declare_ready_made
+from craftcore.daemon.builtin_actions import declare_ready_made
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import failure, result
 from tests.processes import PATIENCE, a_daemon, craftcore, until, working_in
@@ -40,9 +40,9 @@ LONGER_AND_LONGER = (0.5, 2, 8, 30, 120)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends or was killed may need its time on a machine that has little; the defaults would give up on it."""
-    monkeypatch.setattr("craftcore.actions.command.STOPPING_SECONDS", 4 * PATIENCE)
-    monkeypatch.setattr("craftcore.actions.program.EOF_SECONDS", PATIENCE)
-    monkeypatch.setattr("craftcore.actions.process_group.REAP_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.actions.process.command_run.STOPPING_SECONDS", 4 * PATIENCE)
+    monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.actions.process.process_group.REAP_SECONDS", PATIENCE)
 
 
 @pytest.fixture

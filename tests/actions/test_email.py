@@ -20,14 +20,14 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore.action import Action, Call
-from craftcore.actions import smtp_delivery
-from craftcore.actions.email import email_action
-from craftcore.actions.smtp_delivery import DeliveryUnknown
+from craftcore.actions.email import smtp
+from craftcore.actions.email.action import email_action
+from craftcore.actions.email.smtp import DeliveryUnknown
 from craftcore.activities.model import OnUnknown
 from craftcore.config import EmailSettings
 from craftcore.daemon.secrets import Secrets
 from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.registry.action import Action, Call
 from tests.actions.smtp_peers import (
     USER,
     Conversation,
@@ -422,7 +422,7 @@ async def test_a_call_that_is_cancelled_after_the_message_leaves_it_unknown():
 
 @pytest.mark.parametrize("goodbye", ["500 stay", "421 go", resets, closes, hangs, "what"])
 async def test_what_was_taken_stays_taken_whatever_becomes_of_the_goodbye(goodbye, monkeypatch):
-    monkeypatch.setattr(smtp_delivery, "QUIT_SECONDS", 0.05)
+    monkeypatch.setattr(smtp, "QUIT_SECONDS", 0.05)
     async with a_server(QUIT=goodbye) as server:
         assert (await send(an_action(server.port)))["reply"] == "250 taken"
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.actions.email_message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, Outgoing, outgoing
+from craftcore.actions.email.message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, Outgoing, outgoing
+from craftcore.config.references import Mailbox, is_one_line, mailbox
 from craftcore.errors import ErrorCode, Fail
-from craftcore.spelling import Mailbox, is_one_line, mailbox
 
 SENDER = Mailbox("The house", "house", "example.org")
 NOW = 1_795_000_000.0

@@ -22,14 +22,14 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.action import Action, Call
-from craftcore.actions.address_rules import look_up
-from craftcore.actions.http import http_action, stops_at
-from craftcore.actions.http_exchange import AnswerMissing, _certificates
+from craftcore.actions.http.action import http_action, stops_at
+from craftcore.actions.http.address_rules import look_up
+from craftcore.actions.http.exchange import AnswerMissing, _certificates
 from craftcore.activities.model import OnUnknown, Terms
 from craftcore.config import HttpSettings
+from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.errors import ErrorCode, Fail, NoEffect
-from craftcore.http_targets import HttpTarget, SecretHeader
+from craftcore.registry.action import Action, Call
 from tests.actions.http_provider import (
     Asked,
     Behaviour,

@@ -7,9 +7,9 @@ import threading
 import anyio
 import pytest
 
-from craftcore.actions.http_exchange import Answer
-from craftcore.actions.http_response import JSON_MAX_BYTES, SMALL_BYTES, off_the_loop, result
-from craftcore.actions.scrubbing import Scrubber
+from craftcore.actions.http.exchange import Answer
+from craftcore.actions.http.response import JSON_MAX_BYTES, SMALL_BYTES, off_the_loop, result
+from craftcore.actions.redaction import Scrubber
 
 pytestmark = pytest.mark.anyio
 

@@ -12,12 +12,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.action import Call, message_id
-from craftcore.actions.email import email_action
-from craftcore.actions.imap_search import FolderUnreadable, is_in_folder, utf7
+from craftcore.actions.email.action import email_action
+from craftcore.actions.email.imap import FolderUnreadable, is_in_folder, utf7
 from craftcore.config import EmailSettings
 from craftcore.daemon.secrets import Secrets
 from craftcore.errors import NoEffect
+from craftcore.registry.action import Call, message_id
 from craftcore.tasks.outcomes import Done
 from tests.actions.dovecot import USER, Dovecot, a_dovecot
 from tests.actions.imap_peers import SILENCE, an_imap_server

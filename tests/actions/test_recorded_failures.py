@@ -13,8 +13,8 @@ import pytest
 
 from craftcore import App, RetryPolicy
 from craftcore.config import CommandSettings, Config, EmailSettings, HttpSettings
-from craftcore.daemon.ready_made import declare_ready_made
-from craftcore.http_targets import HttpTarget
+from craftcore.config.http_targets import HttpTarget
+from craftcore.daemon.builtin_actions import declare_ready_made
 from tests.actions.http_provider import Provider, a_provider, done_and, replies
 from tests.actions.smtp_peers import a_server
 from tests.engine.lab import lab

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.actions.scrubbing import LEAST_PART, MASK, PIECE, Scrubber, _automaton
+from craftcore.actions.redaction import LEAST_PART, MASK, PIECE, Scrubber, _automaton
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

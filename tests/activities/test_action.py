@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, OnUnknown
-from craftcore.action import Action, message_id
 from craftcore.activities.model import Terms
 from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.registry.action import Action, message_id
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

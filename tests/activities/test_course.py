@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.activities.course import (
+from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, Terms
+from craftcore.activities.resolution import (
     Ask,
     Assume,
     Course,
@@ -17,7 +18,6 @@ from craftcore.activities.course import (
     ResendLater,
     course_of,
 )
-from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, Terms
 from tests.virtual import NEW_YEAR
 
 CALLED = NEW_YEAR

@@ -12,7 +12,7 @@ from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, shipped
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.acts import question_about
+from craftcore.tasks.activity_events import question_about
 from tests.activities.life import UNKNOWN, an_activity
 from tests.tasks.life import begin, rows
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore

@@ -14,8 +14,8 @@ import pytest
 from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.acts import ActEnd, NewAct
-from craftcore.tasks.memo_store import NewEvent
+from craftcore.tasks.activity_events import ActEnd, NewAct
+from craftcore.tasks.turn_event_store import NewEvent
 from tests.activities.life import DONE, LEDGER, LISTING, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
 from tests.tasks.life import Running, begin, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone

@@ -24,7 +24,7 @@ Cli = Callable[..., Result]
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     """What time it is for every command of this test: noon, until it is told to go on."""
     clock = VirtualClock(now=NOON)
-    monkeypatch.setattr("craftcore.core.SystemClock", lambda: clock)
+    monkeypatch.setattr("craftcore.services.SystemClock", lambda: clock)
     return clock
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from craftcore.cli.main import main
-from craftcore.storage.ring import bell_path
+from craftcore.storage.doorbell_client import bell_path
 from tests.cli.bank import LOST, NOTHING, REFUSED, Bank
 from tests.processes import a_daemon, craftcore, traced, until
 

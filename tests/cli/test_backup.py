@@ -14,8 +14,8 @@ import apsw
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
+from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.database import Database
-from craftcore.storage.manifest import manifest_path
 from craftcore.storage.migrate import migrate, shipped
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON

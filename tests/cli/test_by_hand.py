@@ -15,7 +15,7 @@ import pytest
 from craftcore.cli.main import main
 from craftcore.cli.root import ByHand, Changing, Command
 from craftcore.cli.session import Session
-from craftcore.core import Core
+from craftcore.services import Core
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, shipped
 from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, commands, line

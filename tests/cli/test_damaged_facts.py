@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from craftcore import App
-from craftcore.daemon.running import running
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.daemon.lifespan import running
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.storage.facts import fact, number, remember
 from craftcore.triggers.model import TriggerStatus
 from tests.engine.lab import settings

@@ -24,7 +24,7 @@ from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
 from craftcore.engine.live_state import LiveState
-from craftcore.retention.size import Size
+from craftcore.retention.size_limit import Size
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember

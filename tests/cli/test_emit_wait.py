@@ -10,7 +10,7 @@ import anyio.to_thread
 import pytest
 
 from craftcore import Producer
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.storage.facts import remember
 from craftcore.triggers.model import TriggerSpec
 from tests.engine.lab import look, settings

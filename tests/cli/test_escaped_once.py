@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from craftcore.audit.log import Actor, audit, audited
 from craftcore.cli.audit import _cells
 from craftcore.cli.diff import _shown
 from craftcore.cli.event_text import event_text
 from craftcore.cli.output import Output
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.storage.audit import Actor, audit, audited
 
 VALUE = {"said": 'he said "no"', "where": "C:\\temp", "name": "é", "bell": "\x07"}
 ONCE = [r"he said \"no\"", r"C:\\temp", "é", r"\u0007"]

@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
+from craftcore.audit.log import audited
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.daemon.lock import DaemonLock
-from craftcore.storage.audit import audited
+from craftcore.services import Core
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Snoozed, Succeeded
 from tests.cli.bank import LOST, Bank

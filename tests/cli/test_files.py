@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from craftcore.regular_file import NoRegularFile, open_regular
+from craftcore.files import NoRegularFile, open_regular
 from tests.processes import PATIENCE, environment
 
 READERS = {

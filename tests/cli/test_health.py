@@ -21,8 +21,8 @@ from craftcore.cli.status import BEHIND, DEAD_LATELY
 from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
+from craftcore.engine.engine_facts import leave_standing
 from craftcore.engine.live_state import LiveState
-from craftcore.engine.standing import leave_standing
 from craftcore.storage.facts import forget, remember
 from craftcore.storage.wal_locks import LOCKS
 from craftcore.triggers.model import TriggerSource

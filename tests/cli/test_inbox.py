@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from craftcore.cli.caller import caller
-from craftcore.storage.ring import bell_path
-from craftcore.tasks.acts import WHAT_ANSWERS_MEAN
+from craftcore.storage.doorbell_client import bell_path
+from craftcore.tasks.activity_events import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
 from tests.cli.bank import LOST, Bank

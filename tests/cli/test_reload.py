@@ -14,12 +14,12 @@ import pytest
 
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.daemon.holder import the_daemon
+from craftcore.daemon.config_reload import answer
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote, note_line
-from craftcore.daemon.reloading import answer
+from craftcore.daemon.lock_owner import the_daemon
 from craftcore.errors import PermissionRefused
+from craftcore.services import Core
 from tests.cli.conftest import NOON
 from tests.processes import APP, PATIENCE, a_daemon, craftcore, environment
 

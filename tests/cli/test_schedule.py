@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from craftcore.actions import command
+from craftcore.actions.process import command_run as command
 from craftcore.cli import schedule_options
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import facts

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
-from craftcore.schedules.clock_trust import ClockTrust, Moved
+from craftcore.schedules.clock_guard import ClockTrust, Moved
 from craftcore.schedules.model import Origin, ScheduleSpec
 from tests.cli.conftest import NOON
 from tests.processes import APP, craftcore

@@ -18,7 +18,7 @@ import apsw
 import pytest
 import structlog
 
-from craftcore.storage.audit import Actor, audit
+from craftcore.audit.log import Actor, audit
 from tests.cli.commands import READS, line
 from tests.cli.world import NOON, World
 from tests.crash.spoiling import lax, unguarded

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from craftcore.cli.main import main
-from craftcore.storage.ring import bell_path
+from craftcore.storage.doorbell_client import bell_path
 from craftcore.triggers.model import TriggerSpec
 from tests.cli.bank import LOST, Bank
 from tests.resting import HOUR, a_task, at_rest

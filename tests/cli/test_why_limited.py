@@ -11,9 +11,9 @@ import apsw
 import pytest
 
 from craftcore import App, Rate, TriggerSource
+from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.running import running
-from craftcore.engine.standing import leave_standing, standing
+from craftcore.engine.engine_facts import leave_standing, standing
 from tests.cli.conftest import NOON
 from tests.engine.lab import settings
 from tests.resting import nothing_logged

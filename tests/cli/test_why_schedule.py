@@ -7,7 +7,7 @@ import os
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import remember
 from craftcore.triggers.settlement import Succeeded

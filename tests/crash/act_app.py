@@ -33,8 +33,8 @@ from craftcore import (
     OnUnknown,
     TaskContext,
 )
-from craftcore.cutpoints import CutPoint, arm
 from craftcore.errors import ConfigInvalid, StateRefused
+from craftcore.failpoints import CutPoint, arm
 from tests.crash.act_client import Reply, Request, ask, ask_in_thread
 from tests.crash.act_provider import ANSWERS, DROP_A_SECOND, SLOWLY, WINDOWS, Harm, Kind, Provider
 from tests.crash.act_time import LoopTime, World

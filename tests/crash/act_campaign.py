@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore import TriggerSpec
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
 from tests.crash import crews
 from tests.crash.act_app import (
     ANSWERED,

@@ -13,8 +13,8 @@ from anyio.abc import TaskGroup
 
 from craftcore import TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings, TaskSettings, TriggerSettings
-from craftcore.cutpoints import CutPoint, arm, kill_process
-from craftcore.daemon import running
+from craftcore.daemon import lifespan
+from craftcore.failpoints import CutPoint, arm, kill_process
 from tests.crash.act_app import LATER, Deeds, an_app
 from tests.crash.act_person import Beside, Outside
 from tests.crash.act_provider import Provider
@@ -103,7 +103,7 @@ def live(life: ActLife) -> None:
             _find(connection, seen)
     if life.ends in POINTS:
         arm(CutPoint(life.ends), partial(life.die, life.ends), at_pass=life.at_pass)
-    running._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed
+    lifespan._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed
     loop = LoopTime()
     anyio.run(_live, life, seen, loop, backend=life.backend, backend_options=loop.options(life.backend))
 
@@ -123,7 +123,7 @@ async def _live(life: ActLife, seen: Seen, loop: LoopTime) -> None:
     stopped = anyio.Event()
     async with anyio.create_task_group() as around:
         DEEDS.live(seen, life.provider, world, loop, stop=stopped.set, die=life.die, begin=around.start_soon)
-        async with running.running(APP, life.db, config, world) as engine:
+        async with lifespan.running(APP, life.db, config, world) as engine:
             life.booted.touch()
             with a_reader(life.db) as connection:
                 for (key,) in connection.execute(IN_DOUBT):

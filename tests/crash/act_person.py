@@ -16,11 +16,11 @@ import apsw
 
 from craftcore import App, TriggerSpec
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.engine import Engine
 from craftcore.errors import StateRefused
-from craftcore.storage.ring import EVERYTHING, ring
+from craftcore.failpoints import CutPoint, reach
+from craftcore.services import Core
+from craftcore.storage.doorbell_client import EVERYTHING, ring
 from tests.crash.act_client import ask, ask_in_thread, quiet
 from tests.crash.act_provider import Book, Provider
 from tests.crash.act_time import World

@@ -21,19 +21,20 @@ from typing import Any
 
 import apsw
 
-from craftcore import core
+from craftcore import services
 from craftcore.cli import backup as cli_backup
 from craftcore.cli import restore as cli_restore
 from craftcore.cli.main import main as craftcore
 from craftcore.engine import boot
-from craftcore.storage import backup, draft, restore, whole_file
-from craftcore.storage.backup import complete
-from craftcore.storage.draft import BEGINS
-from craftcore.storage.manifest import manifest_path
+from craftcore.storage import whole_file
+from craftcore.storage.backup import backup, restore, staging_file
+from craftcore.storage.backup.backup import complete
+from craftcore.storage.backup.manifest import manifest_path
+from craftcore.storage.backup.staging_file import BEGINS
 from tests.crash.forks import be_a_warm_parent, fork, wait
 from tests.virtual import NEW_YEAR, VirtualClock
 
-WATCHED = {module.__file__ for module in (cli_backup, cli_restore, boot, backup, draft, restore, whole_file)}
+WATCHED = {module.__file__ for module in (cli_backup, cli_restore, boot, backup, staging_file, restore, whole_file)}
 
 OLD, NEW = 5, 2
 """Triggers in agent.db, and in backup.db."""
@@ -44,7 +45,7 @@ KEEP = 2
 def run(home: Path, now: float, *arguments: str) -> int:
     """The command in this process, at that moment."""
     os.chdir(home)
-    setattr(core, "SystemClock", lambda: VirtualClock(now=now, seed=int(now)))  # noqa: B010 - as a test does
+    setattr(services, "SystemClock", lambda: VirtualClock(now=now, seed=int(now)))  # noqa: B010 - as a test does
     out = os.open("out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)

@@ -23,8 +23,8 @@ import apsw
 from craftcore import App, Producer, Retry, RetryPolicy, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
 from craftcore.clock import SystemClock
 from craftcore.config import Config, DaemonSettings, RetrySettings
-from craftcore.cutpoints import CutPoint, arm, kill_process
 from craftcore.engine.engine import Engine
+from craftcore.failpoints import CutPoint, arm, kill_process
 
 IN_HANDLER = "in the handler"
 FROM_OUTSIDE = "from outside"

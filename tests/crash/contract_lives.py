@@ -19,8 +19,8 @@ import anyio
 from craftcore import App, Continue, Done, Fail, TaskContext
 from craftcore.clock import SystemClock
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
-from craftcore.cutpoints import kill_process
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
+from craftcore.failpoints import kill_process
 from tests.crash.child import QUIET, until_idle
 from tests.crash.crews import one_life
 from tests.crash.forks import be_a_warm_parent, fork, wait

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 from craftcore import App, Producer
-from craftcore.cutpoints import kill_process
+from craftcore.failpoints import kill_process
 from tests.crash.child import Journal
 from tests.crash.forks import be_a_warm_parent, fork, wait
 

@@ -24,7 +24,7 @@ import structlog
 HUNG_SECONDS = 300.0
 HUNG = 255
 
-IMPORTED_BY_EVERY_LIFE = ("anyio._backends._asyncio", "anyio._backends._trio", "craftcore.daemon.running")
+IMPORTED_BY_EVERY_LIFE = ("anyio._backends._asyncio", "anyio._backends._trio", "craftcore.daemon.lifespan")
 
 P = ParamSpec("P")
 
@@ -33,7 +33,7 @@ def be_a_warm_parent() -> None:
     """Call it once, before the first fork."""
     for module in IMPORTED_BY_EVERY_LIFE:  # here once, so that no child pays for it
         import_module(module)
-    running = import_module("craftcore.daemon.running")
+    running = import_module("craftcore.daemon.lifespan")
     running.version = cache(running.version)  # type: ignore[attr-defined]
     running.version("craftcore")  # reads a file, and imports what that takes
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

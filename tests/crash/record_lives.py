@@ -24,7 +24,7 @@ import apsw
 
 from craftcore import App, Call, Continue, Retry, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
-from craftcore.cutpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import CutPoint, arm, kill_process
 from tests.crash.child import IN_HANDLER, QUIET, Journal, forgive
 from tests.crash.crews import one_life
 from tests.crash.forks import be_a_warm_parent, fork, wait

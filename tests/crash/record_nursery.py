@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.config import Config
-from craftcore.core import Core
+from craftcore.services import Core
 from tests.crash.child import QUIET
 from tests.crash.crews import ROOT, last_words
 from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, told

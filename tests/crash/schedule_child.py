@@ -23,13 +23,13 @@ import apsw
 
 from craftcore import App, Retry, RetryPolicy, TaskContext
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint, arm, kill_process
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine.engine import Engine
 from craftcore.errors import CraftcoreError
+from craftcore.failpoints import CutPoint, arm, kill_process
 from craftcore.schedules.model import CatchUp, Origin, Overlap, Schedule, ScheduleSpec
-from craftcore.schedules.timing import Every
+from craftcore.schedules.recurrence.timing import Every
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction
 from tests.crash.child import FROM_OUTSIDE, IN_HANDLER, QUIET, Journal, Life, forgive, until_idle
 from tests.virtual import NEW_YEAR, VirtualClock

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore import TriggerSpec
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
 from tests.crash import crews
 from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
 from tests.crash.crews import command, judged_in_a_process, last_words, one_life

@@ -17,8 +17,8 @@ from pathlib import Path
 import anyio
 
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
-from craftcore.cutpoints import CutPoint, arm, kill_process
-from craftcore.daemon import running
+from craftcore.daemon import lifespan
+from craftcore.failpoints import CutPoint, arm, kill_process
 from tests.crash.child import QUIET, forgive
 from tests.crash.task_app import Deeds, Seen, an_app
 from tests.crash.task_never import impossible, standing
@@ -133,7 +133,7 @@ def live(life: TaskLife) -> None:
     places = Places(life)
     DEEDS.live(seen, places.in_step)
     if life.reboots:
-        running._machine_boot_id = lambda: f"machine {life.number}"
+        lifespan._machine_boot_id = lambda: f"machine {life.number}"
     anyio.run(_live, life, seen, backend=life.backend)
     if life.ends == COUNTED:
         life.passes.write_text(json.dumps(places.passed))

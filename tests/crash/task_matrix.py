@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
+from craftcore.services import Core
 from tests.crash.child import QUIET
 from tests.crash.crews import last_words, one_life, text_of
 from tests.crash.forks import be_a_warm_parent, fork, wait

@@ -19,11 +19,11 @@ import apsw
 from craftcore import App, Producer, TriggerSpec
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint, reach
 from craftcore.engine.engine import Engine
 from craftcore.errors import NotFound, StateRefused
-from craftcore.storage.ring import EVERYTHING, ring
+from craftcore.failpoints import CutPoint, reach
+from craftcore.services import Core
+from craftcore.storage.doorbell_client import EVERYTHING, ring
 from tests.crash.task_app import A_MOMENT, Seen
 
 SIGNALS = {"waits": ("go", {"n": 1}), "loop": ("tick", {"n": 2})}

@@ -310,7 +310,7 @@ acting._place = lambda turn, key, *, right=acting._place: f"{right(turn, key)}.{
 """
 
 INTENTS_THAT_A_BOOT_OVERLOOKS = """
-from craftcore.tasks.acts import Acts
+from craftcore.tasks.activity_events import Acts
 
 Acts.leave_behind = lambda self, tx: 0
 """
@@ -331,7 +331,7 @@ ledgered.ended = lambda end, *, in_doubt: end
 """
 
 NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED = """
-from craftcore.tasks.acts import Acts
+from craftcore.tasks.activity_events import Acts
 
 Acts.ask_at_end = lambda self, tx, seqs: None
 """

@@ -9,10 +9,10 @@ import pytest
 
 from craftcore import App, TaskContext
 from craftcore.errors import DatabaseInvalid
+from craftcore.executions.chain.verify import Verification
 from craftcore.executions.recorder import Attempt, Recorder, Routed
-from craftcore.executions.verification import Verification
-from craftcore.storage.checking import check_file
-from craftcore.tasks.memo_store import MemoStore, NewEvent
+from craftcore.storage.integrity import check_file
+from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.triggers.settlement import Succeeded
 from tests.crash.spoiling import lax, unguarded
 from tests.engine.lab import lab, settings

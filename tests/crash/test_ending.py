@@ -17,7 +17,7 @@ import pytest
 from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import boot as booting
-from craftcore.storage.draft import BEGINS, NAME, a_draft
+from craftcore.storage.backup.staging_file import BEGINS, NAME, a_draft
 from tests.crash.test_poison import ask
 from tests.processes import PATIENCE
 

@@ -15,7 +15,7 @@ from craftcore import App
 from craftcore.clock import SystemClock
 from craftcore.config import Config, StorageSettings
 from craftcore.storage.database import Database
-from craftcore.testing.forgetful_disk import ForgetfulDisk
+from craftcore.testing.power_loss_disk import ForgetfulDisk
 
 CUTS = 250
 

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint
 from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
+from craftcore.failpoints import CutPoint
+from craftcore.services import Core
 from tests.crash.child import IN_HANDLER
 from tests.crash.record_lives import EVENTS_FLUSHED
 from tests.crash.record_nursery import CLOSING, KILLED, Cradle, Event, Nursery, nursery

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint
 from craftcore.errors import ErrorCode
+from craftcore.executions.chain.seal import FIRST
 from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
-from craftcore.executions.sealing import FIRST
+from craftcore.failpoints import CutPoint
+from craftcore.services import Core
 from tests.crash.child import IN_HANDLER, QUIET
 from tests.crash.record_lives import GO_ON, HERE
 from tests.crash.record_nursery import CLOSING, Cradle, Nursery, nursery

@@ -15,8 +15,8 @@ import pytest
 
 from craftcore import Producer
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
+from craftcore.services import Core
 from tests.crash.child import QUIET
 from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock, told
 from tests.crash.crews import ROOT, last_words

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.schedules.account_store import AccountStore
+from craftcore.schedules.occurrence_store import AccountStore
 from tests.crash.child import QUIET, Journal, Life
 from tests.crash.schedule_checker import check
 from tests.crash.schedule_child import LAST, live

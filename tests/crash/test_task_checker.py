@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from craftcore.cutpoints import CutPoint
+from craftcore.failpoints import CutPoint
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.mail_store import MailStore
+from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
 from tests.crash.spoiling import Spoil, copy_of, sql
@@ -310,7 +310,7 @@ def test_an_engine_that_reads_a_mail_twice_is_found(tmp_path, monkeypatch):
 
 STATE_BEFORE_ITS_TURN_IS_OVER = """
 import json
-from craftcore.tasks.recording import Recording
+from craftcore.tasks.turn_events import Recording
 
 def record_all(self, tx, events, *, right=Recording.record_all):
     for event in events:
@@ -323,7 +323,7 @@ Recording.record_all = record_all
 """
 
 TRIGGER_AND_TASK_IN_TWO_COMMITS = """
-from craftcore.tasks.turns import TurnService
+from craftcore.tasks.turn_end import TurnService
 
 def settle_all(self, tx, epoch, ends, *, right=TurnService.settle_all):
     commit(tx)
@@ -333,7 +333,7 @@ TurnService.settle_all = settle_all
 """
 
 EMITTED_BEFORE_IT_IS_ON_RECORD = """
-from craftcore.tasks.recording import Recording
+from craftcore.tasks.turn_events import Recording
 
 def record(self, tx, event, *, right=Recording.record):
     commit(tx)
@@ -343,7 +343,7 @@ Recording.record = record
 """
 
 A_MESSAGE_TO_ITSELF = """
-from craftcore.engine.routes import Routes
+from craftcore.engine.routing import Routes
 
 def known(self, tx, claim, *, right=Routes.known):
     return right(self, tx, claim._replace(starts=1))

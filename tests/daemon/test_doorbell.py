@@ -14,7 +14,7 @@ import pytest
 
 from craftcore.daemon.doorbell import Doorbell, may_ring
 from craftcore.errors import CannotCreate
-from craftcore.storage.ring import bell_path, ring
+from craftcore.storage.doorbell_client import bell_path, ring
 from tests.processes import PATIENCE
 
 
@@ -159,7 +159,7 @@ async def test_descriptors_sent_along_are_not_taken(bell: Doorbell, db: Path) ->
 
 
 async def _ring_in_another_process(db: Path) -> None:
-    code = "import sys; from craftcore.storage.ring import ring; sys.exit(not ring(sys.argv[1]))"
+    code = "import sys; from craftcore.storage.doorbell_client import ring; sys.exit(not ring(sys.argv[1]))"
     await anyio.run_process([sys.executable, "-c", code, str(db)])
 
 

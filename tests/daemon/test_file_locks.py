@@ -22,15 +22,15 @@ import pytest
 from craftcore import App, Producer, TaskContext
 from craftcore.cli.main import main
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.daemon import retaining
+from craftcore.daemon import retention_loop
+from craftcore.daemon.lifespan import running
 from craftcore.daemon.main import refuse_foreign
-from craftcore.daemon.retaining import Retaining
-from craftcore.daemon.running import running
+from craftcore.daemon.retention_loop import Retaining
 from craftcore.engine.engine import Engine
 from craftcore.errors import DaemonRunning
-from craftcore.storage.glance import glancing
-from craftcore.storage.pages import wal_in_use
+from craftcore.services import Core
+from craftcore.storage.file_size import wal_in_use
+from craftcore.storage.passive_read import glancing
 from tests.daemon.scraping import listening, scrape
 from tests.kernel_locks import HELD, locks_of
 from tests.processes import APP, a_daemon, craftcore, until
@@ -170,7 +170,7 @@ WAYS = [
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_an_engine_keeps_its_locks_whatever_else_its_process_does_with_the_file(tmp_path, monkeypatch, way):
-    monkeypatch.setattr(retaining, "REST", 0.001)
+    monkeypatch.setattr(retention_loop, "REST", 0.001)
     app, path, config = an_app(), tmp_path / "agent.db", listening("unix:metrics.sock", Config())
     async with app.running(path, config=config) as engine:
         place = Place(app, engine, path, config)
@@ -222,7 +222,7 @@ NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "manual.writ
 """Calls of the same name that open no file of the file system."""
 
 MAY_OPEN = {
-    "actions/process_group.py": "/proc",
+    "actions/process/process_group.py": "/proc",
     "cli/caller.py": "/proc",
     "cli/demo_app.py": "the demo's own ledger",
     "cli/demo_daemon.py": "the demo's own log",
@@ -233,19 +233,19 @@ MAY_OPEN = {
     "cli/systemd.py": "unit files",
     "cli/units.py": "files of the package",
     "cli/write_lock.py": "/proc",
-    "daemon/holder.py": "/proc",
+    "daemon/lock_owner.py": "/proc",
     "daemon/lock.py": "the lock file",
-    "daemon/running.py": "/proc",
+    "daemon/lifespan.py": "/proc",
     "regular_file.py": "a file that a person names",
     "storage/daemon_files.py": "the lock file",
-    "storage/draft.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
+    "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
     "storage/migrate.py": "files of the package",
-    "storage/modes.py": "by O_PATH, which opens no file: its close drops no locks",
-    "storage/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite has let go",
-    "storage/ring.py": "a folder, by O_PATH",
+    "storage/file_modes.py": "by O_PATH, which opens no file: its close drops no locks",
+    "storage/backup/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite",
+    "storage/doorbell_client.py": "a folder, by O_PATH",
     "storage/wal_locks.py": "/proc",
     "storage/whole_file.py": "a file in the making, and folders",
-    "testing/forgetful_disk.py": "the files of a new folder",
+    "testing/power_loss_disk.py": "the files of a new folder",
 }
 """The modules that open files, and which ones. None of them is the database, its WAL or its shared memory, while this
 process may have it open in SQLite."""

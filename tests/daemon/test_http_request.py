@@ -13,8 +13,8 @@ import pytest
 
 from craftcore import App, InvalidInput, TaskContext
 from craftcore.config import Config, HttpSettings
-from craftcore.daemon.ready_made import declare_ready_made
-from craftcore.http_targets import HttpTarget, SecretHeader
+from craftcore.config.http_targets import HttpTarget, SecretHeader
+from craftcore.daemon.builtin_actions import declare_ready_made
 from tests.actions.http_provider import (
     Provider,
     a_provider,

@@ -11,9 +11,9 @@ import apsw
 import pytest
 
 from craftcore.config import Config, LogSettings, RetrySettings
+from craftcore.daemon.config_reload import changed_keys
 from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.reloading import changed_keys
-from craftcore.daemon.status_text import Condition, status_text
+from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
 from tests.processes import APP, PATIENCE, a_daemon, craftcore, traced, until
 

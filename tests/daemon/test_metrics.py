@@ -17,11 +17,11 @@ from structlog.testing import capture_logs
 
 from craftcore import App, Fail, Snooze, TriggerSource
 from craftcore.config import Config
-from craftcore.daemon import metrics
-from craftcore.daemon.exposition import render
-from craftcore.daemon.gauge_store import OLDEST_READY, read_gauges
-from craftcore.daemon.running import running
-from craftcore.daemon.tally import Tally
+from craftcore.daemon.lifespan import running
+from craftcore.daemon.metrics import endpoint
+from craftcore.daemon.metrics.counters import Tally
+from craftcore.daemon.metrics.gauge_store import OLDEST_READY, read_gauges
+from craftcore.daemon.metrics.prometheus import render
 from craftcore.engine import scheduler
 from craftcore.errors import CannotCreate, ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
@@ -241,7 +241,7 @@ async def test_an_engine_goes_on_when_its_metrics_end(tmp_path, clock, monkeypat
     async def ends(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(metrics, what, ends)
+    monkeypatch.setattr(endpoint, what, ends)
     app = an_app(clock)
     with capture_logs() as logs:
         async with lab(app, tmp_path, listening(SOCKET), clock) as it:
@@ -259,7 +259,7 @@ def above(found: Scrape, histogram: str, bound: str) -> float:
 
 @pytest.mark.anyio
 async def test_a_loop_that_was_held_up_is_seen(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(metrics, "LAG_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "LAG_SECONDS", 0.01)
     where = tmp_path / "metrics.sock"
     async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
         await anyio.sleep(0.02)

@@ -11,9 +11,9 @@ import pytest
 
 from craftcore import App, Call, Producer, TaskContext
 from craftcore.config import Config
-from craftcore.core import Core
 from craftcore.daemon.lock import lock_path, read_note
 from craftcore.engine import boot as booting
+from craftcore.services import Core
 from craftcore.storage.facts import fact
 from tests.engine.acts import Provider, ledger, questions, statuses
 from tests.engine.lab import Lab, lab

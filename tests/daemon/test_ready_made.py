@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore import App, Call, TaskContext
 from craftcore.config import Config
-from craftcore.daemon.ready_made import declare_ready_made
+from craftcore.daemon.builtin_actions import declare_ready_made
 
 
 def test_every_app_can_run_programs_and_send_mail():

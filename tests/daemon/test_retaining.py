@@ -12,12 +12,12 @@ import apsw
 import pytest
 
 from craftcore import App
-from craftcore.daemon import retaining
-from craftcore.daemon.retaining import Retaining
-from craftcore.daemon.status_text import Condition, status_text
+from craftcore.daemon import retention_loop
+from craftcore.daemon.retention_loop import Retaining
+from craftcore.daemon.status_line import Condition, status_text
 from craftcore.storage import writer as writing
 from craftcore.storage.facts import remember
-from craftcore.storage.pages import wal_bytes
+from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.engine.lab import Lab, lab
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retaining, "REST", 0.001)
-    monkeypatch.setattr(retaining, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(retention_loop, "REST", 0.001)
+    monkeypatch.setattr(retention_loop, "LOOK_AGAIN", 0.01)
 
 
 def an_app() -> App:
@@ -108,7 +108,7 @@ async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, 
 async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_reader_has_gone(
     tmp_path, clock, monkeypatch
 ):
-    monkeypatch.setattr(retaining, "WAL_LONG", 64 << 10)
+    monkeypatch.setattr(retention_loop, "WAL_LONG", 64 << 10)
     monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.02)
     monkeypatch.setattr(writing, "WAL_KEPT", 0)
@@ -139,7 +139,7 @@ async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_rea
 
 async def test_a_wal_that_is_long_and_has_little_in_it_keeps_nothing_waiting(tmp_path, clock, monkeypatch):
     """Litestream begins it anew, and leaves it as long as a burst of work made it."""
-    monkeypatch.setattr(retaining, "WAL_LONG", 200 << 10)
+    monkeypatch.setattr(retention_loop, "WAL_LONG", 200 << 10)
     litestream = apsw.Connection(str(tmp_path / "agent.db"))
 
     def burst() -> None:
@@ -204,7 +204,7 @@ async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_o
     began = anyio.Event()
 
     async def note(self: Retaining) -> None:
-        assert self._first_after == retaining.FIRST_AFTER >= 60
+        assert self._first_after == retention_loop.FIRST_AFTER >= 60
         began.set()
 
     monkeypatch.setattr(Retaining, "retain", note)

@@ -16,10 +16,10 @@ import anyio.to_thread
 import pytest
 from structlog.testing import capture_logs
 
-from craftcore.daemon import scrapes
-from craftcore.daemon.scrapes import Listener, serve
+from craftcore.config.references import Endpoint
+from craftcore.daemon.metrics import http_server
+from craftcore.daemon.metrics.http_server import Listener, serve
 from craftcore.errors import CannotCreate
-from craftcore.spelling import Endpoint
 from tests.daemon.scraping import REQUEST, answer, ask, call, free_port, in_thread
 from tests.processes import PATIENCE
 
@@ -97,10 +97,10 @@ async def test_a_request_that_comes_in_pieces_is_one(path):
 
 
 async def test_those_who_say_nothing_keep_others_waiting_only_for_a_while(path, monkeypatch):
-    monkeypatch.setattr(scrapes, "SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "SECONDS", 0.2)
     async with listening(path):
         with ExitStack() as hanging:
-            callers = [hanging.enter_context(closing(call(path))) for _ in range(2 * scrapes.PLACES)]
+            callers = [hanging.enter_context(closing(call(path))) for _ in range(2 * http_server.PLACES)]
             for caller in callers[::2]:
                 caller.sendall(b"GET /metr")
 
@@ -125,7 +125,7 @@ async def test_those_who_say_nothing_keep_nobody_waiting(path):
             began = anyio.current_time()
             assert await is_answered(path)
 
-            assert anyio.current_time() - began < scrapes.SECONDS
+            assert anyio.current_time() - began < http_server.SECONDS
             assert [await in_thread(answer, caller) for caller in callers[:13]] == [b""] * 13
             for caller in callers[-5:]:
                 caller.sendall(REQUEST.removeprefix(b"GET /metr"))
@@ -173,11 +173,11 @@ async def test_at_a_socket_file_any_host_is_answered(path):
 
 
 async def test_those_who_never_read_keep_others_waiting_only_for_a_while(path, monkeypatch):
-    monkeypatch.setattr(scrapes, "SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "SECONDS", 0.2)
     huge = b"x" * (64 << 20)
     async with listening(path, huge):
         with ExitStack() as hanging:
-            for _ in range(scrapes.PLACES):
+            for _ in range(http_server.PLACES):
                 hanging.enter_context(closing(call(path))).sendall(REQUEST)
 
             with anyio.fail_after(PATIENCE):
@@ -188,7 +188,7 @@ async def test_those_who_never_read_keep_others_waiting_only_for_a_while(path, m
 async def test_those_who_leave_at_once_are_no_error(path):
     async with listening(path):
         with capture_logs() as logs:
-            for number in range(scrapes.QUEUE):
+            for number in range(http_server.QUEUE):
                 with closing(call(path)) as caller:
                     if number % 2:
                         caller.sendall(REQUEST)
@@ -218,7 +218,7 @@ async def test_an_answer_that_fails_is_logged_and_the_next_one_is_given(path):
 
 
 async def test_without_a_descriptor_left_it_waits_and_goes_on(path, monkeypatch):
-    monkeypatch.setattr(scrapes, "FULL_SECONDS", 0.01)
+    monkeypatch.setattr(http_server, "FULL_SECONDS", 0.01)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with capture_logs() as logs:
         async with listening(path):

@@ -7,9 +7,9 @@ import traceback
 
 import pytest
 
+from craftcore.config.references import secret_reference
 from craftcore.daemon.secrets import SECRET_MAX_BYTES, Secrets
 from craftcore.errors import NoEffect
-from craftcore.spelling import secret_reference
 
 CANARY = "correct horse battery staple"
 

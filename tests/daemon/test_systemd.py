@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from craftcore.daemon.systemd import STATUS_MAX_CHARACTERS, Notifier
+from craftcore.daemon.sd_notify import STATUS_MAX_CHARACTERS, Notifier
 from tests.processes import PATIENCE
 
 
@@ -115,7 +115,7 @@ def test_nobody_watches_a_daemon_that_cannot_answer() -> None:
 def test_a_subprocess_does_not_inherit_the_right_to_speak_for_us(manager: socket.socket) -> None:
     code = """if True:
         import os, subprocess, sys
-        from craftcore.daemon.systemd import Notifier
+        from craftcore.daemon.sd_notify import Notifier
         Notifier.from_environment(os.environ).ready("up")
         sys.exit(subprocess.run(["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID"']).returncode)
     """

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from craftcore.daemon.systemd import Notifier
+from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.watchdog import watchdog
 from tests.processes import PATIENCE
 

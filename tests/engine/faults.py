@@ -20,8 +20,8 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Literal, NoReturn
 
 import craftcore
-from craftcore.engine.run import Run
-from craftcore.engine.turn import Turn
+from craftcore.engine.attempt import Run
+from craftcore.engine.turn.turn import Turn
 
 OURS = str(Path(craftcore.__file__).parent) + "/"
 STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")

@@ -14,9 +14,9 @@ import anyio
 from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSettings
-from craftcore.core import Core
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine.engine import Engine
+from craftcore.services import Core
 from tests.processes import PATIENCE
 
 

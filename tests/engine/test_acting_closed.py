@@ -29,7 +29,7 @@ def disk() -> Iterator[FaultyDisk]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is looked at again sooner than after a second."""
-    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
 
 
 # Before the call

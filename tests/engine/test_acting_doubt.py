@@ -419,7 +419,7 @@ async def test_what_the_provider_does_not_know_is_put_to_a_person(tmp_path, answ
 @pytest.mark.parametrize("error", [OSError("down"), NoEffect("no password"), Fail("NO", "no")], ids=repr)
 async def test_a_provider_that_cannot_be_asked_is_asked_again_and_then_a_person_is(tmp_path, monkeypatch, error):
     """A NoEffect that is raised, as for want of a password, says nothing about the call."""
-    monkeypatch.setattr("craftcore.engine.calling.RECONCILE_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
     async def cannot(call: Call) -> None:
@@ -433,7 +433,7 @@ async def test_a_provider_that_cannot_be_asked_is_asked_again_and_then_a_person_
 
 
 async def test_a_provider_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("craftcore.engine.calling.RECONCILE_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
     async def never(call: Call) -> None:

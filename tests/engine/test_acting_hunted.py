@@ -272,7 +272,7 @@ async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusa
 async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tmp_path, monkeypatch):
     """It tried to write what the act had come to, over and over, in a scope that nothing cancelled. The stop ends in
     order: the lock note says so, since the database had no room, and the next start hands back."""
-    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.0)
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))

@@ -290,7 +290,7 @@ async def test_what_was_sent_and_what_came_back_stands_in_the_ledger_and_in_no_e
 
 
 async def test_on_a_full_disk_nothing_is_called_and_when_there_is_space_it_is_called_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app, provider = App(), Provider()
     send = sends(app, provider)
     refused: list[int] = []
@@ -340,7 +340,7 @@ async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_
 
 async def test_what_came_of_a_call_is_written_although_it_is_cancelled_while_the_disk_is_full(tmp_path, monkeypatch):
     """It happened. Whoever cancels it has to wait until that is on disk, however long the disk is full."""
-    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app = App()
     scope = anyio.CancelScope()
 

@@ -10,7 +10,7 @@ import pytest
 from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.store import ActivityStore
-from craftcore.core import Core
+from craftcore.services import Core
 from tests.engine.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
 from tests.engine.lab import Lab, lab, settings
 from tests.engine.turns import begin, result, run

@@ -11,9 +11,9 @@ import pytest
 
 from craftcore import App, Call, TaskContext
 from craftcore.daemon.lock import DaemonLock, read_note
-from craftcore.engine.call_marks import CallMarks
+from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import StorageError
-from craftcore.tasks.acts import Acts
+from craftcore.tasks.activity_events import Acts
 from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
 

@@ -13,10 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
-from craftcore.as_json import MAX_DEPTH
-from craftcore.engine.failures import outcome_of, wait_asked
+from craftcore.engine.failure import outcome_of, wait_asked
 from craftcore.engine.where import FIRST, LAST, where
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
+from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed
 from tests.engine.lab import Lab, lab
 from tests.virtual import NEW_YEAR, VirtualClock

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Continue, RetryPolicy, Route, TaskContext, TriggerSpec
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine.runner import Runner
 from craftcore.errors import EngineCrashed
 from tests.engine.faults import Fault, Recording, When

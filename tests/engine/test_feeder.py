@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from craftcore import App, TriggerSpec
-from craftcore.core import Core
 from craftcore.engine.boot import release
 from craftcore.producer import Producer
+from craftcore.services import Core
 from tests.engine.lab import lab, settings
 from tests.virtual import VirtualClock
 

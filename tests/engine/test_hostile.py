@@ -157,7 +157,7 @@ def hostile(make: Make) -> App:
 async def test_whatever_is_raised_wherever_it_is_raised_ends_its_own_attempt_and_nothing_else(
     tmp_path, monkeypatch, make
 ):
-    monkeypatch.setattr("craftcore.engine.calling.RECONCILE_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app = hostile(make)
     async with lab(app, tmp_path) as it:
         payloads: dict[str, Any] = {"payload": {"given": {}}}

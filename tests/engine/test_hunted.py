@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from craftcore import App, Fail, Route, RoutedTrigger, RoutingContext, TriggerSpec
-from craftcore.core import Core
 from craftcore.errors import ConfigInvalid, InvalidInput, StorageError
 from craftcore.producer import Producer
+from craftcore.services import Core
 from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
 

@@ -13,14 +13,14 @@ import structlog
 from structlog.testing import capture_logs
 
 from craftcore import App, Continue, Done, TaskContext, TriggerSpec
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine.consumer import Consumer
+from craftcore.engine.exclusive_run import Solitude
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
-from craftcore.engine.progress import Progress
-from craftcore.engine.solitude import Solitude
+from craftcore.engine.stall_watch import Progress
 from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
-from craftcore.triggers.claims import ClaimService
+from craftcore.triggers.claim_service import ClaimService
 from tests.engine.faults import Fault, Injected
 from tests.engine.lab import lab, look, settings
 from tests.processes import PATIENCE

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from craftcore import App, TriggerSpec
-from craftcore.core import Core
 from craftcore.producer import Producer
+from craftcore.services import Core
 from tests.engine.lab import lab, settings
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from craftcore import App, Rate, Route, RoutedTrigger, RoutingContext, TriggerSpec
-from craftcore.core import Core
 from craftcore.engine.feeder import Feeder, Want
 from craftcore.errors import ConfigInvalid
 from craftcore.producer import Producer
+from craftcore.services import Core
 from craftcore.triggers.model import TriggerStatus
 from tests.engine.lab import Lab, lab, look, settings
 from tests.engine.test_limit_rules import most_within

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from craftcore import App
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
 from tests.engine.lab import look, settings

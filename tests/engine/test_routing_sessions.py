@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from craftcore import App, Continue, Done, Retry, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
-from craftcore.tasks import waiting
+from craftcore.tasks import waits
 from tests.engine.lab import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
@@ -332,7 +332,7 @@ async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sen
 
 
 async def test_a_message_for_a_full_mailbox_is_tried_again_and_ends_as_a_dead_letter(tmp_path, monkeypatch):
-    monkeypatch.setattr(waiting, "MAILBOX_MAX", 2)
+    monkeypatch.setattr(waits, "MAILBOX_MAX", 2)
     app = App()
 
     @app.workflow("deaf", sources=["MESSAGE"])

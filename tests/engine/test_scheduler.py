@@ -12,11 +12,11 @@ import pytest
 
 from craftcore import App, Continue, RetryPolicy, TaskContext
 from craftcore.config import Config
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.engine import boot as booting
 from craftcore.engine import scheduler
 from craftcore.errors import ConfigInvalid
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import CatchUp, Origin, Overlap
 from craftcore.storage.facts import fact
 from tests.engine.lab import Lab, lab, settings

@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from craftcore import App, Producer
-from craftcore.core import Core
+from craftcore.engine import exclusive_run
 from craftcore.engine import live_state as telling
-from craftcore.engine import solitude
 from craftcore.engine.live_state import LiveState, live_state
+from craftcore.services import Core
 from tests.engine.lab import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def test_when_nothing_runs_suspects_start_first_and_nothing_beside_them(tm
 
 
 async def test_others_start_beside_a_suspect_that_outlives_its_time_and_its_row_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.05)
+    monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.05)
     running: set[str] = set()
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
@@ -84,7 +84,7 @@ async def test_others_start_beside_a_suspect_that_outlives_its_time_and_its_row_
 
 
 async def test_a_suspect_that_outlives_its_time_stays_guilty_while_nothing_starts_beside_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(solitude, "ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.01)
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
 
@@ -122,7 +122,7 @@ async def test_each_further_crash_doubles_the_time_alone_and_status_is_told_of_i
 
 async def test_a_suspect_waits_for_what_runs_and_then_starts_beside_it_without_proof(tmp_path, monkeypatch):
     """Long work must not keep all others from starting for as long as it takes."""
-    monkeypatch.setattr(solitude, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.1)
     running: set[str] = set()
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")

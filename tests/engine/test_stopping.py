@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from craftcore import App, TriggerSpec
-from craftcore.core import Core
-from craftcore.storage.ring import ring
+from craftcore.services import Core
+from craftcore.storage.doorbell_client import ring
 from tests.engine.lab import lab, look, settings
 from tests.processes import PATIENCE
 

@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, TaskContext, cutpoints
-from craftcore.cutpoints import CutPoint
+from craftcore import App, Continue, TaskContext, failpoints
 from craftcore.errors import KeyRequired, StateRefused
+from craftcore.failpoints import CutPoint
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import Counting, begin, failure, result, run
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
@@ -551,10 +551,10 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[CutPoint, Callable[[], None
 
     def arm(point: CutPoint, action: Callable[[], None]) -> None:
         def once() -> None:
-            monkeypatch.delitem(cutpoints._armed, point)
+            monkeypatch.delitem(failpoints._armed, point)
             action()
 
-        monkeypatch.setitem(cutpoints._armed, point, once)
+        monkeypatch.setitem(failpoints._armed, point, once)
 
     return arm
 

@@ -34,9 +34,9 @@ from craftcore import (
     TaskContext,
     TriggerSpec,
 )
+from craftcore.executions.chain.seal import Event
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.sealing import Event
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.service import TriggerService
 from tests.engine.lab import Lab, lab

@@ -19,11 +19,11 @@ import anyio
 import apsw
 
 from craftcore import App, Call, TaskContext
-from craftcore.executions.head import Head
+from craftcore.audit.log import Actor, audit
+from craftcore.executions.chain.head import Head
+from craftcore.executions.chain.verify import Verification
+from craftcore.executions.chain.verify_rules import Fault
 from craftcore.executions.recorder import Attempt, Recorder, Routed
-from craftcore.executions.verification import Verification
-from craftcore.executions.verifying import Fault
-from craftcore.storage.audit import Actor, audit
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
 from tests.crash.spoiling import drop_guards

@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from craftcore.audit.log import Actor, audit
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore
 from craftcore.executions.recorder import Attempt, Recorder, Routed
-from craftcore.storage.audit import Actor, audit
 from craftcore.triggers.settlement import Failed, Outcome, Succeeded
 from tests.triggers.life import ack, emit, start_one
 from tests.virtual import VirtualCore

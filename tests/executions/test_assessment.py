@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.executions.assessment import Act, Facts, State, assess
 from craftcore.executions.model import Status
+from craftcore.executions.recovery import Act, Facts, State, assess
 from craftcore.triggers.model import TriggerStatus
 from tests.virtual import NEW_YEAR
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.canonical import canonical, sha256_of
 from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
-from craftcore.executions.document import document_of
-from craftcore.executions.imported import record_of
+from craftcore.executions.document.export import document_of
+from craftcore.executions.document.load import record_of
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal, replay
+from craftcore.serialization.canonical import canonical, sha256_of
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, spoil, strip
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore

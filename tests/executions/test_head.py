@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from craftcore.audit.log import Actor, audit
 from craftcore.errors import InvalidInput
-from craftcore.executions.head import Head, head_from, head_text
+from craftcore.executions.chain.head import Head, head_from, head_text
+from craftcore.executions.chain.verify import Verification
+from craftcore.executions.chain.verify_rules import Fault
 from craftcore.executions.recorder import Attempt, Recorder, Routed
-from craftcore.executions.verification import Verification
-from craftcore.executions.verifying import Fault
-from craftcore.storage.audit import Actor, audit
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.recorded import remove_up_to
 from tests.triggers.life import emit, start_one

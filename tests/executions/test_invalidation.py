@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from craftcore.audit.log import Actor, audited
 from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.invalidation import Invalidation
 from craftcore.executions.record import faults, why_not_replayable
 from craftcore.executions.record_store import RecordStore
-from craftcore.storage.audit import Actor, audited
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
 from tests.virtual import VirtualClock, VirtualCore

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.canonical import canonical
 from craftcore.executions.model import EventType, Status, envelope, execution_id
+from craftcore.serialization.canonical import canonical
 
 
 def asked(**changes):

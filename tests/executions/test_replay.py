@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from craftcore.as_json import json_text
-from craftcore.canonical import canonical
 from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason
 from craftcore.executions.record import why_not_replayable
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.encode import json_text
 from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
 from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
 from tests.virtual import NEW_YEAR

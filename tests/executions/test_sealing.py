@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.canonical import canonical, sha256_of
+from craftcore.audit.log import Actor, audit
+from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.sealing import Event, Header, Stream, events_hash, record_hash
-from craftcore.storage.audit import Actor, audit
+from craftcore.serialization.canonical import canonical, sha256_of
 from tests.executions.recorded import record_everything
 from tests.virtual import VirtualClock, VirtualCore
 

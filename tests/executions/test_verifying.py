@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.executions.verification import Verification
-from craftcore.executions.verifying import Area, Fault
+from craftcore.executions.chain.verify import Verification
+from craftcore.executions.chain.verify_rules import Area, Fault
 from tests.executions.recorded import Unguarded
 from tests.virtual import NEW_YEAR
 
@@ -390,9 +390,9 @@ def test_a_tail_that_was_cut_off_with_everything_that_knows_it_is_missed_by_a_he
 
 def test_someone_who_computes_all_hashes_again_is_found_by_a_head_from_before_and_by_nothing_else(copy):
     """A plain hash is integrity, not proof: the last record is changed and sealed again, as anybody can."""
+    from craftcore.executions.chain.seal import record_hash
     from craftcore.executions.record import header_of
     from craftcore.executions.record_store import RecordStore
-    from craftcore.executions.sealing import record_hash
 
     last = closed(copy)[-1]
     record = RecordStore().by_seq(copy.reader, last["seq"])

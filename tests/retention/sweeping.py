@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from craftcore.config import RetentionSettings
-from craftcore.executions.verification import Verification
+from craftcore.executions.chain.verify import Verification
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.storage.checking import check_file
-from craftcore.storage.pages import give_back
+from craftcore.storage.file_size import give_back
+from craftcore.storage.integrity import check_file
 from tests.virtual import VirtualCore
 
 HOUR, DAY = 3600.0, 86_400.0

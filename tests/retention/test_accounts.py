@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from craftcore.audit.log import Actor, audit
 from craftcore.executions.invalidation import Invalidation
-from craftcore.storage.audit import Actor, audit
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end

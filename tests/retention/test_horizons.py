@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.config import RetentionSettings
-from craftcore.retention.horizons import AFTER_CATCH_UP, NEVER, horizons
+from craftcore.retention.cutoffs import AFTER_CATCH_UP, NEVER, horizons
 from tests.retention.sweeping import DAY
 
 NOW = 1_000 * DAY

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from craftcore.config import Config, RetentionSettings, StorageSettings
-from craftcore.retention.horizons import NEVER, horizons
+from craftcore.retention.cutoffs import NEVER, horizons
 from craftcore.retention.service import Retention
-from craftcore.retention.size import Limit, Size, plan
+from craftcore.retention.size_limit import Limit, Size, plan
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded

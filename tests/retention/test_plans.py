@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from craftcore.executions.recorder import Attempt, Recorder, Routed
-from craftcore.retention.account_store import OldAudit, OldOccurrences
 from craftcore.retention.body_store import OldArguments, OldBodies
-from craftcore.retention.horizons import NEVER, Horizons
+from craftcore.retention.cutoffs import NEVER, Horizons
+from craftcore.retention.history_store import OldAudit, OldOccurrences
 from craftcore.retention.record_store import OldLooseRecords, OldRecords
 from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers

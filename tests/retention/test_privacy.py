@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from craftcore import App, Call, Producer, TaskContext
-from craftcore.core import Core
+from craftcore.services import Core
 from tests.engine.lab import lab
 from tests.processes import APP, craftcore
 from tests.retention.sweeping import DAY, assert_sound, dump, give_all_back, only, sweep

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from craftcore.activities.model import Decision
-from craftcore.canonical import canonical
 from craftcore.errors import RowInvalid
-from craftcore.executions.head import Head
+from craftcore.executions.chain.head import Head
+from craftcore.executions.chain.verify import Verification
 from craftcore.executions.model import EventType
 from craftcore.executions.record import ExecutionRecord, why_not_replayable
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.verification import Verification
 from craftcore.retention.model import BATCH
+from craftcore.serialization.canonical import canonical
 from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.activities.life import UNKNOWN, an_activity, decide
 from tests.executions.attempts import RECORDER, Begun, again, begin, boot, end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.config import RetentionSettings
-from craftcore.storage.pages import KEPT_FREE, free_pages
+from craftcore.storage.file_size import KEPT_FREE, free_pages
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
 from tests.retention.sweeping import DAY, assert_sound, batches, give_all_back

@@ -13,7 +13,7 @@ from craftcore.activities.model import Decision
 from craftcore.config import RetentionSettings
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
-from craftcore.retention.weight_store import Weight
+from craftcore.retention.size_store import Weight
 from tests.activities.life import UNKNOWN, an_activity, decide
 from tests.executions.recorded import record_everything
 from tests.retention.sweeping import DAY, dump, only

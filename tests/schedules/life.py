@@ -9,7 +9,7 @@ from craftcore.engine import boot as booting
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.ticks import Ticked
+from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.settlement import Succeeded
 from tests.triggers.life import ack, claim_all, start
 from tests.virtual import VirtualCore

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from craftcore.schedules.occurrences import count, occurrences
-from craftcore.schedules.timing import Cron
+from craftcore.schedules.recurrence.occurrences import count, occurrences
+from craftcore.schedules.recurrence.timing import Cron
 
 HOUR, DAY = 3600, 86_400
 

@@ -10,8 +10,8 @@ from craftcore.cli.doctor_work import work_findings, work_of
 from craftcore.cli.why import reasons
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.retention.service import Retention
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.schedules.clock_trust import ClockTrust
 from craftcore.triggers.model import HELD_UNTIL
 from tests.schedules.life import DAY, HOUR, a_schedule, account, declare, put, run_all, start_daemon, stored, tick
 from tests.tasks.life import a_question, a_sleep, begin, enter_next, for_event, go_on, suspend

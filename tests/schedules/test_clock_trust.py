@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.schedules.clock_trust import EVENTS_MAX, ClockTrust, Moved, Reading, last_clock_event, moved
+from craftcore.schedules.clock_guard import EVENTS_MAX, ClockTrust, Moved, Reading, last_clock_event, moved
 from tests.schedules.life import DAY, HOUR, start_daemon
 from tests.virtual import NEW_YEAR
 

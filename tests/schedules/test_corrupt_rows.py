@@ -8,8 +8,8 @@ import apsw
 import pytest
 
 from craftcore import App
-from craftcore.schedules.corrupt_store import set_aside_corrupt_schedules
 from craftcore.schedules.model import Origin, ScheduleStatus
+from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
 from tests.engine.lab import lab
 from tests.schedules.life import HOUR, put, stored
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.expression import FORMS, MAX_CHARACTERS, check_zone, parse
-from craftcore.schedules.occurrences import next_after
-from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.schedules.recurrence.expression import FORMS, MAX_CHARACTERS, check_zone, parse
+from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 BERLIN = "Europe/Berlin"
 

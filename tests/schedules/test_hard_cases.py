@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.app import App
 from craftcore.config import Config, TriggerSettings
-from craftcore.daemon.running import running
+from craftcore.daemon.lifespan import running
 from craftcore.schedules.model import Overlap, ScheduleStatus
 from tests.schedules.life import account, put, run_all, stored, tick, triggers
 from tests.virtual import VirtualClock, VirtualCore

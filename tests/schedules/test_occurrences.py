@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.occurrences import count, last_until, newest, next_after, occurrences
-from craftcore.schedules.timing import Cron, Every, Once, Startup, Timing
+from craftcore.schedules.recurrence.occurrences import count, last_until, newest, next_after, occurrences
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400
 NEW_YEAR = 1_767_225_600

@@ -8,9 +8,9 @@ from itertools import islice
 import pytest
 
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.occurrences import occurrences
-from craftcore.schedules.preview import local, note
-from craftcore.schedules.timing import Cron, Every, Once, Startup
+from craftcore.schedules.recurrence.dst_notes import local, note
+from craftcore.schedules.recurrence.occurrences import occurrences
+from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup
 
 FIRST, SECOND = "repeated hour: the first of two", "repeated hour: the second of two"
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, PayloadTooLarge, ScheduleInvalid, StateRefused
-from craftcore.schedules.changes import spec_of
 from craftcore.schedules.model import Cause, Origin, Outcome, Overlap, ScheduleStatus
+from craftcore.schedules.recurrence.timing import Every
 from craftcore.schedules.service import BACKFILL_MAX
-from craftcore.schedules.timing import Every
+from craftcore.schedules.transitions import spec_of
 from tests.schedules.life import (
     DAY,
     HOUR,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from craftcore.schedules.model import CatchUp, Schedule
-from craftcore.schedules.tick import MISFIRE_GRACE, decide, jitter
-from craftcore.schedules.timing import Every
+from craftcore.schedules.recurrence.timing import Every
+from craftcore.schedules.tick_plan import MISFIRE_GRACE, decide, jitter
 from tests.schedules.life import DAY, HOUR, put, stored
 from tests.virtual import NEW_YEAR
 

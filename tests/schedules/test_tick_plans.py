@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from craftcore.engine.scheduler import Scheduler, Seen
-from craftcore.schedules.clock_trust import ClockTrust
+from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Overlap
-from craftcore.schedules.ticks import Ticked
+from craftcore.schedules.tick_service import Ticked
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.schedules.life import DAY, HOUR, put, tick

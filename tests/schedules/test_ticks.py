@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.config import Config, TriggerSettings
 from craftcore.errors import RowInvalid
-from craftcore.schedules import ticks
+from craftcore.schedules import tick_service
 from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from tests.schedules.life import DAY, HOUR, MINUTE, account, put, run_all, stored, tick, triggers
@@ -98,7 +98,7 @@ def test_what_waited_fires_without_deciding_what_else_has_come(core, clock, monk
         clock.advance(hours=1)
         tick(core)
     run_all(core)
-    monkeypatch.setattr(ticks, "decide", None)
+    monkeypatch.setattr(tick_service, "decide", None)
 
     assert tick(core).fired == 1
 

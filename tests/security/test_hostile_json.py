@@ -16,9 +16,9 @@ from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.config import Config
 from craftcore.daemon.lock_note import LockNote, note_from, note_line
 from craftcore.errors import CraftcoreError, InvalidInput
-from craftcore.executions.comparison import differences
-from craftcore.executions.document import document_of
-from craftcore.executions.head import Head, head_from, head_text
+from craftcore.executions.chain.head import Head, head_from, head_text
+from craftcore.executions.document.diff import differences
+from craftcore.executions.document.export import document_of
 from craftcore.executions.record import faults, why_not_replayable
 from tests.cli.world import World
 from tests.security.hostile_json import objects, texts

@@ -17,15 +17,16 @@ import pytest
 from craftcore.cli.main import main as craftcore
 from craftcore.daemon import lock
 from craftcore.errors import CraftcoreError, PermissionRefused
-from craftcore.storage import backup, draft, modes, restore, whole_file
-from craftcore.storage.manifest import manifest_path
+from craftcore.storage import file_modes, whole_file
+from craftcore.storage.backup import backup, restore, staging_file
+from craftcore.storage.backup.manifest import manifest_path
 from tests.storage.backups import ask, emit, named, rotate, take
 from tests.strangers import NOBODY, a_shared_place, as_root, as_stranger
 from tests.virtual import VirtualClock, VirtualCore
 
 pytestmark = as_root
 
-WATCHED = {module.__file__ for module in (backup, draft, lock, modes, restore, whole_file)}
+WATCHED = {module.__file__ for module in (backup, staging_file, lock, file_modes, restore, whole_file)}
 OURS = (".craftcore-", "agent.db.lock", "agent.db-wal", "agent.db-shm")
 
 Attack = Callable[[Path, Path], None]
@@ -88,14 +89,14 @@ def to_own(victim: Path, name: Path) -> None:
     name.mkdir(mode=0o777)
     name.chmod(0o777)
     for side in ("", "-wal", "-shm"):
-        (name / f"{draft.NAME}{side}").touch(0o666)
+        (name / f"{staging_file.NAME}{side}").touch(0o666)
 
 
 def a_victim(shared: Path) -> Path:
     """A directory of root's with files that no stranger may change."""
     victim = shared / "victim"
     victim.mkdir()
-    for name, mode in ((draft.NAME, 0o644), ("shadow", 0o640)):
+    for name, mode in ((staging_file.NAME, 0o644), ("shadow", 0o640)):
         (victim / name).write_bytes(b"")
         (victim / name).chmod(mode)
     return victim
@@ -257,9 +258,9 @@ def test_the_mode_of_another_file_is_not_changed_through_a_name_of_ours(shared, 
         os.link(victim, name)
 
     if end == "" and kind == "a link":
-        modes.close_to_others(str(path))
+        file_modes.close_to_others(str(path))
     else:
-        modes.close_to_others(os.path.realpath(path))
+        file_modes.close_to_others(os.path.realpath(path))
 
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
 
@@ -269,9 +270,9 @@ def test_a_strangers_file_keeps_its_mode(shared):
     theirs.touch(0o644)
     os.chown(theirs, NOBODY, NOBODY)
 
-    modes.close_to_others(str(theirs))
+    file_modes.close_to_others(str(theirs))
 
     assert stat.S_IMODE(theirs.stat().st_mode) == 0o644
     os.chown(theirs, 0, 0)
-    modes.close_to_others(str(theirs))
+    file_modes.close_to_others(str(theirs))
     assert stat.S_IMODE(theirs.stat().st_mode) == 0o600

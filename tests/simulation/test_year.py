@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.schedules import ticks
+from craftcore.schedules import tick_service
 from craftcore.schedules.model import Schedule
-from craftcore.schedules.tick import Decision, decide
-from craftcore.schedules.timing import Cron
+from craftcore.schedules.recurrence.timing import Cron
+from craftcore.schedules.tick_plan import Decision, decide
 from tests.simulation.year import Year, digest
 from tests.virtual import VirtualCore
 
@@ -238,7 +238,7 @@ def a_month(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, Path]:
 
 
 def test_an_engine_that_forgets_what_it_skips_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(ticks, "decide", lambda schedule, now: replace(decide(schedule, now), skipped=[]))
+    monkeypatch.setattr(tick_service, "decide", lambda schedule, now: replace(decide(schedule, now), skipped=[]))
 
     with pytest.raises(AssertionError):
         live(Year(tmp_path, seed=1, days=MONTH))
@@ -252,7 +252,7 @@ def test_an_engine_for_which_winter_never_ends_is_refused(tmp_path, monkeypatch)
             timing = replace(timing, timezone=winter.get(timing.timezone, timing.timezone))
         return decide(replace(schedule, timing=timing), now)
 
-    monkeypatch.setattr(ticks, "decide", always_in_winter)
+    monkeypatch.setattr(tick_service, "decide", always_in_winter)
 
     with pytest.raises(AssertionError):
         live(Year(tmp_path, seed=1, days=4 * MONTH))

@@ -23,7 +23,7 @@ from craftcore.errors import CraftcoreError
 from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleSpec
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claims import Started
+from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome, Succeeded
 from tests.simulation.moments import cron, interval

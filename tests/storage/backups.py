@@ -7,11 +7,11 @@ from typing import Any
 
 import apsw
 
-from craftcore.executions.head import head_document
-from craftcore.executions.head_store import read_head
-from craftcore.storage.backup import back_up, back_up_into
+from craftcore.executions.chain.head import head_document
+from craftcore.executions.chain.head_store import read_head
+from craftcore.storage.backup.backup import back_up, back_up_into
+from craftcore.storage.backup.manifest import Manifest
 from craftcore.storage.database import Database
-from craftcore.storage.manifest import Manifest
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import TriggerSpec
 from tests.virtual import VirtualCore

@@ -101,7 +101,7 @@ KILLED = """
 import sys
 import anyio
 from craftcore.clock import SystemClock
-from craftcore.cutpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import CutPoint, arm, kill_process
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
 from craftcore.storage.writer import Writer

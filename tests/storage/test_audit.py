@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from craftcore.canonical import canonical, sha256_of
+from craftcore.audit.log import NAME_MAX, TEXT_MAX, Actor, audit, audited
 from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
-from craftcore.storage.audit import NAME_MAX, TEXT_MAX, Actor, audit, audited
+from craftcore.serialization.canonical import canonical, sha256_of
 from tests.processes import PATIENCE, environment
 from tests.virtual import a_trigger
 
@@ -200,8 +200,8 @@ DIES = """
 import json, os, signal, sys
 from pathlib import Path
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.storage.audit import Actor, audit
+from craftcore.services import Core
+from craftcore.audit.log import Actor, audit
 
 path, trigger_id, dies = sys.argv[1:]
 

@@ -14,10 +14,10 @@ import apsw
 import pytest
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, PermissionRefused, StorageFull
-from craftcore.storage.backup import complete, read_manifest
+from craftcore.storage.backup.backup import complete, read_manifest
+from craftcore.storage.backup.manifest import manifest_path
+from craftcore.storage.backup.staging_file import BEGINS, NAME, draft_path
 from craftcore.storage.database import Database
-from craftcore.storage.draft import BEGINS, NAME, draft_path
-from craftcore.storage.manifest import manifest_path
 from craftcore.storage.migrate import shipped
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.storage.backups import ask, change, emit, files, named, rotate, take
@@ -212,7 +212,7 @@ def test_where_the_manifest_cannot_be_written_there_is_no_backup_either(core, tm
     def full(path: Path, body: bytes) -> None:
         raise StorageFull("no room for a manifest")
 
-    monkeypatch.setattr("craftcore.storage.backup.write_whole", full)
+    monkeypatch.setattr("craftcore.storage.backup.backup.write_whole", full)
 
     with pytest.raises(StorageFull):
         take(core.database, tmp_path / "backup.db")
@@ -338,7 +338,7 @@ def test_two_in_one_second_are_not_written_over_each_other_and_count_both(core, 
 
 def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_path, clock):
     """Its maker was killed between the two. What is being made has its manifest first, too."""
-    from craftcore.storage.draft import a_draft
+    from craftcore.storage.backup.staging_file import a_draft
 
     kept = tmp_path / "kept"
     whole, _ = rotate(core.database, kept, 9)
@@ -356,7 +356,7 @@ def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_pat
 
 
 def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tmp_path):
-    from craftcore.storage.draft import a_draft
+    from craftcore.storage.backup.staging_file import a_draft
 
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -428,7 +428,7 @@ def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, cl
 
 def test_two_who_make_the_same_do_not_meet(core, tmp_path):
     from craftcore.errors import StorageBusy
-    from craftcore.storage.draft import a_draft
+    from craftcore.storage.backup.staging_file import a_draft
 
     with a_draft(tmp_path / "backup.db") as first:
         os.write(first.descriptor, b"mine")

@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from craftcore.errors import PermissionRefused
-from craftcore.storage.checking import FileCheck, check_file
+from craftcore.storage.integrity import FileCheck, check_file
 from tests.virtual import VirtualCore, a_trigger
 
 

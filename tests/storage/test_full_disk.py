@@ -53,7 +53,7 @@ def database(tmp_path: Path, disk: FaultyDisk) -> Iterator[Database]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is looked at again sooner than after a second."""
-    monkeypatch.setattr("craftcore.engine.insist.FULL_DISK_SECONDS", 0.02)
+    monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.02)
 
 
 def insert(tx: Transaction, x: int, size: int = 10) -> int:

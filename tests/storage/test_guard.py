@@ -32,7 +32,7 @@ def database(tmp_path, clock) -> Database:
 @pytest.fixture
 def real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     """Time goes on by itself, and a transaction may take little of it."""
-    monkeypatch.setattr("craftcore.storage.guard.APART_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.storage.user_sql.guard.APART_SECONDS", 0.1)
     return a_database(tmp_path, SystemClock())
 
 

@@ -9,8 +9,8 @@ import pytest
 from craftcore.errors import InvalidInput, RowInvalid, StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.permission import our_names
 from craftcore.storage.transaction import Many, Transaction
+from craftcore.storage.user_sql.authorizer import our_names
 from craftcore.storage.writer import Writer
 from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
 

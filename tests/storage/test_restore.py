@@ -16,13 +16,13 @@ import apsw
 import pytest
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError, StorageFull
-from craftcore.storage.backup import read_manifest
+from craftcore.storage.backup.backup import read_manifest
+from craftcore.storage.backup.manifest import Manifest, manifest_path, manifest_text
+from craftcore.storage.backup.restore import bring, make_current, present_id, replace
+from craftcore.storage.backup.staging_file import BEGINS, NAME, Draft, a_draft, draft_path
 from craftcore.storage.database import Database
-from craftcore.storage.draft import BEGINS, NAME, Draft, a_draft, draft_path
 from craftcore.storage.facts import forget
-from craftcore.storage.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.migrate import migrate, shipped
-from craftcore.storage.restore import bring, make_current, present_id, replace
 from tests.processes import a_program
 from tests.storage.backups import ask, change, emit, files, named, take
 from tests.virtual import VirtualClock, VirtualCore
@@ -330,7 +330,7 @@ def test_whoever_opened_it_while_it_was_replaced_cannot_write_to_what_was_there(
             late[0].execute("SELECT * FROM triggers")
         put(self)  # type: ignore[arg-type]
 
-    from craftcore.storage.draft import Draft
+    from craftcore.storage.backup.staging_file import Draft
 
     put = Draft.put
     monkeypatch.setattr(Draft, "put", put_and_be_met)

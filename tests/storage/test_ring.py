@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.storage.ring import SUN_PATH_MAX, address, bell_path, ring
+from craftcore.storage.doorbell_client import SUN_PATH_MAX, address, bell_path, ring
 
 
 def test_nobody_listens_where_there_is_no_bell(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ from craftcore.cli import exit_codes
 from craftcore.cli.root import root
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.core import Core
-from craftcore.daemon.exposition import render
-from craftcore.daemon.tally import LONG, SIZES, Counted, Histogram
+from craftcore.daemon.metrics.counters import LONG, SIZES, Counted, Histogram
+from craftcore.daemon.metrics.prometheus import render
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import EventType
+from craftcore.services import Core
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 

@@ -6,12 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from craftcore.canonical import canonical
 from craftcore.executions.model import EventType
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.entering import Gone, Start
-from craftcore.tasks.memo_store import NewEvent
 from craftcore.tasks.model import (
     CONTINUED,
     Continues,
@@ -27,7 +25,9 @@ from craftcore.tasks.model import (
     WaitKind,
     entered,
 )
-from craftcore.tasks.turns import Followed, TurnEnd
+from craftcore.tasks.turn_end import Followed, TurnEnd
+from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.tasks.turn_start import Gone, Start
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim

@@ -6,7 +6,7 @@ import json
 
 from craftcore.activities.model import Activity, Begun, CallEnd, Decision
 from craftcore.executions.model import EventType
-from craftcore.tasks.acts import ActEnd, NewAct
+from craftcore.tasks.activity_events import ActEnd, NewAct
 from tests.activities.life import DONE, UNKNOWN, an_intent, decide, look
 from tests.schedules.life import start_daemon, stop_daemon
 from tests.tasks.life import Running, begin, enter_next, event_of, rows, the_question

@@ -10,7 +10,7 @@ import pytest
 
 from craftcore.errors import ErrorCode, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.model import TaskStatus
-from craftcore.tasks.turns import Followed
+from craftcore.tasks.turn_end import Followed
 from tests.schedules.life import start_daemon, stop_daemon
 from tests.tasks.life import (
     a_question,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.engine.attempts import bounded_by
+from craftcore.engine.attempt_commits import bounded_by
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
 from tests.schedules.life import HOUR

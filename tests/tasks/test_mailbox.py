@@ -7,9 +7,9 @@ import json
 import pytest
 
 from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, StateRefused
-from craftcore.tasks import waiting
+from craftcore.tasks import waits
 from craftcore.tasks.model import TaskStatus
-from craftcore.tasks.turns import Followed
+from craftcore.tasks.turn_end import Followed
 from craftcore.triggers.settlement import Failed, Released
 from tests.tasks.life import (
     Running,
@@ -30,7 +30,7 @@ from tests.virtual import VirtualCore
 
 @pytest.fixture
 def mailbox_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MAILBOX_MAX", 2)
+    monkeypatch.setattr(waits, "MAILBOX_MAX", 2)
 
 
 def deliver(core: VirtualCore, task_id: str, **trigger: object) -> Followed:

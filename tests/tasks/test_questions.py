@@ -10,7 +10,7 @@ import pytest
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.texts import NOTE_MAX
+from craftcore.tasks.validation import NOTE_MAX
 from tests.tasks.life import (
     Running,
     a_question,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from craftcore.errors import LeaseLost
-from craftcore.tasks.ending import ended
-from craftcore.tasks.entering import Gone
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.turns import Followed
+from craftcore.tasks.task_end import ended
+from craftcore.tasks.turn_end import Followed
+from craftcore.tasks.turn_start import Gone
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Corrupt, Released, Snoozed

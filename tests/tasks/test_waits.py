@@ -8,9 +8,9 @@ import pytest
 
 from craftcore.errors import LeaseLost, RowInvalid, StateRefused
 from craftcore.tasks.model import Move, ResolvedBy, Returned, Suspends, TaskStatus, Wait
-from craftcore.tasks.turns import NOTHING, Followed, TurnEnd
+from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waiting import REST_SECONDS, Waiting
+from craftcore.tasks.waits import REST_SECONDS, Waiting
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Outcome, Succeeded, Suspended
 from tests.tasks.life import (

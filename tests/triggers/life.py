@@ -6,7 +6,7 @@ from typing import Any
 
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claims import Started
+from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import Claim, Emitted, Trigger
 from craftcore.triggers.settlement import Failed, Outcome, Settlement, Succeeded
 from tests.virtual import VirtualCore, a_trigger

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.errors import InvalidInput, PayloadTooLarge
-from craftcore.triggers.acceptance import accept, moment, payload_text
 from craftcore.triggers.model import TriggerSource, TriggerSpec
+from craftcore.triggers.validation import accept, moment, payload_text
 from tests.virtual import NEW_YEAR, a_trigger
 
 LIMIT = 262_144

@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.errors import LeaseLost, StateRefused
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claims import Started
+from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import (
     Cancelled,

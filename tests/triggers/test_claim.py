@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from craftcore.core import Core
-from craftcore.triggers.claims import ClaimService
+from craftcore.services import Core
+from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Snoozed
 from tests.triggers.life import BROKEN, ack, claim_all, emit, look, run_one, start

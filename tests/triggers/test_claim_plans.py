@@ -15,7 +15,7 @@ import pytest
 from craftcore.executions.recorder import Attempt, Recorder, Routed
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claims import Started
+from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
 from tests.triggers.life import BROKEN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.core import Core
 from craftcore.errors import DuplicateTrigger, InvalidInput, LeaseLost
+from craftcore.services import Core
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.model import DedupScope, TriggerStatus
 from craftcore.triggers.settlement import Succeeded

@@ -44,7 +44,7 @@ def test_only_emit_asks_the_store_to_insert():
 def test_only_the_feeder_puts_into_the_queue():
     pushing = {name for name, source in MODULES.items() if puts_into_the_queue(source)}
 
-    assert pushing == {"engine/feeder.py", "engine/queue.py"}
+    assert pushing == {"engine/feeder.py", "engine/claim_window.py"}
 
 
 @pytest.mark.parametrize(

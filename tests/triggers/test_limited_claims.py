@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_candidates import BEHIND
 from craftcore.triggers.claim_store import CANDIDATES, CANDIDATES_IN_SAFE_MODE, ClaimStore
-from craftcore.triggers.limited_store import BEHIND
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import Snoozed
 from tests.triggers.life import ack, claim_all, emit, look, start

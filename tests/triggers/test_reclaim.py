@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claims import Reclaimed
+from craftcore.triggers.claim_service import Reclaimed
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded, must_run_alone
 from tests.triggers.life import BROKEN, ack, claim_all, claim_one, emit, look, run_one, start, start_one

@@ -1,0 +1,186 @@
+"""What an answer means: it happened, it did not and may be asked again, it was refused, or nobody knows.
+
+    2xx                  it happened
+    301, 307, 308        refused: it is to be asked elsewhere, and nothing was done here
+    300, 302, 303, 304   nobody knows: many answer so after they have done it, as many before they would
+    408                  nobody knows: some servers say so of their own slowness, after the whole request came
+    409                  refused; where the provider drops a second call: nobody knows, for that is how many say that
+                         the first call with this key is still at work
+    425, 429             it did not happen
+    other 4xx            refused
+    5xx                  nobody knows; with Retry-After, too: a proxy says so also of a request that it had passed on
+
+For a safe method nobody need know: where nothing can have happened, "nobody knows" is "ask again".
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from craftcore.actions.http.exchange import Answer, AnswerMissing, Cut
+from craftcore.actions.http.status_codes import code_of, retry_after
+from craftcore.actions.redaction import Scrubber
+from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.serialization.untrusted import bounded
+
+HEADERS_MAX = 64
+HEADER_MAX_CHARACTERS = 1024
+SAID_CHARACTERS = 200
+REFERENCE_CHARACTERS = 200
+
+SMALL_BYTES = 2 << 10
+"""An answer as large is read on the loop: at worst it takes some milliseconds. A larger one is read in a thread."""
+
+JSON_MAX_BYTES = 128 << 10
+"""A complaint or an id is looked for in no larger body: the parser holds the interpreter while it reads."""
+
+_NOT_KEPT = frozenset(
+    {
+        *("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"),
+        *("proxy-authentication-info", "www-authenticate", "proxy-authenticate"),
+        *("connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"),
+    }
+)
+"""Headers of an answer that hand out credentials, and those of the connection only."""
+
+_Read = TypeVar("_Read")
+
+_UNCLEAR = frozenset({300, 302, 303, 304, 408})
+_REFERENCES = ("location", "request-id", "x-request-id")
+_CHARSET = re.compile(r"(?i);\s*charset\s*=\s*\"?(us-ascii|iso-8859-1|latin1|windows-1252)\b")
+
+
+def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scrubber: Scrubber) -> None:
+    """Return when it happened. Raises NoEffect, Fail, or AnswerMissing for what nobody knows.
+
+    `now` is for a Retry-After that is a moment, where the answer does not say what time it is.
+    """
+    status = answer.status
+    if 200 <= status < 300 or (safe and status == 304):
+        if safe and answer.cut in (Cut.LATE, Cut.BROKEN):
+            code = ErrorCode.AGENT_TIMEOUT if answer.cut is Cut.LATE else ErrorCode.TRANSPORT_ERROR
+            raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})", code=code)
+        return
+    said = f"answered with HTTP status {status}{_complaint(answer, scrubber)}"
+    code, wait = code_of(status), retry_after(header(answer, "retry-after"), header(answer, "date"), now)
+    unclear = status >= 500 or status in _UNCLEAR or status < 200 or (status == 409 and provider_dedupes)
+    if status in (425, 429) or (safe and unclear):
+        raise NoEffect(said, retry_after=wait, code=code)
+    if unclear:
+        told = f"{said}, which does not tell whether it happened"
+        raise AnswerMissing(told, code=code, retry_after=wait, status=status)
+    raise Fail(code, said, status=status)
+
+
+def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
+    """What is kept of an answer, without any secret. Secrets are replaced first, and the body is cut to `keep` then."""
+    cut = answer.cut or (Cut.LONG if answer.body_bytes > keep else None)
+    body = answer.body
+    if scrubber.has_secrets and _is_encoded(answer):
+        cut, body = Cut.ENCODED, b""
+    content = scrubber.bytes(body, is_cut=len(answer.body) < answer.body_bytes or answer.cut is not None)[:keep]
+    text = _text(content, header(answer, "content-type") or "", complete=cut is None)
+    return {
+        "status": answer.status,
+        "url": _masked(url, 2048, scrubber),
+        "headers": _headers(answer, scrubber),
+        "body": base64.b64encode(content).decode() if text is None else text,
+        "body_encoding": "base64" if text is None else "text",
+        "body_bytes": answer.body_bytes,
+        "body_sha256": answer.body_sha256,
+        "body_cut": None if cut is None else str(cut),
+        "provider_ref": _reference(answer, scrubber),
+    }
+
+
+async def off_the_loop(answer: Answer, read: Callable[[], _Read]) -> _Read:
+    """Return what `read` makes of the answer. A large answer is read in a thread, so that the loop goes on.
+
+    A cancellation waits for it: what happened is known by now, and must not be forgotten.
+    """
+    if len(answer.body) + sum(len(name) + len(value) for name, value in answer.headers) <= SMALL_BYTES:
+        return read()
+    with anyio.CancelScope() as waiting:
+        waiting.shield = True
+        found = await anyio.to_thread.run_sync(read, limiter=anyio.CapacityLimiter(1))
+    return found
+
+
+def header(answer: Answer, name: str) -> str | None:
+    """The first header of this name, in lower case."""
+    return next((value for header, value in answer.headers if header.lower() == name), None)
+
+
+def _is_encoded(answer: Answer) -> bool:
+    given = ",".join(value for name, value in answer.headers if name.lower() == "content-encoding")
+    return bool({coding.strip().lower() for coding in given.split(",")} - {"", "identity"})
+
+
+def _complaint(answer: Answer, scrubber: Scrubber) -> str:
+    """What the provider says is wrong, or where else it is to be asked."""
+    if 300 <= answer.status < 400:
+        location = header(answer, "location") or ""
+        where = f" to {_masked(location, SAID_CHARACTERS, scrubber)}" if location else ""
+        return f", a redirect{where} that is not followed"
+    match _json(answer):
+        case (
+            {"error": {"message": str(said)}}
+            | {"error": str(said)}
+            | {"message": str(said)}
+            | {"detail": str(said)}
+            | {"title": str(said)}
+        ):
+            return f": {_masked(said, SAID_CHARACTERS, scrubber)}"
+    return ""
+
+
+def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
+    """How the provider calls what it did: the `id` of its answer, or where it is, or how it calls the request."""
+    match _json(answer):
+        case {"id": str(said)} if said:
+            return _masked(said, REFERENCE_CHARACTERS, scrubber)
+        case {"id": int(number)} if not isinstance(number, bool):
+            return bounded(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
+    found = next((value for name in _REFERENCES if (value := header(answer, name))), None)
+    return None if found is None else _masked(found, REFERENCE_CHARACTERS, scrubber)
+
+
+def _json(answer: Answer) -> Any:
+    """The value; None when the body is no JSON, is too large to look at, or not all there."""
+    try:
+        return json.loads(answer.body) if answer.cut is None and len(answer.body) <= JSON_MAX_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _headers(answer: Answer, scrubber: Scrubber) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for name, value in answer.headers:
+        lower = scrubber.text(name.lower())
+        if lower in _NOT_KEPT or (lower not in kept and len(kept) >= HEADERS_MAX):
+            continue
+        masked = scrubber.beginning(value, HEADER_MAX_CHARACTERS)
+        joined = f"{kept[lower]}, {masked}" if lower in kept else masked
+        kept[lower] = bounded(joined, HEADER_MAX_CHARACTERS)
+    return kept
+
+
+def _masked(text: str, limit: int, scrubber: Scrubber) -> str:
+    return bounded(scrubber.beginning(text, limit), limit)
+
+
+def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:
+    """The text that the bytes are; a character that is cut in two at their end is left out. None: they are no text."""
+    charset = match[1] if (match := _CHARSET.search(content_type)) else "utf-8"
+    try:
+        return codecs.getincrementaldecoder(charset)().decode(content, final=complete)
+    except UnicodeDecodeError:
+        return None

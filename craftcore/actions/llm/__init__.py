@@ -1,0 +1,1 @@
+"""A chat model, and a router that asks it."""

@@ -1,0 +1,1 @@
+"""The action `command.run`."""

@@ -1,0 +1,118 @@
+"""`command.run`: a program as a workflow, without writing Python, in either of two ways.
+
+At least once: what the daemon did not see end well is run again, after a crash, a timeout, a failure.
+Irreversible, under the ledger: what may have done something is not run again, unless a person says so.
+
+cannot be started    FAILED   for good (no such program), or for now (no memory, no process): nothing happened
+exits with 0         DONE
+exits otherwise      UNKNOWN  unless `no_effect_exit_codes` says that this code proves that nothing happened
+is killed, or out of time, or lost with the daemon: UNKNOWN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from craftcore.actions.process.program import CommandFailed, Programs, is_timeout, refused
+from craftcore.activities.model import OnUnknown, Terms
+from craftcore.engine.turn.context import TaskContext
+from craftcore.errors import NoEffect
+from craftcore.registry.action import Action, Call
+
+COMMAND = "command.run"
+"""The name under which the daemon declares both, workflow and action."""
+
+KEY_VARIABLE = "CRAFTCORE_IDEMPOTENCY_KEY"
+ATTEMPT_VARIABLE = "CRAFTCORE_ATTEMPT"
+"""What a program is told of the call, so that it can see for itself whether it has done this before."""
+
+STOPPING_SECONDS = 30.0
+"""How much longer than its program a call may take, beside the grace: to start it, end it, and hear its last words."""
+
+
+class _Asked(msgspec.Struct):
+    irreversible: bool = False
+
+
+def is_irreversible(payload_json: str) -> bool:
+    """Whether a payload of `command.run` asks for the ledger. One that is refused later does not."""
+    try:
+        return msgspec.json.decode(payload_json, type=_Asked).irreversible
+    except msgspec.MsgspecError:
+        return False
+
+
+def command_action(programs: Programs) -> Action:
+    """The action `command.run`: the arguments are those of the workflow, but `irreversible`, which it always is."""
+
+    async def run_once(
+        call: Call,
+        *,
+        argv: list[str],
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | None = None,
+        no_effect_exit_codes: list[int] | None = None,
+    ) -> dict[str, object]:
+        without_effect = _exit_codes(no_effect_exit_codes)
+        told = {KEY_VARIABLE: call.key, ATTEMPT_VARIABLE: str(call.attempt)}
+        try:
+            return await programs.run(argv, cwd, env, timeout, stdin, told=told)
+        except CommandFailed as failed:
+            if failed.details["exit_code"] in without_effect:
+                said = f"{failed.message} (a code that says: nothing happened)"
+                raise NoEffect(said, code=failed.code) from failed
+            raise
+
+    def terms_of(arguments: Mapping[str, Any]) -> Terms:
+        given = arguments.get("timeout")  # one that is none is refused when it is called
+        limit = given if is_timeout(given) else programs.timeout
+        return Terms(on_unknown=OnUnknown.ASK, timeout=limit + programs.grace + STOPPING_SECONDS)
+
+    return Action(COMMAND, run_once, Terms(on_unknown=OnUnknown.ASK), terms_of=terms_of)
+
+
+def command_run(programs: Programs, action: Action) -> Callable[..., Coroutine[Any, Any, dict[str, object]]]:
+    """The workflow `command.run`: a task, in the ledger, where `is_irreversible(payload)`; else neither."""
+
+    async def run_command(
+        ctx: TaskContext | None,
+        argv: list[str],
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: str | None = None,
+        irreversible: bool = False,
+        no_effect_exit_codes: list[int] | None = None,
+    ) -> dict[str, object]:
+        if not irreversible:
+            if no_effect_exit_codes is not None:
+                raise refused('no_effect_exit_codes is for an irreversible command: add "irreversible": true')
+            return await programs.run(argv, cwd, env, timeout, stdin)
+        assert ctx is not None, "a program that must not run twice is run by a task"
+        arguments = {
+            "argv": argv,
+            "cwd": cwd,
+            "env": env,
+            "timeout": timeout,
+            "stdin": stdin,
+            "no_effect_exit_codes": no_effect_exit_codes,
+        }
+        given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
+        done: dict[str, object] = await ctx.act(action, **given)
+        return done
+
+    return run_command
+
+
+def _exit_codes(given: Any) -> list[int]:
+    """Raises Fail for what is no list of exit codes. 0 is none of them: it says that all was done."""
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(type(code) is int and 1 <= code <= 255 for code in given):
+        raise refused("no_effect_exit_codes must be a list of exit codes, 1 to 255")
+    return given

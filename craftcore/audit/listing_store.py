@@ -1,0 +1,106 @@
+"""The SQL by which people look at `audit_log`: the newest rows, of one thing, person, action, span of time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from craftcore.audit.log import AuditRow, row_of
+from craftcore.storage.damaged_rows import legible
+from craftcore.storage.transaction import Reader
+
+_NEWEST = """
+SELECT seq,
+       CASE typeof(at) WHEN 'real' THEN at ELSE 0.0 END      AS at,
+       CASE typeof(uid) WHEN 'integer' THEN uid ELSE -1 END  AS uid,
+       CAST(name AS BLOB)                                    AS name,
+       CAST(action AS BLOB)                                  AS action,
+       CAST(subject AS BLOB)                                 AS subject,
+       CAST(reason AS BLOB)                                  AS reason,
+       CAST(details_json AS BLOB)                            AS details_json,
+       CAST(prev_hash AS BLOB)                               AS prev_hash,
+       CAST(hash AS BLOB)                                    AS hash
+  FROM audit_log
+ WHERE {those}
+   AND (:action IS NULL OR action = :action OR (action >= :action || ' ' AND action < :action || '!'))
+   AND (
+           (:uid IS NULL AND :name IS NULL)
+        OR uid = :uid
+        OR name = :name
+        OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_uid') = :uid
+        OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_name') = :name
+       )
+   AND (:since IS NULL OR at >= :since)
+   AND (:until IS NULL OR at < :until)
+ ORDER BY seq DESC
+ LIMIT :limit
+"""
+NEWEST = _NEWEST.format(those="1")
+NEWEST_OF = _NEWEST.format(those="subject = :subject")
+"""By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order. A row that a
+bad disk damaged is listed with the others: its texts are read as bytes; where no number is, nobody did it in 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which rows. None: whatever it is.
+
+    subject        the whole id of what it was done to
+    parts          the whole ids of what belongs to it: what was done to them counts, too
+    action         the whole name, or the noun for all its verbs: `schedule`
+    uid, name      of the user who did it, or who had logged in
+    since, until   epoch seconds; `until` itself is not included
+    """
+
+    subject: str | None = None
+    parts: Sequence[str] = ()
+    action: str | None = None
+    uid: int | None = None
+    name: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+class AuditListing:
+    """Reads `audit_log`. Holds nothing."""
+
+    def newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
+        """The newest rows, newest first."""
+        if those.subject is None:
+            return self._newest(tx, NEWEST, limit, those)
+        of_each = [self._newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
+        return list(islice(heapq.merge(*of_each, key=lambda row: -row.seq), limit))
+
+    def _newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter, **of_one: str) -> list[AuditRow]:
+        rows = tx.all(
+            sql,
+            **of_one,
+            action=those.action,
+            uid=those.uid,
+            name=those.name,
+            since=those.since,
+            until=those.until,
+            limit=limit,
+        )
+        return [row_of(map(legible, row.values())) for row in rows]
+
+    def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
+        """The ids to which something was done, from `first` on and before `end`."""
+        rows = tx.tuples("SELECT DISTINCT subject FROM audit_log WHERE subject >= ?1 AND subject < ?2", (first, end))
+        return [subject for (subject,) in rows]
+
+    def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            """
+            WITH first (subject) AS (SELECT min(subject) FROM audit_log WHERE subject >= :prefix AND subject < :end)
+            SELECT subject FROM first
+             UNION ALL
+            SELECT min(subject) FROM audit_log WHERE subject > (SELECT subject FROM first) AND subject < :end
+            """,
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["subject"] for row in rows if row["subject"] is not None]

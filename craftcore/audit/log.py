@@ -1,0 +1,161 @@
+"""Who did what by hand to what is in this file: one row each, in the commit that did it. Rows are chained by hashes.
+
+hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, subject, reason, details, prev_hash]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.errors import DatabaseInvalid
+from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.storage.damaged_rows import told
+from craftcore.storage.transaction import Reader, Transaction
+
+NAME_MAX = 200
+TEXT_MAX = 4_000
+"""Characters that are kept of a reason, and of each text of the details."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person or program, as the operating system knows them. `name`: '' where it has none for them.
+
+    `login`: who logged in and became this user, where that is known and somebody else.
+    """
+
+    uid: int
+    name: str
+    login: Actor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """The whole row. `subject`: the id of what it was done to; None: of no one thing."""
+
+    seq: int
+    at: float
+    uid: int
+    name: str
+    action: str
+    subject: str | None
+    reason: str | None
+    details_json: str
+    prev_hash: str
+    hash: str
+
+    @property
+    def details(self) -> Any:
+        return json.loads(self.details_json)
+
+    @property
+    def hash_now(self) -> str:
+        """The hash of the row as it stands."""
+        details = json.loads(self.details_json)
+        row = [
+            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
+        ]  # fmt: skip
+        return sha256_of(canonical(row))
+
+
+def audit(
+    tx: Transaction,
+    actor: Actor,
+    action: str,
+    subject: str | None = None,
+    *,
+    reason: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> int:
+    """Write down that somebody did this; the number of the row. `details` are JSON, and say who logged in as
+    `login_uid` and `login_name`. A text that is too long is cut."""
+    login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
+    last, before = _last(tx)
+    row = AuditRow(
+        seq=last + 1,
+        at=tx.now,
+        uid=actor.uid,
+        name=_kept(actor.name, NAME_MAX),
+        action=action,
+        subject=subject,
+        reason=None if reason is None else _kept(reason, TEXT_MAX),
+        details_json=canonical({name: _kept_of(value) for name, value in {**(details or {}), **login}.items()}),
+        prev_hash=before,
+        hash="",
+    )
+    tx.run(
+        """
+        INSERT INTO audit_log (seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash)
+        VALUES (:seq, :at, :uid, :name, :action, :subject, :reason, :details_json, :prev_hash, :hash)
+        """,
+        seq=row.seq,
+        at=row.at,
+        uid=row.uid,
+        name=row.name,
+        action=row.action,
+        subject=row.subject,
+        reason=row.reason,
+        details_json=row.details_json,
+        prev_hash=row.prev_hash,
+        hash=row.hash_now,
+    )
+    return row.seq
+
+
+def last_number(tx: Reader) -> int:
+    """The number of the newest row; 0: there is none."""
+    return tx.value("SELECT max(seq) FROM audit_log") or 0
+
+
+def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
+    """Every row from that number on, in order; stepped as they are taken."""
+    rows = tx.tuples(
+        """
+        SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
+          FROM audit_log
+         WHERE seq > ?1
+         ORDER BY seq
+        """,
+        (after,),
+    )
+    return map(row_of, rows)
+
+
+def row_of(row: Iterable[Any]) -> AuditRow:
+    """A row from its columns, in the order of the table."""
+    seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
+    return AuditRow(
+        seq=seq,
+        at=at,
+        uid=uid,
+        name=name,
+        action=action,
+        subject=subject,
+        reason=reason,
+        details_json=details_json,
+        prev_hash=prev_hash,
+        hash=hash_,
+    )
+
+
+def _last(tx: Reader) -> tuple[int, str]:
+    """Number and hash of the row before. A hash that a bad disk damaged keeps nobody from doing what must be done:
+    `verify` tells of it."""
+    last = tx.one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+    if last is None:  # none was ever written, or retention took them
+        last = tx.one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")
+    if last is None:
+        raise DatabaseInvalid("the end of the operators' log is damaged: nothing can be done by hand. Restore a backup")
+    return last["seq"], told(last["hash"]) or ""
+
+
+def _kept(text: str, limit: int) -> str:
+    """As much of it as is kept. What is no text, like a file name's stray byte, is spelled out: `\\udcff`."""
+    return text.encode("utf-8", "backslashreplace").decode()[:limit]
+
+
+def _kept_of(value: Any) -> Any:
+    return _kept(value, TEXT_MAX) if isinstance(value, str) else value

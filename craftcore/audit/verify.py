@@ -1,0 +1,37 @@
+"""Whether the operators' log is what was written: each row for itself, and each in its place. Pure."""
+
+from __future__ import annotations
+
+from craftcore.audit.log import AuditRow
+from craftcore.serialization.canonical import canonical
+
+
+class AuditChain:
+    """Follows the log from its anchor on. `last` and `hash`: of the row that was seen last."""
+
+    def __init__(self, anchor_seq: int, anchor_hash: str) -> None:
+        self._anchor_seq = anchor_seq
+        self.last = anchor_seq
+        self.hash = anchor_hash
+
+    def look(self, seq: int, row: AuditRow | None, wrong: list[str]) -> list[str]:
+        """What is wrong with the next row: before it, with its place, and what it is by itself (`wrong`). `row` is None
+        where it cannot be read."""
+        if seq <= self._anchor_seq:
+            return ["retention has removed what stood here"]
+        follows = seq == self.last + 1
+        if not follows:
+            are = f"row {self.last + 1} is" if seq == self.last + 2 else f"rows {self.last + 1} to {seq - 1} are"
+            wrong = [f"before it, {are} missing", *wrong]
+        elif row is not None and row.prev_hash != self.hash:
+            wrong = [*wrong, "it does not follow the row before it"]
+        self.last = seq
+        self.hash = "" if row is None else row.hash
+        return wrong
+
+
+def audit_faults(row: AuditRow) -> list[str]:
+    """What of one row is not as it was written, wherever it stands; [] when all is. Raises ValueError where it is no
+    JSON."""
+    is_whole = row.hash_now == row.hash and canonical(row.details) == row.details_json
+    return [] if is_whole else ["it is not the one that its hash was made of"]

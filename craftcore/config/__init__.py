@@ -1,0 +1,268 @@
+"""Settings: frozen, read once from TOML, every mistake reported at once.
+
+One class per table, one field per key: its type says what is allowed (`config_reading.py` goes by it), its default is
+what holds without a file. `config/craftcore.toml` tells the why of each to the person who edits it.
+
+    Config.load(None)                       the defaults
+    Config.load(Path("craftcore.toml"))     the file over the defaults, or ConfigInvalid with one line per mistake
+
+Settings built in Python (`RetrySettings(max_attempts=3)`) are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from craftcore.config.http_targets import window_mistakes
+from craftcore.config.loader import Between, Spelt, Targets, Variables, read, schedules_of, table_of, unknown
+from craftcore.config.references import (
+    ADDRESS_SAID,
+    ENDPOINT_SAID,
+    REFERENCE_SAID,
+    endpoint,
+    is_host,
+    is_loopback,
+    is_one_line,
+    mailbox,
+    secret_reference,
+)
+from craftcore.errors import ConfigInvalid
+
+Host = Annotated[str, Spelt(is_host, "the name or the address of a server, without its port")]
+Address = Annotated[str, Spelt(mailbox, ADDRESS_SAID)]
+Words = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
+Reference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
+"""Where a secret is, never the secret."""
+Listen = Annotated[str, Spelt(endpoint, ENDPOINT_SAID)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """How the process runs. Times in seconds."""
+
+    concurrency: Annotated[int, Between(1, 1000)] = 16
+    shutdown_grace: Annotated[float, Between(0, 3600)] = 30.0
+    poll_seconds: Annotated[float, Between(0.1, 30)] = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """How the file is written. `busy_timeout` (seconds) is how long a producer waits for the write lock."""
+
+    synchronous: Literal["full", "normal"] = "full"
+    busy_timeout: Annotated[float, Between(0, 3600)] = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerSettings:
+    """How triggers are claimed and ordered. `overdue_after` in seconds."""
+
+    lease_seconds: Annotated[float, Between(5, 86_400)] = 60.0
+    claim_batch: Annotated[int, Between(1, 10_000)] = 256
+    priority_weight: Annotated[float, Between(0, 86_400)] = 60.0
+    overdue_after: Annotated[float, Between(0, 31_536_000)] = 120.0
+    payload_max_bytes: Annotated[int, Between(1024, 16 << 20)] = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """The retry policy of a workflow that declares none."""
+
+    max_attempts: Annotated[int, Between(1, 1000)] = 5
+    base_seconds: Annotated[float, Between(0, 86_400)] = 10.0
+    cap_seconds: Annotated[float, Between(0, 2_592_000)] = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """What a task may take. `max_turns` and `max_steps` count what it does without rest: since something last came from
+    outside, or it slept for a minute. Times in seconds; `stall_after` 0: never."""
+
+    state_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
+    result_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
+    max_turns: Annotated[int, Between(1, 1_000_000)] = 1000
+    max_steps: Annotated[int, Between(1, 1_000_000)] = 10_000
+    stall_after: Annotated[float, Between(0, 31_536_000)] = 3600.0
+    resume_max_age: Annotated[float, Between(60, 31_536_000)] = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """What is kept of an execution."""
+
+    response_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
+
+
+KEPT_MAX = 315_360_000.0
+"""Ten years, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """How long what is over is kept, in seconds after its end; 0: for ever. `max_bytes`: what the database may hold
+    before the oldest goes sooner; 0: no limit."""
+
+    max_bytes: Annotated[int, Between(0, 1 << 50)] = 10 << 30
+    triggers: Annotated[float, Between(0, KEPT_MAX)] = 86_400.0
+    dead: Annotated[float, Between(0, KEPT_MAX)] = 2_592_000.0
+    keys: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+    bodies: Annotated[float, Between(0, KEPT_MAX)] = 604_800.0
+    history: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+    audit: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """What `command.run` allows. `timeout` in seconds; `environment` names the variables it passes on."""
+
+    timeout: Annotated[float, Between(0.1, 2_592_000)] = 3600.0
+    output_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10
+    environment: Variables = ("PATH", "HOME", "LANG", "TZ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailSettings:
+    """How `email.send` reaches the server that sends, and, with an `imap_host`, the folder that tells what was sent.
+
+    Empty text: not set. Port 0: the usual one of that security. `timeout` and `imap_settle` in seconds.
+    """
+
+    host: Host = ""
+    port: Annotated[int, Between(0, 65_535)] = 0
+    security: Literal["tls", "starttls", "none"] = "tls"
+    username: Words = ""
+    password: Reference = ""
+    sender: Address = ""
+    timeout: Annotated[float, Between(1, 3600)] = 60.0
+    imap_host: Host = ""
+    imap_port: Annotated[int, Between(0, 65_535)] = 0
+    imap_security: Literal["tls", "starttls", "none"] = "tls"
+    imap_username: Words = ""
+    imap_password: Reference = ""
+    imap_folder: Words = "Sent"
+    imap_settle: Annotated[float, Between(0, 86_400)] = 600.0
+    imap_is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """What `http.request` allows, and the providers it knows by name. `timeout` in seconds, for the whole of a call."""
+
+    timeout: Annotated[float, Between(0.1, 3600)] = 30.0
+    response_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10
+    redirects_max: Annotated[int, Between(0, 20)] = 5
+    allow_private: bool = False
+    target: Targets = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How much the daemon says, and in which form."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Where numbers about the engine can be read. Empty text: nowhere."""
+
+    listen: Listen = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every setting, table by table, and the schedules as they were written."""
+
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    triggers: TriggerSettings = field(default_factory=TriggerSettings)
+    retry: RetrySettings = field(default_factory=RetrySettings)
+    tasks: TaskSettings = field(default_factory=TaskSettings)
+    records: RecordSettings = field(default_factory=RecordSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    command: CommandSettings = field(default_factory=CommandSettings)
+    email: EmailSettings = field(default_factory=EmailSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    schedule: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def load(cls, path: Path | None) -> Config:
+        """The file's settings over the defaults; None is the defaults.
+
+        Raises ConfigInvalid: one line for a file that cannot be read, else one line per mistake in it.
+        """
+        if path is None:
+            return cls()
+        document = read(path)
+        mistakes: list[str] = []
+        kinds = get_type_hints(cls)
+        del kinds["schedule"]
+        tables = {name: table_of(name, kinds, document.get(name, {}), mistakes) for name in kinds}
+        config = cls(**tables, schedule=schedules_of(document.get("schedule", []), kinds, mistakes))
+        mistakes.extend(unknown("", document, {**kinds, "schedule": None}, kinds))
+        if not mistakes:  # how two values relate is worth a word only once each is allowed
+            mistakes.extend(_broken_relations(config))
+        if mistakes:
+            raise ConfigInvalid("\n".join(f"{path}: {mistake}" for mistake in mistakes))
+        return config
+
+
+def config_of(given: Config | str | Path | None) -> Config:
+    """Settings as a program gives them: themselves, the path of a settings file, or None for the defaults.
+
+    Raises ConfigInvalid: for a file, one line per mistake in it.
+    """
+    match given:
+        case None:
+            return Config()
+        case Config():
+            return given
+        case str() | Path():
+            return Config.load(Path(given))
+    raise ConfigInvalid(f"config is {type(given).__name__}: give a Config, or the path of a settings file")
+
+
+def _broken_relations(config: Config) -> Iterator[str]:
+    retry, output, response = config.retry, config.command.output_max_bytes, config.records.response_max_bytes
+    if retry.cap_seconds < retry.base_seconds:
+        allowed = f"at least retry.base_seconds ({retry.base_seconds:g})"
+        yield f"retry.cap_seconds is {retry.cap_seconds:g}; allowed: {allowed}"
+    if output > response:
+        yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
+    yield from _broken_relations_of_email(config.email)
+    if (body := config.http.response_max_bytes) > response:
+        yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
+    yield from window_mistakes("http.target", config.http.target, config.http.timeout)
+
+
+def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:
+    """A server without what it needs, and what belongs to a server that is not named."""
+    for start, needed in (("", ("sender",)), ("imap_", ("imap_username", "imap_password"))):
+        host, security = getattr(email, f"{start}host"), getattr(email, f"{start}security")
+        username, password = getattr(email, f"{start}username"), getattr(email, f"{start}password")
+        if host:
+            yield from (
+                f"email.{key} is not set; email.{start}host needs it" for key in needed if not getattr(email, key)
+            )
+        elif given := [key for key in (*needed, f"{start}username", f"{start}password") if getattr(email, key)]:
+            yield f"email.{start}host is not set; email.{given[0]} is of no use without it"
+        if host and not start and bool(username) != bool(password):
+            absent, present = ("username", "password") if password else ("password", "username")
+            yield f"email.{absent} is not set; email.{present} is of no use without it"
+        if host and password and security == "none" and not is_loopback(host):
+            yield (
+                f'email.{start}security is "none"; allowed: "tls" or "starttls", '
+                f"for email.{start}password would travel to {host} in clear text"
+            )
+    if email.imap_host and not email.host:
+        yield "email.host is not set; email.imap_host only tells what became of what it sent"
+    if email.imap_is_complete and not email.imap_host:
+        yield "email.imap_host is not set; email.imap_is_complete is said of its folder"
+    if email.imap_host and not email.imap_folder:
+        yield "email.imap_folder is not set; email.imap_host needs it"

@@ -1,0 +1,59 @@
+"""What code and configuration file declare, checked against each other and against the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import structlog
+
+from craftcore.actions.process.command_run import COMMAND
+from craftcore.app import App
+from craftcore.config import Config
+from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.schedules.service import Put, ScheduleService
+
+log = structlog.get_logger(__name__)
+
+MARK_IT = "after a crash it may be done again: say irreversible=True, or irreversible=False where that does no harm"
+"""What is said of an action that by its name cannot be taken back."""
+
+
+def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
+    """What is declared where. Raises ConfigInvalid with one line per mistake: an expression or option that cannot be
+    used, a workflow the app does not have, a payload that does not fit it, an id in both places."""
+    declared = {
+        Origin.CODE: list(app.schedules.values()),
+        Origin.FILE: [_spec(table) for table in config.schedule],
+    }
+    mistakes: list[str] = []
+    seen: set[str] = set()
+    for origin, spec in ((origin, spec) for origin, specs in declared.items() for spec in specs):
+        try:
+            if spec.id in seen:
+                raise ConfigInvalid("is declared twice")
+            seen.add(spec.id)
+            app.check(schedules.check(spec, origin))
+        except CraftcoreError as error:
+            mistakes.append(f"schedule {spec.id!s:.80}: {error.message}")
+    if mistakes:
+        raise ConfigInvalid("\n".join(mistakes))
+    return declared
+
+
+def say_declared(puts: Iterable[Put]) -> None:
+    """Log what was declared and is not as it was."""
+    for put in puts:
+        if put.change != "unchanged":
+            log.info(f"schedule.{put.change}", schedule=put.schedule.id, next_at=put.schedule.next_at)
+
+
+def _spec(table: dict[str, Any]) -> ScheduleSpec:
+    if "command" not in table:
+        return ScheduleSpec(**table)
+    named = {name: value for name, value in table.items() if name not in ("command", "irreversible")}
+    payload = {"argv": table["command"]}
+    if table.get("irreversible", False):
+        payload["irreversible"] = True
+    return ScheduleSpec(**named, workflow=COMMAND, payload=payload)

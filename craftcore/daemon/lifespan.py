@@ -1,0 +1,338 @@
+"""One engine's life: lock, boot, consume, drain. What the daemon and an embedded engine have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio
+import structlog
+
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.config import Config
+from craftcore.daemon.builtin_actions import with_ready_made
+from craftcore.daemon.config_reload import default_retry
+from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_declared
+from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.groups import only
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.metrics.endpoint import observing
+from craftcore.daemon.retention_loop import Retaining
+from craftcore.engine import boot as booting
+from craftcore.engine.corruption import Corruption
+from craftcore.engine.engine import Engine
+from craftcore.engine.engine_facts import leave_standing
+from craftcore.engine.held_tasks import HeldTasks
+from craftcore.engine.notice import notify
+from craftcore.engine.recall import recall
+from craftcore.engine.scheduler import say_ticked
+from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
+from craftcore.executions.recorder import Recorder
+from craftcore.failpoints import CutPoint, reach
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.schedules.service import Put
+from craftcore.serialization.untrusted import message_of, type_of
+from craftcore.services import Core
+from craftcore.storage import migrate
+from craftcore.storage.backup.staging_file import sweep
+from craftcore.storage.writer import UNDER_ENGINE, Writer
+
+LOOKS_AT_FILES_SECONDS = 1.0
+"""How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
+
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def running(
+    app: App,
+    path: Path,
+    config: Config,
+    clock: Clock | None = None,
+    *,
+    paused: bool = False,
+    held_back: bool = False,
+    owns_loop: bool = False,
+) -> AsyncIterator[Engine]:
+    """Boot and run the engine; drain it when the block is left.
+
+    Lock -> listen for scrapes -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning
+    when another process runs this database, another StorageError when it cannot be opened, or the one that ended it.
+    Raises EngineCrashed when the engine was ended and nobody asked for that.
+    `held_back`: nothing is started before `engine.begin()`.
+    `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error was asked by nobody.
+    """
+    _be_quiet()
+    with with_ready_made(app, config, os.environ):
+        async with _engine(app, path, config, clock, paused=paused, held_back=held_back, owns_loop=owns_loop) as engine:
+            yield engine
+
+
+@asynccontextmanager
+async def _engine(
+    app: App, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
+) -> AsyncIterator[Engine]:
+    core = Core(path, config, clock)
+    app.default_retry = default_retry(config)
+    recorder = Recorder(
+        response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
+    )
+    declared = declarations(app, config, core.schedules)
+    app.check_fallbacks()
+    for name in app.check_actions():
+        log.warning("action.not_irreversible", action=name, advice=MARK_IT)
+    process = booting.Process(
+        boot_id=core.clock.new_id(),
+        machine_boot_id=_machine_boot_id(),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        version=version("craftcore"),
+    )
+    async with AsyncExitStack() as life:
+        life.callback(core.close)
+        core.database.create()
+        lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())
+        life.callback(lock.release)
+        _sweep_drafts(core.database.path)
+        observer = await life.enter_async_context(observing(app, core, config.metrics))
+        held_tasks = HeldTasks(app, core.holds)
+        boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
+        observer.booted()
+        try:
+            bell = Doorbell.open(core.database.path)
+            life.callback(bell.close)
+            writer = await life.enter_async_context(
+                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
+            )
+            lock.note_files(writer.files)
+        except StorageFull as full:
+            _note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
+            raise
+        life.callback(_clear_files, lock)
+        engine = Engine(
+            app,
+            core.triggers,
+            core.claims,
+            core.ticks,
+            core.tasks,
+            core.entering,
+            core.recording,
+            core.acts,
+            core.turns,
+            recorder,
+            held_tasks,
+            writer,
+            core.clock,
+            config,
+            epoch=boot.epoch,
+            cancel_all=core.cancel_all,
+            write_mark=lock.mark,
+            observer=observer,
+            owns_loop=owns_loop,
+        )
+        if engine.limits.rates:
+            with core.reading() as reader:
+                recall(reader, engine.limits, core.clock)
+        if paused:
+            engine.pause()
+        if held_back:
+            engine.hold_back()
+        app.attach(engine)
+        life.callback(app.attach, None)
+        life.push_async_callback(_end, core, engine, lock)
+        async with _consuming(engine, bell, Retaining(core, engine), lock, owns_loop=owns_loop):
+            yield engine
+
+
+def _boot(
+    core: Core,
+    app: App,
+    process: booting.Process,
+    lock: DaemonLock,
+    declared: Mapping[Origin, Sequence[ScheduleSpec]],
+    held_tasks: HeldTasks,
+    *,
+    paused: bool,
+    places: int,
+) -> booting.Boot:
+    """Migrate; in one commit take the next epoch, reclaim, hold the tasks that the app does not fit, take over the
+    declared schedules and fire those of a start.
+
+    A corrupt row is set aside first, where one is in the way.
+    """
+    migrate.migrate(core.database, core.clock)
+
+    puts: list[Put] = []
+    everywhere = {spec.id for specs in declared.values() for spec in specs}
+
+    def take_over() -> booting.Boot:
+        with core.transaction() as tx:
+            boot = booting.boot(
+                tx,
+                core.claims,
+                core.acts,
+                core.resume_contract,
+                process,
+                sorted(app.workflows),
+                new_database_id=core.clock.new_id(),
+                last_seen=lock.previous.last_seen if lock.previous is not None else None,
+            )
+            held_tasks.judge(tx)
+            leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
+            puts[:] = [
+                put
+                for origin, specs in declared.items()
+                for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
+            ]
+            tx.after_commit(say_ticked, core.ticks.startup(tx, held=boot.held or boot.safe_mode))
+            if (wrong := notify(tx, app, core.triggers, boot)) is not None:
+                tx.after_commit(log.error, "restart_notice.refused", reason=wrong)
+            return boot
+
+    try:
+        boot = take_over()
+    except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
+        with core.transaction() as tx:
+            if not (found := Corruption(core.tasks, core.claims).set_aside(tx)):
+                raise
+        log.error("row.corrupt", wrong=found)
+        boot = take_over()
+    core.close()
+    reach(CutPoint.RECLAIM_COMMITTED)
+    lock.write(database_id=boot.database_id, epoch=boot.epoch, call_mark=boot.call_mark)
+    say_declared(puts)
+    held_tasks.say()
+    log.info(
+        "engine.booted",
+        epoch=boot.epoch,
+        clean=boot.clean,
+        reclaimed=boot.reclaimed.crashed + boot.reclaimed.unstarted,
+        interrupted=boot.reclaimed.crashed,
+        poisoned=boot.reclaimed.poisoned,
+        resumed=len(boot.resumed.resumed) + len(boot.resumed.reclaimed),
+        stale=list(boot.resumed.stale),
+        in_doubt=boot.in_doubt,
+        held=boot.held,
+        safe_mode=boot.safe_mode,
+    )
+    return boot
+
+
+@asynccontextmanager
+async def _consuming(
+    engine: Engine, bell: Doorbell, retaining: Retaining, lock: DaemonLock, *, owns_loop: bool
+) -> AsyncIterator[None]:
+    """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def run() -> None:
+                try:
+                    await engine.run()
+                finally:
+                    tasks.cancel_scope.cancel()
+
+            async def listen() -> None:
+                while True:
+                    engine.ring(schedules=await bell.wait())
+
+            async def keep() -> None:
+                said = ""
+                while True:
+                    await anyio.sleep(LOOKS_AT_FILES_SECONDS)
+                    try:
+                        engine.writer.files.refuse_replaced(UNDER_ENGINE)
+                    except StorageError as error:
+                        engine.fail(error)
+                        return
+                    try:
+                        if lock.keep():
+                            log.warning("lock.put_back", lock=lock.path, why="its file was removed")
+                    except DaemonRunning as error:
+                        engine.fail(error)
+                        return
+                    except CraftcoreError as error:  # a full disk, say: the next look tries again
+                        if said != (said := str(error)):
+                            log.warning("lock.missing", lock=lock.path, why=said)
+
+            tasks.start_soon(run)
+            for task in (listen, keep, retaining.retain):
+                tasks.start_soon(engine.guard, task)
+            try:
+                yield
+            except Exception as error:
+                if owns_loop:
+                    engine.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+                raise
+            finally:
+                engine.stop()
+    except BaseException as error:
+        end = only(error) if isinstance(error, BaseExceptionGroup) else error
+        if engine.failure is not None and isinstance(end, anyio.get_cancelled_exc_class()):
+            end = engine.failure  # whoever ended the engine cancelled this as well
+        raise end from end.__cause__
+
+
+def _clear_files(lock: DaemonLock) -> None:
+    """Before the files are closed: the WAL goes with its last connection, and that is in order."""
+    try:
+        lock.note_files(None)
+    except StorageError as error:
+        log.warning("lock.not_cleared", lock=lock.path, why=str(error))
+
+
+async def _end(core: Core, engine: Engine, lock: DaemonLock) -> None:
+    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
+    after an end that nobody asked for: that is a crash, and the next boot counts it.
+
+    On a full disk the lock file says that it ended in order, and the next boot hands back.
+    """
+    if engine.failure is None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
+            except StorageFull as full:
+                if not _note_end(lock, core, full):
+                    raise
+
+
+def _note_end(lock: DaemonLock, core: Core, full: StorageFull) -> bool:
+    """Whether the lock file says now that the epoch ended in order."""
+    try:
+        lock.note_end(core.clock.now())
+    except StorageError as error:
+        log.error("engine.end_not_noted", lock=lock.path, why=str(error), advice="the next start counts a crash")
+        return False
+    log.warning("engine.end_noted", lock=lock.path, why=full.message, hands_back="the next start")
+    return True
+
+
+def _sweep_drafts(path: Path) -> None:
+    """A restore that was killed leaves a file as large as the database; one that goes on holds the lock on its own."""
+    with suppress(OSError):  # who may not remove it can start all the same
+        if swept := sweep(Path(os.path.realpath(path)).parent):
+            log.info("drafts.swept", names=swept)
+
+
+def _be_quiet() -> None:
+    """In a program that did not configure structlog, only warnings are worth its terminal, and not its stdout."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
+
+
+def _machine_boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,154 @@
+"""Retention in a running engine: a slow loop beside it, in batches so small that nobody waits for one.
+
+It looks by a reader of its own and hands each batch to the writer, where it rides with whatever else waits. It does
+nothing while the engine is held or paused, nothing while a reader keeps the WAL long (what it would write makes that
+longer), and goes on when the disk is full: it makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from craftcore.engine.engine import Engine
+from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
+from craftcore.retention.model import Found, Taken
+from craftcore.retention.service import STEPS, Retention, Step
+from craftcore.services import Core
+from craftcore.storage.file_size import WAL_LONG, give_back, wal_in_use
+
+log = structlog.get_logger(__name__)
+
+FIRST_AFTER = 60.0
+"""Seconds from the boot to the first pass: what was missed meanwhile goes first."""
+
+EVERY = 3600.0
+REST = 0.05
+"""Seconds between two batches."""
+
+LOOK_AGAIN = 10.0
+"""Seconds until it looks again whether it may go on."""
+
+AHEAD_MAX = 86_400.0
+"""Seconds that the wall clock may be ahead of the time that passed since the start: a clock that is set forward by
+a year makes nothing a year older."""
+
+T = TypeVar("T")
+
+
+class Retaining:
+    """The loop of one engine. `passes`: how many are over; `pinned`: the WAL was too long at the last look."""
+
+    def __init__(self, core: Core, engine: Engine, *, first_after: float = FIRST_AFTER, every: float = EVERY) -> None:
+        self._core = core
+        self._engine = engine
+        self._rules = Retention(core.config.retention)
+        self._retention = self._rules
+        self._first_after = first_after
+        self._every = every
+        self._ahead = core.clock.now() - core.clock.boot_time()
+        self.passes = 0
+        self.pinned = False
+
+    async def retain(self) -> None:
+        """Pass after pass, until cancelled or the engine stops. While the file cannot be read, it waits; whether the
+        engine may go on is for its writer to say."""
+        await anyio.sleep(self._first_after)
+        while not self._engine.is_stopping:
+            try:
+                await self._pass()
+            except DatabaseInvalid:
+                raise
+            except (StorageError, NotFound) as error:
+                if self._engine.writer.failed is not None:
+                    raise
+                log.warning("retention.postponed", reason=error.message, seconds=LOOK_AGAIN)
+                await anyio.sleep(LOOK_AGAIN)
+                continue
+            self.passes += 1
+            await anyio.sleep(self._every)
+
+    async def _pass(self) -> None:
+        taken = Taken()
+        if not await self._allowed():
+            return
+        self._retention = await anyio.to_thread.run_sync(self._limited)
+        for step in STEPS:
+            try:
+                await self._step(step, taken)
+            except (RowInvalid, ValueError) as error:  # text that is not UTF-8 is a ValueError, too
+                log.error("retention.stopped", at=step.name, error=str(error), advice="craftcore db check")
+        await self._give_back()
+        if taken.rows:
+            log.info("retention.done", removed=dict(+taken.removed), stripped=dict(+taken.stripped))
+        await anyio.to_thread.run_sync(self._warn_of_size)
+
+    async def _give_back(self) -> None:
+        more = True
+        while more and await self._allowed():
+            left = await self._insist(lambda: self._engine.writer.commit(give_back))
+            more = left > 0
+            await anyio.sleep(REST)
+
+    async def _step(self, step: Step, taken: Taken) -> None:
+        after: int | None = 0
+        while after is not None and await self._allowed():
+            found = await anyio.to_thread.run_sync(self._find, step, after)
+            batch = Taken()
+            if found.seqs:
+                batch = await self._insist(lambda found=found: self._take(step, found))  # type: ignore[misc]
+                taken.add(batch)
+            if not batch.goes_on:
+                after = found.after
+            await anyio.sleep(REST)
+
+    def _limited(self) -> Retention:
+        with self._core.reading() as reader:
+            return self._rules.limited(reader, self._now())
+
+    def _warn_of_size(self) -> None:
+        with self._core.reading() as reader:
+            size = self._rules.size(reader, self._now())
+        if 0 < size.max_bytes < size.used_bytes:
+            log.warning("retention.over_limit", used_bytes=size.used_bytes, max_bytes=size.max_bytes)
+
+    def _find(self, step: Step, after: int) -> Found:
+        with self._core.reading() as reader:
+            return self._retention.find(reader, step, self._now(), after)
+
+    async def _take(self, step: Step, found: Found) -> Taken:
+        return await self._engine.writer.commit(self._retention.take, step, found.seqs, self._now())
+
+    def _now(self) -> float:
+        clock = self._core.clock
+        return min(clock.now(), clock.boot_time() + self._ahead + AHEAD_MAX)
+
+    async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """A full disk may have room for a smaller commit, or for this one later."""
+        while True:
+            try:
+                return await work()
+            except StorageFull:
+                await anyio.sleep(LOOK_AGAIN)
+
+    async def _allowed(self) -> bool:
+        """Wait until nothing is in the way; False when the engine stops."""
+        while not self._engine.is_stopping:
+            self._see_wal()
+            if not self.pinned and not self._engine.is_held:
+                return True
+            await anyio.sleep(LOOK_AGAIN)
+        return False
+
+    def _see_wal(self) -> None:
+        size = wal_in_use(self._core.database.path)
+        if self.pinned is not (size > WAL_LONG):
+            self.pinned = not self.pinned
+            if self.pinned:
+                log.warning("wal.pinned", bytes=size, why="a reader keeps an old snapshot open", waits="retention")
+            else:
+                log.info("wal.free", bytes=size)

@@ -1,0 +1,128 @@
+"""One attempt on its way from start to settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from craftcore.executions.recorder import Record, Routed
+from craftcore.tasks.model import Entry, Move
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import Outcome
+
+if TYPE_CHECKING:
+    from craftcore.engine.turn.turn import Turn
+
+Why = Literal["cancelled", "shutdown", "parked"]
+
+CURRENT: ContextVar[Run | None] = ContextVar("current_run", default=None)
+"""Whose code runs: set in the code of an async workflow, and in the tasks that it starts."""
+
+
+class Run:
+    """A started trigger, its open record, and the handle to stop it.
+
+    entry  what its turn was entered with; None: it is of no task
+    turn   the turn, while user code runs in it
+    calls  those of irreversible actions: nothing interrupts them but a person, a shutdown or their time
+    move   what the turn comes to; None: nothing but its outcome
+    """
+
+    __slots__ = (
+        "_scope",
+        "acted",
+        "blocked_loop",
+        "calls",
+        "claim",
+        "entry",
+        "holds_loop",
+        "interrupted_by",
+        "is_left_behind",
+        "lane",
+        "move",
+        "on_shutdown",
+        "outcome",
+        "record",
+        "routed",
+        "stopped_by",
+        "told_over",
+        "turn",
+        "was_stalled",
+    )
+
+    def __init__(self, claim: Claim, record: Record, routed: Routed | None, entry: Entry | None = None) -> None:
+        self.claim = claim
+        self.record = record
+        self.routed = routed
+        self.entry = entry
+        self.turn: Turn | None = None
+        self.move: Move | None = None
+        self.was_stalled = False
+        """A person was asked about it while an agent ran that has failed since."""
+        self.lane = claim.lane
+        self.outcome: Outcome | None = None
+        self.stopped_by: Why | None = None
+        self.interrupted_by: Why | None = None
+        """Why its calls are interrupted, whatever stopped its code before."""
+        self.calls: set[anyio.CancelScope] = set()
+        self.acted: set[str] = set()
+        """Keys of the irreversible actions it came to that have had their effect, or may have."""
+        self.told_over = 0
+        """How often its code was told that it is over."""
+        self.blocked_loop = False
+        """Its code held the event loop while its deadline passed, so that nothing could cancel it then."""
+        self.holds_loop = False
+        """Its code was seen to hold the event loop before it was told that it is over; in a task of its own, too."""
+        self.is_left_behind = False
+        """The engine shuts down, and waits for nobody."""
+        self.on_shutdown: list[Callable[[], None]] = []
+        """Called at a shutdown, also when the run was stopped for another reason before."""
+        self._scope: anyio.CancelScope | None = None
+
+    @property
+    def workflow(self) -> str:
+        """The workflow that runs, else the one that was asked for."""
+        return (self.routed.workflow if self.routed is not None else self.claim.workflow) or self.claim.source
+
+    @property
+    def deadline_at(self) -> float | None:
+        """When its task is to have ended; None: it has no deadline."""
+        return None if self.entry is None else self.entry.task.deadline_at
+
+    def enter(self, scope: anyio.CancelScope) -> None:
+        """User code runs in this scope from now on."""
+        self._scope = scope
+        self.told_over, self.blocked_loop, self.holds_loop = 0, False, False
+        if self.stopped_by is not None:
+            scope.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Its code was stopped, or its time is over; the code may still run."""
+        return self._scope is not None and self._scope.cancel_called
+
+    def judge_block(self, now: float) -> None:
+        """Note, where its code was seen to hold the loop, whether its time was over before it let go. `now` is on the
+        clock of the loop."""
+        if self.holds_loop:
+            self.holds_loop = False
+            if self._scope is not None and self._scope.deadline <= now:
+                self.blocked_loop = True
+
+    def stop(self, why: Why) -> None:
+        """Cancel the user code at its next await. The first reason given is the one that counts."""
+        if self.stopped_by is None:
+            self.stopped_by = why
+            if self._scope is not None:
+                self._scope.cancel()
+        if why != "parked":
+            self.interrupted_by = self.interrupted_by or why
+            for call in self.calls:
+                call.cancel()
+        if why == "shutdown":
+            self.is_left_behind = True
+            for let_go in self.on_shutdown:
+                let_go()

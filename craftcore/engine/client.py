@@ -1,0 +1,143 @@
+"""What a program asks of a running engine: accept this, cancel that, answer, tell, look.
+
+Each is one commit on the writer, and whoever has to act on it is rung once it is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from craftcore.app import App
+from craftcore.engine.feeder import Feeder
+from craftcore.errors import OutcomeUnknown
+from craftcore.failpoints import CutPoint, reach
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from craftcore.tasks.all_work import CancelledWork
+from craftcore.tasks.model import Question, Task
+from craftcore.tasks.service import TaskService
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.service import TriggerService
+
+
+class Requests:
+    """Asked from the engine's own loop. `ring(schedules=True)`: look at the table and at the schedules again."""
+
+    def __init__(
+        self,
+        app: App,
+        triggers: TriggerService,
+        tasks: TaskService,
+        writer: Writer,
+        feeder: Feeder,
+        *,
+        cancel_all: Callable[..., CancelledWork],
+        epoch: int,
+        lease_seconds: float,
+        ring: Callable[[], None],
+    ) -> None:
+        self._app = app
+        self._triggers = triggers
+        self._tasks = tasks
+        self._writer = writer
+        self._feeder = feeder
+        self._ring = ring
+        self._cancel_all = cancel_all
+        self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
+
+    def accept(self, spec: TriggerSpec) -> NewTrigger:
+        """The row of a spec, before anything is written. Raises InvalidInput for one that the app could only fail."""
+        row = self._triggers.accept(spec)
+        self._app.check(row)
+        return row
+
+    async def emit(self, spec: TriggerSpec) -> Emitted:
+        """Accept one trigger; it is on disk when this returns."""
+        row = self.accept(spec)
+        try:
+            if self._feeder.may_take(row):
+                return await self._emit_into_window(row)
+            emitted = await self._writer.commit_each(self._triggers.emit_all, row)
+        except OutcomeUnknown as error:
+            raise error.of(replace(spec, id=row.id)) from error
+        reach(CutPoint.EMIT_COMMITTED)
+        self._feeder.due(emitted.due_at)
+        return emitted
+
+    async def _emit_into_window(self, row: NewTrigger) -> Emitted:
+        claim = None
+        try:
+            claim = await self._writer.commit_each(self._emit_claimed, row)
+            reach(CutPoint.EMIT_COMMITTED)
+        finally:
+            self._feeder.take_new(claim)
+        return Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
+
+    async def emit_many(self, specs: list[TriggerSpec]) -> list[Emitted]:
+        """Accept many in one commit: all, or none."""
+        rows = [self.accept(spec) for spec in specs]
+        try:
+            emitted = await self._writer.commit(self._emit_all_or_none, rows)
+        except OutcomeUnknown as error:
+            again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
+            raise error.of(again) from error
+        reach(CutPoint.EMIT_COMMITTED)
+        if emitted:
+            self._feeder.due(min(answer.due_at for answer in emitted))
+        return emitted
+
+    async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
+        """Cancel a trigger; a running one at its next await."""
+        await self._writer.commit(self._triggers.cancel, trigger_id, reason)
+        self._ring()  # an occurrence may have waited for it
+
+    async def cancel_all(self, reason: str, *, with_schedules: bool) -> CancelledWork:
+        """Cancel every live trigger and task and, unless they are to stay, every schedule; running code at its next
+        await."""
+        work = await self._writer.commit(self._cancel_all, reason, with_schedules=with_schedules)
+        self._after_answer()
+        return work
+
+    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+        """Tell a live task that something happened; whether it waited for just that."""
+        waited = await self._writer.commit(self._tasks.signal, task_id, event, payload, sent_by=sent_by)
+        self._after_answer()
+        return waited
+
+    async def answer(
+        self, question_id: str, choice: str, *, note: str | None, reference: str | None, answered_by: str
+    ) -> None:
+        """Answer a question, once."""
+        await self._writer.commit(
+            self._tasks.answer, question_id, choice, note=note, reference=reference, answered_by=answered_by
+        )
+        self._after_answer()
+
+    async def cancel_task(self, task_id: str, reason: str = "cancelled") -> None:
+        """Cancel a live task; running code at its next await."""
+        await self._writer.commit(self._tasks.cancel, task_id, reason)
+        self._after_answer()
+
+    async def retry_task(self, task_id: str) -> None:
+        """Let a FAILED task try its last turn again."""
+        await self._writer.commit(self._tasks.retry, task_id)
+        self._after_answer()
+
+    async def task(self, task_id: str) -> Task | None:
+        """A task as it stands now; None when there is none."""
+        return await self._writer.commit(self._tasks.find, task_id)
+
+    async def questions(self, limit: int) -> list[Question]:
+        """What waits for an answer, asked longest ago first."""
+        return await self._writer.commit(self._tasks.questions, limit)
+
+    def _after_answer(self) -> None:
+        reach(CutPoint.ANSWER_COMMITTED)
+        self._ring()
+
+    def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
+        return [one_answer([answer]) for answer in self._triggers.emit_all(tx, rows)]

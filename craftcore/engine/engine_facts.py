@@ -1,0 +1,95 @@
+"""What a start decided that no row shows, left as the fact `engine` for those who ask why something does not run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from craftcore.storage.facts import fact, remember
+from craftcore.storage.transaction import Reader, Transaction
+
+if TYPE_CHECKING:
+    from craftcore.registry.workflow import Workflow
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "concurrency": (int, type(None)),
+    "count": (int, type(None)),
+    "seconds": (float, type(None)),
+    "sources": (list,),
+}
+"""What is said of a limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """`paused`: it claims and fires nothing until the next start; `places`: how many workflows it runs at once;
+    `limits`: of each limited workflow `concurrency`, `count` and `seconds` (None: not limited so), and the `sources`
+    whose triggers are its when they name none."""
+
+    epoch: int
+    paused: bool
+    places: int
+    limits: dict[str, dict[str, Any]]
+
+
+def leave_standing(
+    tx: Transaction,
+    epoch: int,
+    workflows: Mapping[str, Workflow],
+    by_source: Mapping[str, str],
+    *,
+    paused: bool,
+    places: int,
+) -> None:
+    """In the commit of the boot."""
+    limits = {
+        name: {
+            "concurrency": workflow.concurrency,
+            "count": workflow.rate.count if workflow.rate else None,
+            "seconds": workflow.rate.seconds if workflow.rate else None,
+            "sources": sorted(source for source, goes_to in by_source.items() if goes_to == name),
+        }
+        for name, workflow in workflows.items()
+        if workflow.is_limited
+    }
+    left = Standing(epoch=epoch, paused=paused, places=places, limits=limits)
+    remember(tx, "engine", json.dumps(asdict(left), sort_keys=True))
+
+
+def standing(reader: Reader) -> Standing | None:
+    """What the last start left; None where that cannot be told, as in a file of an older program."""
+    text = fact(reader, "engine")
+    try:
+        found = json.loads(text) if text is not None else None
+        told = Standing(**{field.name: found[field.name] for field in fields(Standing)}) if found else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    last = reader.value("SELECT max(epoch) FROM epochs")
+    return told if told is not None and told.epoch == last and _is_sound(told) else None
+
+
+def _is_sound(told: Standing) -> bool:
+    """It is a foreign hand's to spoil, like any row."""
+    paused: Any = told.paused
+    places: Any = told.places
+    limits: Any = told.limits
+    known = type(paused) is bool and type(places) is int and places > 0
+    return known and isinstance(limits, dict) and all(map(_is_limit, limits.values()))
+
+
+def _is_limit(limit: Any) -> bool:
+    return (
+        isinstance(limit, dict)
+        and limit.keys() == KINDS.keys()
+        and all(type(limit[key]) in kinds for key, kinds in KINDS.items())
+        and all(type(source) is str for source in limit["sources"])
+    )
+
+
+def is_paused(reader: Reader) -> bool:
+    """Whether the last start was told to claim and fire nothing."""
+    told = standing(reader)
+    return told is not None and told.paused

@@ -1,0 +1,45 @@
+"""KeyboardInterrupt that Ctrl-C raised, as opposed to one that code of a workflow raised itself.
+
+trio raises it in whatever code runs when the signal comes, and so does asyncio at the second Ctrl-C. The person means
+the program, not the workflow that happened to run.
+"""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from traceback import walk_tb
+from types import CodeType
+
+from craftcore.engine.groups import leaves
+from craftcore.serialization.untrusted import is_a, traceback_of
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether the Python function that handles SIGINT raised this error, or one of its group.
+
+    False with Python's own handler, `signal.default_int_handler`: it has no frame, so nobody can tell it from a
+    `raise` in the code that it interrupted.
+    """
+    interrupts = [leaf for leaf in leaves(error) if is_a(leaf, KeyboardInterrupt)]
+    if not interrupts:
+        return False
+    handler = _sigint_code()
+    return handler is not None and any(_raised_in(leaf) is handler for leaf in interrupts)
+
+
+def _sigint_code() -> CodeType | None:
+    """The code of the handler of SIGINT; None when it is none of Python's functions."""
+    handler: object = signal.getsignal(signal.SIGINT)
+    while isinstance(handler, partial):
+        handler = handler.func
+    code = getattr(handler, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _raised_in(error: BaseException) -> CodeType | None:
+    """The function that raised it; None when it has no traceback."""
+    code = None
+    for frame, _ in walk_tb(traceback_of(error)):
+        code = frame.f_code
+    return code

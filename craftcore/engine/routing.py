@@ -1,0 +1,76 @@
+"""What is known of a trigger's way before anybody is asked, and what a router is told to decide the rest.
+
+The order: the task that it began -> explicit task, if it lives -> explicit workflow -> a message: the live task of its
+session; where it names none and several are live, the app's router -> the workflow declared for the source -> the
+router, if there is one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from craftcore.app import App
+from craftcore.executions.recorder import Routed
+from craftcore.registry.router import LiveSession, Route, RoutingContext, by_source
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.model import Claim, TriggerSource
+
+SESSIONS_MAX = 100
+"""How many live sessions a router is told of."""
+
+OWN = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
+"""Sources of ours: they carry on with the task they name."""
+
+
+class Delivery(NamedTuple):
+    """The trigger is a message to this live task."""
+
+    task_id: str
+
+
+class Routes:
+    """The rules of one app. Each method runs on the transaction it is given."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._tasks = TaskStore()
+
+    def known(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
+        """The way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
+        if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
+            return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
+        if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN:
+            named = self._tasks.get(tx, claim.task_id)
+            if named is not None and named.status.is_live:
+                return Delivery(named.id)
+        if claim.workflow is not None:
+            return Routed(claim.workflow, "explicit workflow")
+        if claim.source == TriggerSource.MESSAGE:
+            chosen = claim.lane if claim.lane != claim.task_id else None  # by a router, when it was busy
+            session = claim.session_id or chosen
+            task = self._of_session(tx, session) if session is not None else None
+            if task is not None:
+                return Delivery(task.id)
+            is_named = claim.session_id is not None
+            if self._app.router is not None and not is_named and len(self._tasks.live_sessions(tx, 2)) > 1:
+                return None
+        return by_source(claim, self._app.by_source)
+
+    def live(self, tx: Reader, route: Route) -> Task | None:
+        """The live task that a router chose; None when it has ended."""
+        if route.task_id is not None:
+            task = self._tasks.get(tx, route.task_id)
+            return task if task is not None and task.status.is_live else None
+        return self._tasks.live_of_session(tx, route.session_id) if route.session_id is not None else None
+
+    def _of_session(self, tx: Reader, session_id: str) -> Task | None:
+        """Its live task. One that is of no session is known by its own id: that is the lane it runs in."""
+        task = self._tasks.live_of_session(tx, session_id) or self._tasks.get(tx, session_id)
+        return task if task is not None and task.status.is_live else None
+
+    def context(self, tx: Reader) -> RoutingContext:
+        """What a router is told."""
+        sessions = tuple(LiveSession(**row) for row in self._tasks.live_sessions(tx, SESSIONS_MAX))
+        return RoutingContext(workflows=tuple(self._app.workflows), by_source=self._app.by_source, sessions=sessions)

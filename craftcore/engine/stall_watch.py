@@ -1,0 +1,55 @@
+"""Whether the turns that run complete anything. One that does not is put to a person, and runs on meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio
+import structlog
+
+from craftcore.engine.attempt import Run
+from craftcore.engine.durable_commit import insist
+from craftcore.engine.turn.turn import Doors
+from craftcore.tasks.model import CANCEL, WAIT_ON, NewQuestion, QuestionKind
+
+log = structlog.get_logger(__name__)
+
+CHECKS = 10
+"""How often within the time after which a turn counts as stalled."""
+
+
+class Progress:
+    """Watches the turns of one engine; those that completed nothing for `tasks.stall_after` seconds are asked about."""
+
+    def __init__(self, running: Callable[[], list[Run]], doors: Doors) -> None:
+        self._running = running
+        self._doors = doors
+        self._stall_after = doors.settings.stall_after
+
+    async def watch(self) -> None:
+        """Look, sleep; until cancelled."""
+        while self._stall_after > 0:
+            await anyio.sleep(self._stall_after / CHECKS)
+            for run in self._running():
+                turn = run.turn
+                if turn is None or turn.is_over:
+                    continue
+                if any(call.deadline > anyio.current_time() for call in run.calls):
+                    continue  # what it calls has been given so long
+                if time.monotonic() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
+                    turn.asked_at = time.monotonic()
+                    await self._ask(run)
+
+    async def _ask(self, run: Run) -> None:
+        assert run.turn is not None, run.claim
+        task = run.turn.task
+        asked = NewQuestion(
+            kind=QuestionKind.STALLED,
+            question=f"Turn {task.turn} of task {task.id} ({task.workflow}) runs and has completed nothing for "
+            f"{self._stall_after:g} seconds. Cancel the task, or wait on?",
+            options=(WAIT_ON, CANCEL),
+        )
+        doors = self._doors
+        await insist(doors.writer, doors.set_aside, doors.recording.ask_stalled, run.claim, task, asked)
+        log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

@@ -1,0 +1,1 @@
+"""One turn of a task: its context, steps, actions and waits."""

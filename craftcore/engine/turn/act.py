@@ -1,0 +1,235 @@
+"""What `ctx.act` does: an irreversible action is done once, whatever becomes of its turn.
+
+`ledgered.py` is one call of it. Here is what comes before: which act this is, and with what it is called. And what
+comes after, when nobody knows whether it happened. `course.py` decides: it is called again, the provider is asked, a
+person is asked, or it is taken as done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import anyio
+import anyio.lowlevel
+
+from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
+from craftcore.activities.resolution import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
+from craftcore.engine.redeclared_actions import done_as_step, is_ledgered
+from craftcore.engine.turn.ledgered_call import Ledgered
+from craftcore.engine.turn.provider_call import Answer, Finding, deadline_of, reconciled, unstored
+from craftcore.engine.turn.steps import run_step
+from craftcore.engine.turn.turn import Turn, check_name
+from craftcore.error_codes import known
+from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
+from craftcore.executions.model import EventType
+from craftcore.registry.action import Action, Call
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.decode import from_json
+from craftcore.serialization.encode import json_text
+from craftcore.serialization.plurals import counted
+from craftcore.serialization.untrusted import shown
+from craftcore.tasks.activity_events import question_about
+from craftcore.tasks.model import NewWait, WaitKind
+
+_NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
+
+RECONCILED_CALLS_MAX = 10
+"""How often what its provider knows nothing of is called before a person is asked."""
+
+
+async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapping[str, Any]) -> Any:
+    """Do something to the world, once: what the action returned, also when it was at an earlier entry."""
+    action = _declared(turn, action)
+    action.check(arguments)
+    terms = action.terms_for(arguments)
+    place = _place(turn, key)
+    activity_key = f"activity:{turn.task.id}:{place}"
+    if not terms.irreversible and not await is_ledgered(turn, action, key, place, activity_key):
+        return await _act_plainly(turn, action, activity_key, place, terms, arguments)
+    text = json_text(dict(arguments), f"the arguments of {action.name}")
+    is_done, result = await done_as_step(turn, action, key, place, activity_key, arguments)
+    if is_done:
+        return result
+    one = _Act(turn, action, terms, activity_key, place, arguments, text)
+    if place not in turn.acts:
+        turn.spend()
+        turn.acts.add(place)
+    return await one.run()
+
+
+def _declared(turn: Turn, action: Action | str) -> Action:
+    if isinstance(action, Action):
+        return action
+    if not isinstance(action, str):
+        raise InvalidInput(
+            f"ctx.act takes an action that was declared with @app.action, or its name; {shown(action)} is neither"
+        )
+    declared = turn.doors.actions.get(action)
+    if declared is None:
+        raise InvalidInput(
+            f"no action is named {shown(action)}; declared are {', '.join(turn.doors.actions) or 'none'}"
+        )
+    return declared
+
+
+def _place(turn: Turn, key: str | None) -> str:
+    """What tells one act of a task from another: the key given, for the whole task; else turn and number, and which
+    agent it is that counts, when it is not the first."""
+    if key is None:
+        number = f"{turn.task.turn}.{turn.count('act', None).removeprefix('act#')}"
+        return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
+    turn.refuse_when_over()
+    check_name("act key", key)
+    if _NUMBERED.fullmatch(key):
+        raise InvalidInput(f"act key {shown(key)} could be taken for a number of ours: begin it with a letter")
+    return key
+
+
+async def _act_plainly(
+    turn: Turn, action: Action, activity_key: str, place: str, terms: Terms, arguments: Mapping[str, Any]
+) -> Any:
+    """One that can be done twice is a step: it is not in the ledger."""
+    fn = action.fn
+    call = Call(key=activity_key, attempt=1, deadline=deadline_of(turn, terms.timeout))
+
+    async def run_async(given: Mapping[str, Any]) -> Any:
+        with anyio.fail_after(terms.timeout):
+            return await fn(call, **given)
+
+    def run_plain(given: Mapping[str, Any]) -> Any:
+        return fn(call, **given)
+
+    run = run_async if action.is_async else run_plain
+    run.__annotations__["return"] = action.result_type
+    key = place.partition("@")[0] if _NUMBERED.fullmatch(place) else place  # a step's agent is told apart anyway
+    return await run_step(turn, action.name, run, (dict(arguments),), key=key, retry=None, on_change="error")
+
+
+class _Act(Ledgered):
+    """One irreversible act of one entry of a turn, to its end."""
+
+    async def run(self) -> Any:
+        """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
+        found = await self._fly(None)
+        while isinstance(found, Activity):
+            match found.status:
+                case ActivityStatus.DONE:
+                    return self._result(found)
+                case ActivityStatus.FAILED:
+                    said = found.error_message or found.reason
+                    if found.may_retry:  # somebody else called it meanwhile, under the same key
+                        code = known(found.error_code or "")
+                        if code is None or not code.may_be_retried:
+                            code = ErrorCode.AGENT_UNAVAILABLE
+                        raise NoEffect(said, code=code)
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
+                found = await self._fly(None)  # decided a moment ago; or its end could not be written
+            else:
+                found = await self._resolve(found)
+        return found.value
+
+    # In doubt
+
+    async def _resolve(self, activity: Activity) -> Answer | Activity:
+        """One step nearer to knowing. Raises NoEffect, ActivityUnknown; Suspend or ComesAgain, not to be caught."""
+        turn = self._turn
+        course = course_of(
+            activity,
+            self._terms,
+            can_reconcile=self._action.reconciler is not None,
+            is_fresh=self._is_fresh(activity),
+            now=turn.doors.clock.now(),
+        )
+        match course:
+            case Resend(until=until):
+                self._resend_until = until
+                return await self._fly(activity)
+            case ResendLater():
+                turn.come_again(
+                    f"{self._action.name}: {activity.reason} ({activity.error_message}); "
+                    "the next attempt calls it again with the same key",
+                    self._retry_after,
+                )
+            case Assume():
+                return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
+            case GivenUp():
+                raise ActivityUnknown(
+                    f"nobody knows whether {self._action.name} happened ({activity.reason})", key=self._key
+                )
+            case Reconcile(at=at):
+                return await self._reconcile(activity, at)
+            case Ask(why=why):
+                await self._ask(activity, why)
+
+    async def _reconcile(self, activity: Activity, at: float) -> Activity:
+        """Ask the provider; when it does not know, a person. That it happened is believed at once, and that it did not
+        when no call can be on its way any more."""
+        finding = await self._found_out(activity)
+        if isinstance(finding, Finding) and finding.decision is Decision.HAPPENED:
+            return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if at > self._turn.doors.clock.now():
+            name = self._wait_name("settle", activity)
+            self._turn.park(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
+        if isinstance(finding, str):
+            self._park_asking(activity, finding)
+        if activity.calls >= RECONCILED_CALLS_MAX:
+            self._park_asking(
+                activity, f"it was called {counted(activity.calls, 'time')}, and the provider knows of none"
+            )
+        decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if decided.decision is Decision.RESEND and self._is_fresh(activity):
+            self._turn.run.acted.discard(self._key)
+            raise NoEffect(f"{self._action.name}: {activity.reason} ({activity.error_message}); nothing happened")
+        return decided
+
+    def _is_fresh(self, activity: Activity) -> bool:
+        """This attempt has seen it fail: another one calls it again, after the backoff."""
+        return activity.execution_seq == self._turn.run.record.seq
+
+    async def _found_out(self, activity: Activity) -> Finding | str:
+        call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
+        return await reconciled(self._turn, self._action, self._terms, call, self._arguments)
+
+    async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
+        told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
+        text = canonical({**told, "reference": reference})
+        event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
+        doors = self._turn.doors
+        try:
+            found: Activity = await doors.writer.commit(
+                doors.acts.decide, activity, decision, decided_by, reference, event
+            )
+        except StateRefused:  # somebody else has decided
+            return await self._look()
+        return found
+
+    async def _ask(self, activity: Activity, why: str | None) -> NoReturn:
+        """Ask a person, who is told what the provider says, where it can be asked."""
+        said = None
+        if self._action.reconciler is not None:
+            finding = await self._found_out(activity)
+            said = finding if isinstance(finding, str) else finding.said
+        self._park_asking(activity, "; ".join(filter(None, (why, said))) or None)
+
+    def _park_asking(self, activity: Activity, why: str | None) -> NoReturn:
+        name = self._wait_name("activity", activity)
+        asked = question_about(activity, why)
+        self._turn.park(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+
+    def _wait_name(self, kind: str, activity: Activity) -> str:
+        name = f"{kind}:{self._place}~{activity.calls}"
+        while self._turn.over(name) is not None:  # it was waited for, and is in doubt as before
+            name += "+"
+        return name
+
+    def _result(self, activity: Activity) -> Any:
+        """What a DONE one returned, or the reference that somebody gave for it."""
+        where = f"the result of {self._action.name}"
+        if activity.result_unstored is not None:
+            return unstored(activity.result_unstored)
+        is_told = activity.decision is Decision.HAPPENED
+        return from_json(activity.result_json or "null", Any if is_told else self._action.result_type, where)

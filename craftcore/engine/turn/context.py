@@ -1,0 +1,338 @@
+"""What a workflow that asks for `ctx` is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+
+import structlog
+
+from craftcore.engine.attempt import Run
+from craftcore.engine.child import Child, start_child
+from craftcore.engine.redeclared_actions import refuse_done_act
+from craftcore.engine.turn.act import act
+from craftcore.engine.turn.emit import emit_recorded
+from craftcore.engine.turn.steps import OnChange, run_step, run_transaction
+from craftcore.engine.turn.turn import Turn
+from craftcore.engine.unawaited_calls import CallsMade, awaited
+from craftcore.errors import InvalidInput
+from craftcore.executions.model import EventType
+from craftcore.registry.action import Action
+from craftcore.serialization.arguments import list_of, whole_number
+from craftcore.serialization.encode import json_text
+from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
+from craftcore.tasks.trigger_view import TriggerView
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import EmitOptions, Emitted
+from craftcore.triggers.validation import is_name, moment, shown
+
+if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    S = TypeVarWithDefault("S", default=Any)
+else:
+    S = TypeVar("S")
+T = TypeVar("T")
+
+QUESTION_MAX = 4_000
+"""Characters of a question, and of each of its options."""
+
+OPTIONS_MAX = 100
+EVENTS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEvent:
+    """One event of a task's stream: what its turns did, over all their attempts."""
+
+    at: datetime
+    turn: int | None
+    execution_id: str
+    type: str
+    data: dict[str, Any]
+
+
+class TaskContext(Generic[S]):
+    """First argument of a workflow declared as `async def f(ctx, ...)`: its task, as far as it has come.
+
+    A workflow is entered again after a crash, a wait or a retry, from its top; what the turn completed is not run again
+    but returned from the record. Annotate it as `TaskContext[State]` to have `state` as that type.
+
+    state     what the last turn returned in `Continue(state)`; None in the first
+    turn      counts from 1
+    attempt   of this turn's trigger, counts from 1
+    resume    why the turn is entered
+    received  what the event brought that this turn waited for with `Continue(on=…)`; None when it was time
+    deadline  when this attempt is cancelled at the latest; None: never
+    """
+
+    def __init__(
+        self, run: Run, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+    ) -> None:
+        assert run.entry is not None, run.claim
+        self._turn = turn
+        self._entry = run.entry
+        self.state: S | None = state
+        self.trigger = trigger
+        self.task_id = run.entry.task.id
+        self.turn = run.entry.task.turn
+        self.attempt = run.claim.attempts
+        self.execution_id = run.record.id
+        self.resume: Resume = run.entry.resume
+        self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
+
+    @property
+    def _calls_made(self) -> CallsMade:
+        return self._turn.calls_made
+
+    @cached_property
+    def received(self) -> Any:
+        wait = self._entry.received
+        return None if wait is None or wait.value_json is None else json.loads(wait.value_json)
+
+    @cached_property
+    def log(self) -> Any:
+        """A structlog logger that knows task, turn and attempt."""
+        return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
+
+    @awaited("ctx.events")
+    async def events(self, limit: int = 1_000) -> list[TaskEvent]:
+        """The newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises InvalidInput.
+
+        Those of ended turns age: `data` is {} once retention took what they say, and they go with their records.
+        """
+        self._turn.refuse_when_over()
+        newest = whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
+        doors = self._turn.doors
+        rows = await doors.writer.commit(doors.recording.stream, self.task_id, newest)
+        return [
+            TaskEvent(
+                at=datetime.fromtimestamp(row.at, UTC),
+                turn=row.turn,
+                execution_id=row.execution_id,
+                type=row.type,
+                data=json.loads(row.payload_json or "{}"),
+            )
+            for row in rows
+        ]
+
+    # What is done once
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[T]],
+        *args: Any,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        on_change: OnChange = "error",
+    ) -> T: ...
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        *args: Any,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        on_change: OnChange = "error",
+    ) -> T: ...
+
+    @awaited("ctx.step")
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        on_change: OnChange = "error",
+    ) -> Any:
+        """Run `fn(*args)` once per name (and key) in this turn; its result is on disk when this returns.
+
+        The result comes as its return annotation says, the first time as at a re-entry. A plain function runs in a
+        thread. `retry`: tried again in this attempt, with that policy's waits; without one, its failure is the turn's.
+        `on_change="rerun"`: other arguments than those on record run it again.
+        Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; what `fn`
+        raises. A crash between the function's end and the commit of its result runs it again.
+        """
+        turn = self._turn
+        is_new = turn.is_entered_again and turn.identity("step", name, key) not in turn.memo
+        if is_new and (key is None or is_name(key)):
+            await refuse_done_act(turn, name, key)
+        return await run_step(turn, name, fn, args, key=key, retry=retry, on_change=on_change)
+
+    @awaited("ctx.note")
+    async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
+        """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
+        PayloadTooLarge."""
+        identity = self._turn.take("note", name, key)
+        if identity in self._turn.memo:
+            return
+        text = json_text(data, f"note {name}")
+        self._turn.require_small(text, f"note {name}")
+        self._turn.spend()
+        keyed = "null" if key is None else f'"{key}"'
+        await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
+
+    @awaited("ctx.transaction")
+    async def transaction(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        *args: Any,
+        key: str | None = None,
+        on_change: OnChange = "error",
+    ) -> T:
+        """A step whose plain `fn(tx, *args)` writes tables of your own in this file, in the commit that records it.
+
+        Its SQL may not touch our tables, begin or end transactions, or use PRAGMA or ATTACH, and has one second.
+        Raises what `fn` raises, and nothing of it is written then; InvalidInput for SQL that is not allowed.
+        """
+        result: T = await run_transaction(self._turn, name, fn, args, key=key, on_change=on_change)
+        return result
+
+    @awaited("ctx.emit")
+    async def emit(
+        self, workflow: str | None, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
+        **options: Unpack[EmitOptions],
+    ) -> Emitted:  # fmt: skip
+        """Accept a trigger, once in this turn. Options and errors are those of App.emit, and StepConflict."""
+        return await emit_recorded(self._turn, workflow, payload, key, options)
+
+    @awaited("ctx.start_child")
+    async def start_child(
+        self, workflow: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
+        **options: Unpack[EmitOptions],
+    ) -> Child:  # fmt: skip
+        """Start a task of another workflow, once in this turn. It goes on by itself, whatever becomes of this one.
+
+        Wait for it with `await child.result()`. Options and errors are those of App.emit, and StepConflict.
+        """
+        return await start_child(self._turn, workflow, payload, key, options)
+
+    @overload
+    async def act(self, action: Action[T], /, *, key: str | None = None, **arguments: Any) -> T: ...
+
+    @overload
+    async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
+
+    @awaited("ctx.act")
+    async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
+        """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
+
+        An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
+        returns, and at a re-entry the result comes from there. It is known by its key, for the whole task; without one
+        by its turn and its place among the acts of the turn's own task. Nothing but the task's cancellation, a shutdown
+        or its time interrupts the call, no cancel scope of the workflow's own either.
+
+        When nobody knows whether it happened, the action's `on_unknown` says what then: the turn may be suspended until
+        a person has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider
+        refused); IdempotencyConflict when the key was used with other arguments; ActivityUnknown once a person gave it
+        up; KeyRequired; InvalidInput for arguments that it does not take or that are not JSON. A StorageError: the
+        intent could not be written, and nothing was called.
+        """
+        return await act(self._turn, action, key, arguments)
+
+    # What suspends the turn
+
+    @awaited("ctx.sleep")
+    async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
+        """Suspend the turn for so long; nothing of it stays in memory."""
+        await self._turn.waited(
+            "sleep",
+            key,
+            lambda name: NewWait(
+                name=name, kind=WaitKind.TIMER, due_at=self._turn.later("ctx.sleep: seconds", seconds)
+            ),
+        )
+
+    @awaited("ctx.sleep_until")
+    async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
+        """Suspend the turn until that moment: an aware datetime or epoch seconds."""
+        due_at = moment("at", at)
+        await self._turn.waited(
+            "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at, at_given=True)
+        )
+
+    @awaited("ctx.wait_for")
+    async def wait_for(
+        self,
+        event: str,
+        *,
+        timeout: float | timedelta | None = None,
+        default: Any = None,
+        key: str | None = None,
+    ) -> Any:
+        """Suspend the turn until the event is signalled to this task; what it brought. `default` after `timeout`.
+
+        What arrived before anybody waited is kept, in order. The event "message" is a message to the task.
+        """
+        if not is_name(event):
+            raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        wait = await self._turn.waited(
+            "wait_for",
+            key,
+            lambda name: NewWait(
+                name=name, kind=WaitKind.EVENT, event=event, due_at=self._in("ctx.wait_for: timeout", timeout)
+            ),
+        )
+        return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
+
+    @awaited("ctx.ask")
+    async def ask(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        default: str | None = None,
+        by_message: bool = False,
+        key: str | None = None,
+    ) -> str | None:
+        """Ask a person and suspend the turn until somebody answers: one of the options, or any text without them.
+
+        `default` after `timeout`. `by_message`: a message to the task whose `text` is an answer is one, too.
+        """
+        asked = _question(question, options, default, by_message)
+        wait = await self._turn.waited(
+            "ask",
+            key,
+            lambda name: NewWait(
+                name=name, kind=WaitKind.QUESTION, due_at=self._in("ctx.ask: timeout", timeout), question=asked
+            ),
+        )
+        answer: str | None = json.loads(wait.value_json or "null")
+        return answer
+
+    def _in(self, what: str, seconds: float | timedelta | None) -> float | None:
+        """The moment so many seconds from now; None for None."""
+        return None if seconds is None else self._turn.later(what, seconds)
+
+
+def _question(question: str, options: Sequence[str] | None, default: str | None, by_message: bool) -> NewQuestion:
+    listed: Any = None if options is None else list_of("ctx.ask: options", options, "answers", InvalidInput)
+    chosen: tuple[str, ...] | None = listed
+    if not isinstance(by_message, bool):
+        raise InvalidInput(f"ctx.ask: by_message {shown(by_message)} must be True or False")
+    for text in (question, *(chosen or ()), *(() if default is None else (default,))):
+        if not isinstance(text, str) or not 0 < len(text) <= QUESTION_MAX:
+            raise InvalidInput(f"a question, its options and default are text of 1 to {QUESTION_MAX:,} characters")
+        json_text(text, "question")
+    if chosen is not None and (not chosen or len(chosen) > OPTIONS_MAX or len(set(chosen)) < len(chosen)):
+        raise InvalidInput(f"a question has 1 to {OPTIONS_MAX} options, each another one; None lets any text answer it")
+    if chosen is not None and default is not None and default not in chosen:
+        raise InvalidInput(f"the default {shown(default)} is none of the options: {', '.join(chosen)}")
+    return NewQuestion(
+        kind=QuestionKind.ASK,
+        question=question,
+        options=chosen,
+        default_json=json.dumps(default),
+        by_message=by_message,
+    )

@@ -1,0 +1,230 @@
+"""One call of an irreversible action: INTENT on disk, the provider called, what it came to on disk.
+
+begin    the intent; or what is on record already
+call     `calling.py`: the provider, and what its answer means
+settle   what it came to, also when the turn is cancelled meanwhile
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from craftcore.activities.ledger import conflict
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, NewIntent, Terms, ended
+from craftcore.engine.durable_commit import insist
+from craftcore.engine.turn.in_flight import Flight
+from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
+from craftcore.engine.turn.turn import Turn
+from craftcore.errors import ErrorCode, IdempotencyConflict, NoEffect, RowInvalid, StorageFull
+from craftcore.executions.model import EventType
+from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.action import Action, Call
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.untrusted import shown
+from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct
+from craftcore.triggers.validation import is_name
+
+log = structlog.get_logger(__name__)
+
+REQUEST_MAX = 65_536
+"""Characters of the arguments that the ledger keeps for people."""
+
+
+NOT_MARKED = "nothing was called: its mark could not be written beside the file"
+
+
+class Ledgered:
+    """One irreversible act of one entry of a turn: as much of it as is the ledger's."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        action: Action,
+        terms: Terms,
+        key: str,
+        place: str,
+        arguments: Mapping[str, Any],
+        text: str,
+    ) -> None:
+        self._turn = turn
+        self._action = action
+        self._terms = terms
+        self._key = key
+        self._place = place
+        self._arguments = arguments
+        self._hash = sha256(text.encode()).hexdigest()
+        self._resend_until = math.inf
+        """When a call of what is in doubt is not made any more."""
+        self._retry_after: float | None = None
+        """How long the provider of what is in doubt wants to be left alone."""
+        self._intent = NewIntent(
+            key,
+            turn.task.id,
+            turn.task.seq,
+            turn.task.turn,
+            action.name,
+            terms.on_unknown,
+            self._hash,
+            text if len(text) <= REQUEST_MAX else None,
+            turn.run.record.seq,
+            turn.doors.epoch,
+        )
+
+    async def _fly(self, again: Activity | None) -> Answer | Activity:
+        """Call the provider, unless the ledger says otherwise; nothing but a person, a shutdown or its time interrupts
+        that. Somebody else's call under the same key is waited for first."""
+        flights = self._turn.doors.flights
+        while (other := flights.get(self._key)) is not None:
+            if other.args_hash != self._hash:
+                raise conflict(self._key, self._action.name, self._action.name)
+            await other.over()
+            self._turn.refuse_when_over()
+        flight = flights[self._key] = Flight(self._hash)
+        self._turn.flights.add(flight)
+        try:
+            begun = await self._begin(again)
+            if isinstance(begun, Begun):
+                self._turn.run.acted.add(self._key)
+                return await self._called(begun)
+            if begun.status is not ActivityStatus.FAILED:
+                self._turn.run.acted.add(self._key)
+            return begun
+        finally:
+            self._turn.flights.discard(flight)
+            del flights[self._key]
+            flight.land()
+
+    async def _begin(self, again: Activity | None) -> Begun | Activity:
+        """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
+        doors = self._turn.doors
+        intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
+        try:
+            found: Begun | Activity = await doors.writer.commit_each(doors.call_marks.begin_all, intended)
+        except IdempotencyConflict:  # what the key was used for may have had its effect
+            self._turn.run.acted.add(self._key)
+            raise
+        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
+            await insist(doors.writer, doors.set_aside, doors.set_aside)
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
+                with anyio.CancelScope(shield=True):
+                    if (begun := await doors.writer.commit(doors.acts.intent_of, self._intent)) is not None:
+                        await self._settle(begun, NOT_CALLED.end)
+            raise
+        return found
+
+    async def _called(self, begun: Begun) -> Answer | Activity:
+        turn = self._turn
+        reach(CutPoint.INTENT_COMMITTED)
+        if (unmarked := await self._unmarked(begun)) is not None:
+            answer = unmarked
+        elif turn.run.interrupted_by is not None:  # in a scope that shields it from that
+            answer = NOT_CALLED
+        elif begun.in_doubt and turn.doors.clock.now() > self._resend_until:
+            answer = TOO_LATE  # its intent was long on its way to disk, or the machine slept
+        else:
+            reach(CutPoint.CALL_MARKED)
+            call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
+            answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
+            reach(CutPoint.PROVIDER_ANSWERED)
+        end = await self._settle(begun, answer.end)
+        reach(CutPoint.ACTIVITY_SETTLED)
+        if answer.interrupts is not None:
+            raise answer.interrupts
+        if end.status is ActivityStatus.UNKNOWN:
+            self._retry_after = answer.retry_after
+            return await self._look()
+        if answer.error is not None:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
+            raise answer.error
+        return answer
+
+    async def _unmarked(self, begun: Begun) -> Answer | None:
+        """Why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
+        marks = self._turn.doors.call_marks
+        if marks.has_reached(begun.mark):
+            return None
+        try:
+            with anyio.CancelScope(shield=True):
+                await marks.reached(begun.mark)
+        except Exception as error:
+            code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
+            end = CallEnd(
+                ActivityStatus.FAILED, NOT_MARKED, error_code=code, error_message=shown(error), may_retry=True
+            )
+            return Answer(end, error=NoEffect(f"{self._action.name}: {NOT_MARKED} ({shown(error)})", code=code))
+        except BaseException as error:  # a task of asyncio that somebody cancelled by itself
+            return NOT_CALLED._replace(interrupts=error)
+        return None
+
+    async def _settle(self, begun: Begun, end: CallEnd) -> CallEnd:
+        """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before
+        it."""
+        end = ended(end, in_doubt=begun.in_doubt)
+        if end.status is ActivityStatus.FAILED:
+            self._turn.run.acted.discard(self._key)
+        # By hand: names need no escaping, and this is written for every act.
+        error = "null" if end.error_message is None else canonical(end.error_message)
+        reference = "null" if end.provider_ref is None else _quoted(end.provider_ref)
+        told = (
+            f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
+            f'"provider_ref":{reference},"reason":"{end.reason}"}}'
+        )
+        event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
+        ending = ActEnd(begun, end, event)
+        try:
+            await self._write(ending)
+        except BaseException as cancelled:
+            if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
+                with anyio.CancelScope(shield=True), suppress(StorageFull):
+                    await self._insist(ending)
+            raise
+        self._turn.completed(None, "")
+        if end.status is ActivityStatus.UNKNOWN:
+            log.warning(
+                "activity.in_doubt",
+                action=self._action.name,
+                key=self._key,
+                reason=end.reason,
+                error=end.error_message,
+                policy=self._terms.on_unknown,
+            )
+        return end
+
+    async def _write(self, ending: ActEnd) -> None:
+        """Straight away, as almost always; else on a full disk as often as it takes."""
+        doors = self._turn.doors
+        try:
+            await doors.writer.commit_each(doors.acts.settle_all, ending, in_any_case=True)
+        except (StorageFull, RowInvalid, ValueError, OverflowError):
+            await self._insist(ending)
+
+    async def _insist(self, ending: ActEnd) -> None:
+        doors, run = self._turn.doors, self._turn.run
+        await insist(
+            doors.writer,
+            doors.set_aside,
+            doors.acts.settle_all,
+            ending,
+            each=True,
+            in_any_case=True,
+            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
+        )
+
+    async def _look(self) -> Activity:
+        """The activity as it stands."""
+        found: Activity = await self._turn.doors.writer.commit(self._turn.doors.acts.get, self._key)
+        return found
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if is_name(text) else canonical(text)

@@ -1,0 +1,243 @@
+"""The border to a provider: whatever an action does, its end says whether something happened.
+
+returned             DONE
+NoEffect             FAILED   nothing happened, that is certain; another call may help
+Fail                 FAILED   nothing happened, and another call would be told the same
+anything else        UNKNOWN  a timeout, a cancellation, a lost connection, any other error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+import anyio
+
+from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
+from craftcore.engine.failure import wait_asked
+from craftcore.engine.turn.turn import Turn, in_step
+from craftcore.engine.user_code import in_thread
+from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
+from craftcore.registry.action import Action, Call
+from craftcore.serialization.decode import as_stored, is_async
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, shown, type_of
+from craftcore.tasks.outcomes import Done
+
+REFERENCE_MAX = 998
+"""Characters of a provider's reference that are kept: those of a line of mail."""
+
+CODE_MAX = 100
+"""Characters of an error code that are kept."""
+
+RECONCILE_TRIES = 3
+RECONCILE_WAIT_SECONDS = 1.0
+"""How often a provider that cannot be asked is asked again, and after how long; twice as long each time."""
+
+
+class Answer(NamedTuple):
+    """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile;
+    `retry_after`: how long (seconds) the provider wants to be left alone, None where it did not say."""
+
+    end: CallEnd
+    value: Any = None
+    error: Exception | None = None
+    interrupts: BaseException | None = None
+    retry_after: float | None = None
+
+
+class Finding(NamedTuple):
+    """What a provider knew when it was asked."""
+
+    decision: Decision
+    reference: str | None
+
+    @property
+    def said(self) -> str:
+        """`the provider says that it happened (ref-7)`"""
+        reference = f" ({self.reference})" if self.reference else ""
+        happened = "it happened" if self.decision is Decision.HAPPENED else "it has not happened so far"
+        return f"the provider says that {happened}{reference}"
+
+
+class Withdrawn(NoEffect):
+    """The run was stopped before the call was made. It ends as what stopped it, and not as a failure."""
+
+
+NOT_CALLED = Answer(
+    CallEnd(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
+    error=Withdrawn("cancelled before it was called"),
+)
+TOO_LATE = Answer(
+    CallEnd(ActivityStatus.FAILED, "its time was over before it was called", may_retry=True),
+    error=NoEffect("its time was over before it was called", code=ErrorCode.AGENT_TIMEOUT),
+)
+
+
+async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]) -> Answer:
+    """Call it, for no longer than its terms and its attempt allow, and say what that came to.
+
+    Nothing else interrupts it but a person who cancels its task, and a shutdown: not the scopes of the workflow, whose
+    end would only leave one thing more that nobody knows.
+    """
+    run = turn.run
+    left = call.deadline.timestamp() - turn.doors.clock.now()
+    if left <= 0:
+        return TOO_LATE
+    calling = _Calling(action, call, arguments)
+    interrupts: BaseException | None = None
+    said = ""
+    try:
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():
+            run.calls.add(scope)
+            try:
+                if action.is_async:
+                    await calling.call()
+                else:
+                    await in_thread(run, calling.call_plainly, turn.doors.threads)
+            finally:
+                run.calls.discard(scope)
+    except Exception as error:
+        return _failed(error)
+    except BaseException as error:
+        interrupts, said = error, shown(error)
+    if calling.returned:
+        return _done(turn, action, calling.returned[0])._replace(interrupts=interrupts)
+    if calling.raised:
+        return _failed(calling.raised[0])._replace(interrupts=interrupts)
+    if not calling.has_begun:
+        return (TOO_LATE if run.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
+    if interrupts is not None:
+        return Answer(_unknown("it was interrupted", said), interrupts=interrupts)
+    if run.interrupted_by is not None:
+        return Answer(_unknown("it was cancelled while it was called", run.interrupted_by))
+    return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
+
+
+class _Calling:
+    """The function of an action, and what is known of a call of it when nobody waits for its end any more."""
+
+    __slots__ = ("_action", "_arguments", "_call", "has_begun", "raised", "returned")
+
+    def __init__(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> None:
+        self._action = action
+        self._call = call
+        self._arguments = arguments
+        self.has_begun = False
+        self.returned: list[Any] = []
+        self.raised: list[Exception] = []
+
+    async def call(self) -> None:
+        self.has_begun = True
+        self.returned.append(await self._action.fn(self._call, **self._arguments))
+
+    def call_plainly(self) -> Any:
+        """For a thread. It gives back what cannot be a result, to be refused."""
+        self.has_begun = True
+        try:
+            result = self._action.fn(self._call, **self._arguments)
+        except Exception as error:
+            self.raised.append(error)
+            raise
+        if is_a(result, CoroutineType):
+            return result
+        self.returned.append(result)
+
+
+def _failed(error: Exception) -> Answer:
+    """What an exception of an action says."""
+    text, wait = message_of(error), wait_asked(error)
+    try:
+        match error:
+            case NoEffect():
+                end = CallEnd(
+                    ActivityStatus.FAILED,
+                    "nothing happened",
+                    error_code=bounded(str(error.code), CODE_MAX),
+                    error_message=text,
+                    may_retry=True,
+                )
+                return Answer(end, error=error, retry_after=wait)
+            case Fail():
+                said = bounded(str(error.code), CODE_MAX)
+                end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
+                return Answer(end, error=error)
+    except BaseException:  # one of somebody's own that is broken promises nothing
+        pass
+    end = _unknown("it failed after it was called", f"{type_of(error)}: {text}")
+    return Answer(end, retry_after=wait)
+
+
+def deadline_of(turn: Turn, timeout: float) -> datetime:
+    """When a call that begins now is cancelled: by its own time, or by that of the attempt."""
+    at = turn.doors.clock.now() + timeout
+    return datetime.fromtimestamp(at if turn.ends_at is None else min(at, turn.ends_at), UTC)
+
+
+async def reconciled(
+    turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]
+) -> Finding | str:
+    """What the provider says became of the calls so far; why it does not know, when a person has to be asked."""
+    assert action.reconciler is not None, action.name
+    fn = partial(action.reconciler, call, **arguments)
+    wait = RECONCILE_WAIT_SECONDS
+    for tries_left in reversed(range(RECONCILE_TRIES)):
+        try:
+            with anyio.fail_after(terms.timeout):
+                return _finding(await (fn() if is_async(fn) else in_thread(turn.run, fn, turn.doors.threads)))
+        except Exception as error:
+            said = f"{type_of(error)}: {message_of(error)}"
+            if not tries_left:
+                return bounded(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
+        await anyio.sleep(wait)
+        wait *= 2
+    raise AssertionError("unreachable")
+
+
+def _finding(answer: Any) -> Finding | str:
+    if isinstance(answer, Done):
+        reference = answer.result
+        if reference is None or isinstance(reference, str):
+            return Finding(Decision.HAPPENED, bounded(reference, REFERENCE_MAX) if reference else None)
+        return f"reconcile returned Done({shown(reference)}), and a reference is text"
+    if isinstance(answer, NoEffect) or answer is NoEffect:
+        return Finding(Decision.RESEND, None)
+    return "the provider does not know" if answer is None else f"reconcile returned {shown(answer)}"
+
+
+def unstored(why: str) -> dict[str, str]:
+    """What stands for a result that could not be kept, the first time as at a re-entry."""
+    return {"result_unstored": why}
+
+
+def _done(turn: Turn, action: Action, value: Any) -> Answer:
+    """It happened, whatever its result is."""
+    end = CallEnd(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
+    try:
+        text, value = as_stored(value, action.result_type, f"the result of {action.name}")
+        turn.require_small(text, f"the result of {action.name}")
+    except InvalidInput as error:
+        why = bounded(error.message, MESSAGE_LIMIT)
+        return Answer(end._replace(result_unstored=why), unstored(why))
+    return Answer(end._replace(result_json=text), value)
+
+
+def _unknown(reason: str, message: str) -> CallEnd:
+    return CallEnd(
+        ActivityStatus.UNKNOWN,
+        reason,
+        error_code=ErrorCode.ACTIVITY_UNKNOWN,
+        error_message=bounded(message, MESSAGE_LIMIT),
+        may_retry=True,
+    )
+
+
+def _reference_in(value: Any) -> str | None:
+    """The provider's reference: what was returned, if it is text, or what a mapping says."""
+    try:
+        given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
+        return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None
+    except BaseException:  # a mapping of somebody's own
+        return None

@@ -1,0 +1,355 @@
+"""One entry of a turn: what it completed before, what it completes now, and what it is suspended for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+
+import anyio
+
+from craftcore.clock import YEAR_10000, Clock
+from craftcore.config import TaskSettings
+from craftcore.engine.attempt import Run
+from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.in_flight import Flight
+from craftcore.engine.unawaited_calls import CallsMade
+from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
+from craftcore.executions.model import EventType
+from craftcore.registry.action import Action
+from craftcore.serialization.arguments import seconds
+from craftcore.serialization.encode import json_text
+from craftcore.serialization.plurals import counted
+from craftcore.storage.event_loop import Loop
+from craftcore.storage.writer import Writer
+from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.model import (
+    CANCEL,
+    CONTINUED,
+    GO_ON,
+    Continues,
+    Entry,
+    NewQuestion,
+    NewWait,
+    QuestionKind,
+    Resume,
+    Task,
+    Wait,
+    WaitKind,
+)
+from craftcore.tasks.outcomes import Continue
+from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.waits import renews
+from craftcore.triggers.model import NewTrigger, TriggerSpec
+from craftcore.triggers.validation import is_name, shown
+
+_IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
+
+
+@contextmanager
+def in_step() -> Iterator[None]:
+    """The function of a step, or of an action, runs in this block."""
+    token = _IN_STEP.set(True)
+    try:
+        yield
+    finally:
+        _IN_STEP.reset(token)
+
+
+class Suspend(BaseException):
+    """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
+
+
+class ComesAgain(BaseException):
+    """Ends an attempt so that the next one calls an act again. No error of the workflow, and none for it to catch: code
+    that tried the act once more, as another one, would do it twice."""
+
+    def __init__(self, message: str, after: float | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.after = after
+
+
+class Doors(NamedTuple):
+    """What a turn reaches of the engine.
+
+    call_marks  begin acts, with their call marks on disk beside the file
+    accept      refuses a spec that the app could only fail
+    due         tells the feeder when to look
+    flights     the irreversible actions that are being called, by key
+    """
+
+    writer: Writer
+    recording: Recording
+    acts: Acts
+    call_marks: CallMarks
+    actions: Mapping[str, Action]
+    flights: dict[str, Flight]
+    epoch: int
+    set_aside: SetAside
+    clock: Clock
+    accept: Callable[[TriggerSpec], NewTrigger]
+    due: Callable[[float], None]
+    loop: Loop
+    threads: anyio.CapacityLimiter
+    settings: TaskSettings
+    bounded: Callable[[str], str]
+
+
+class Turn:
+    """What stands behind `ctx` for one entry. Everything it completes is known by its identity within the turn."""
+
+    def __init__(self, run: Run, entry: Entry, doors: Doors, ends_at: float | None) -> None:
+        self.run = run
+        self.doors = doors
+        self.ends_at = ends_at
+        """When this attempt is over at the latest; None: never."""
+        self.flights: set[Flight] = set()
+        """Irreversible actions that it has on their way."""
+        self.acts: set[str] = set()
+        """Those that this entry has come to."""
+        self.memo = dict(entry.memo)
+        self.wait: NewWait | None = None
+        """What the turn is suspended for."""
+        self.again: ComesAgain | None = None
+        """Why this attempt ends so that the next one can go on."""
+        self.is_over = False
+        self.calls_made = CallsMade()
+        """What its code has called of `ctx`."""
+        self.progress_at = time.monotonic()
+        self.asked_at = 0.0
+        """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
+        self.is_entered_again = (
+            run.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
+        )
+        """Code ran in this turn before: in an attempt that is over, or up to a wait."""
+        self._entry = entry
+        self._own_task = doors.loop.task()
+        self._taken: set[str] = set()
+        self._counted: Counter[str] = Counter()
+        self._unwinds = False
+        routed = run.routed
+        is_first = routed is None or not routed.agents or routed.workflow == routed.agents[0]
+        self.later_agent = None if is_first or routed is None else routed.workflow
+        """The agent that runs, when it is not the first; None: it is."""
+        self._scope = "" if self.later_agent is None else f"|{self.later_agent}"
+        """What tells that which a later agent of the turn does from what the first one did. No name holds a `|`."""
+
+    @property
+    def task(self) -> Task:
+        return self._entry.task
+
+    # Identity
+
+    def take(self, kind: str, name: str, key: str | None) -> str:
+        """The identity of something that has a name: once per name, or name and key, in one entry of a turn.
+
+        Raises StepConflict for the second, InvalidInput for what is no name.
+        """
+        self.refuse_when_over()
+        check_name(f"{kind} name", name)
+        if key is not None:
+            check_name(f"{kind} key", key)
+        identity = self.identity(kind, name, key)
+        if identity in self._taken:
+            said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
+            raise StepConflict(f"{said} was used before in this turn: give each its own key=…, e.g. the item it is for")
+        self._taken.add(identity)
+        return identity
+
+    def identity(self, kind: str, name: str, key: str | None) -> str:
+        """What the agent that runs completes is known by, when it has a name."""
+        return f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
+
+    def is_taken(self, identity: str) -> bool:
+        """Whether this entry has come to it."""
+        return identity in self._taken
+
+    def count(self, kind: str, key: str | None) -> str:
+        """The identity of something that needs no name: its key, else its place among those of the turn's own task.
+        Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
+
+        Raises KeyRequired in any other task: there is no order among several; and inside a step.
+        """
+        if key is not None:
+            return self.take(kind, key, None)
+        self.refuse_when_over()
+        if self.doors.loop.task() is not self._own_task:
+            raise KeyRequired(
+                f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
+            )
+        if _IN_STEP.get():
+            raise KeyRequired(
+                f"ctx.{kind} inside a step or an action needs key=…: that is not run again at a re-entry, and what "
+                "follows it would be counted differently"
+            )
+        if kind == "act":  # whose it is, its key says
+            self._counted[kind] += 1
+            return f"{kind}#{self._counted[kind]}"
+        self._counted[""] += 1
+        return f"{kind}#{self._counted['']}{self._scope}"
+
+    # Completing
+
+    async def record(self, type_: EventType, payload_json: str, memo: str | None) -> None:
+        """Commit an event of this turn, also when the turn is cancelled meanwhile: it has happened. With a memo it is
+        found at a re-entry. Raises LeaseLost."""
+        event = self.event(type_, payload_json, memo)
+        doors = self.doors
+        await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True, in_any_case=True)
+        self.completed(memo, payload_json)
+
+    def event(
+        self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None
+    ) -> NewEvent:
+        """An event of this turn, to be written by the commit that brings it about."""
+        claim, record = self.run.claim, self.run.record
+        return NewEvent(
+            claim.seq,
+            claim.lease_token,
+            record.seq,
+            self.task.seq,
+            self.task.turn,
+            type_,
+            payload_json,
+            memo,
+            activity_seq,
+        )
+
+    def require_small(self, text: str, what: str) -> None:
+        """Raises PayloadTooLarge for what is too much to be put on record."""
+        limit = self.doors.settings.result_max_bytes
+        if len(text) > limit:
+            raise PayloadTooLarge(
+                f"{what} has {len(text):,} bytes; the limit is {limit:,} (tasks.result_max_bytes). "
+                "Store it elsewhere and keep a reference"
+            )
+
+    def completed(self, memo: str | None, payload_json: str) -> None:
+        """It is on disk."""
+        self.progress_at = time.monotonic()
+        if memo is not None:
+            self.memo[memo] = payload_json
+
+    @property
+    def spent(self) -> int:
+        """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
+        renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
+        return max(0, len(self.memo) + len(self.acts) - renewals * self.doors.settings.max_steps)
+
+    def spend(self) -> None:
+        """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
+        done = len(self.memo) + len(self.acts)
+        if self.task.steps_alone + done < self.doors.settings.max_steps:  # more than enough, whatever was renewed
+            return
+        if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
+            return
+        self.park(over_budget(self.task, counted(self.doors.settings.max_steps, "step"), f"{self.task.turn}:{done}"))
+
+    # Waiting
+
+    async def waited(self, kind: str, key: str | None, make: Callable[[str], NewWait]) -> Wait:
+        """The wait of this identity once it is over; suspends the turn until then.
+
+        Raises InvalidInput or KeyRequired.
+        """
+        name = self.count(kind, key)
+        return self.over(name) or self.suspend_for(f"ctx.{kind}", make(name))
+
+    def over(self, name: str) -> Wait | None:
+        """The wait of this turn that is known by that name and is over; None when it has not begun."""
+        return self._entry.waits.get(name)
+
+    def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
+        """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
+        self.refuse_when_over()
+        if self.doors.loop.task() is not self._own_task:
+            raise InvalidInput(
+                f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
+            )
+        self.wait = wait
+        self._unwinds = True
+        raise Suspend(wait.name)
+
+    def park(self, wait: NewWait) -> NoReturn:
+        """Unwind the turn from whichever of its tasks this is called. What unwinds it already counts."""
+        if self.wait is None:
+            self.wait = wait
+            self.run.stop("parked")
+        raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
+
+    def come_again(self, message: str, after: float | None) -> NoReturn:
+        """End this attempt; the next one, not sooner than `after` seconds from now, enters the turn again."""
+        self.again = ComesAgain(message, after)
+        raise self.again
+
+    def later(self, what: str, length: float | timedelta) -> float:
+        """The moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything else."""
+        now = self.doors.clock.now()
+        return now + seconds(what, length, InvalidInput, most=math.nextafter(YEAR_10000 - now, 0))
+
+    def refuse_when_over(self) -> None:
+        """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
+        if self.is_over:
+            raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
+        if self.again is not None:
+            raise self.again
+        if self.wait is None:
+            return
+        if self._unwinds and self.doors.loop.task() is self._own_task:
+            raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
+        raise Suspend(self.wait.name)
+
+
+def check_name(what: str, text: object) -> None:
+    """Raises InvalidInput for what is no name."""
+    if not is_name(text):
+        raise InvalidInput(f"{what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+
+
+def over_budget(task: Task, used: str, name: str) -> NewWait:
+    """What a task waits for that worked on and on while nothing came from outside."""
+    asked = NewQuestion(
+        kind=QuestionKind.BUDGET,
+        question=f"Task {task.id} ({task.workflow}) took {used} without rest, at turn {task.turn}. Go on with it?",
+        options=(GO_ON, CANCEL),
+    )
+    return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=asked)
+
+
+def continues(turn: Turn, result: Continue[Any]) -> Continues:
+    """The move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
+    settings, task = turn.doors.settings, turn.task
+    text = json_text(result.state, "state")
+    if len(text) > settings.state_max_bytes:
+        raise PayloadTooLarge(
+            f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
+            "Store what is large elsewhere and keep a reference"
+        )
+    due_at = None if result.after is None else turn.later("Continue: after", result.after)
+    if result.on is not None:
+        if not is_name(result.on):
+            raise InvalidInput(
+                f"Continue(on={shown(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+            )
+        if due_at is None:  # it rests until something comes from outside
+            return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
+    if task.turns_alone + 1 >= settings.max_turns:
+        return Continues(state_json=text, wait=over_budget(task, counted(settings.max_turns, "turn"), f"{task.turn}"))
+    if due_at is None:
+        return Continues(state_json=text, wait=None)
+    kind = WaitKind.TIMER if result.on is None else WaitKind.EVENT
+    return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=kind, event=result.on, due_at=due_at))
+
+
+def told(wait: NewWait) -> dict[str, Any]:
+    """What a record says of a wait that begins."""
+    question = {} if wait.question is None else {"question": wait.question.question}
+    return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

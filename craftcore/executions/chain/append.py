@@ -1,0 +1,115 @@
+"""Closing records: each is sealed, and chained to the one that was closed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from craftcore.executions.chain.seal import Header, Stream, record_hash
+from craftcore.executions.model import milliseconds
+from craftcore.executions.store import Closing, EventRow, ExecutionStore, OpenHeader
+from craftcore.serialization.canonical import sha256_of
+from craftcore.storage.transaction import Transaction
+
+
+class Known(NamedTuple):
+    """A record as whoever opened it knows it: its first events, as a Stream has them, and how many they are. Others may
+    have been added to them meanwhile."""
+
+    header: OpenHeader
+    text: str
+    events: int
+
+
+class End(NamedTuple):
+    """What closes one record: its last events, as (type, text), and what it came to. `replayable_reason`: why it cannot
+    be replayed; None: it can. `known`: what need not be read again; None: nothing."""
+
+    execution_seq: int
+    events: Sequence[tuple[str, str]]
+    status: str
+    replayable_reason: str | None
+    response_json: str | None
+    error_code: str | None
+    known: Known | None = None
+
+    @property
+    def is_replayable(self) -> bool:
+        return self.replayable_reason is None
+
+
+class Chaining:
+    """Seals. Each method is a rule over a transaction it is given."""
+
+    def __init__(self) -> None:
+        self._store = ExecutionStore()
+
+    def close_all(self, tx: Transaction, ends: Sequence[End]) -> None:
+        """Append the last events and close each record that is still open, as the next ones of the chain.
+
+        One that cannot be read any more is left open, and keeps nobody else from going on; `verify` names it.
+        """
+        headers, streams = self._as_they_are(tx, ends)
+        place, before = self._store.head(tx)
+        now = tx.now
+        events: list[EventRow] = []
+        closings: list[Closing] = []
+        for end in ends:
+            header = headers.pop(end.execution_seq, None)
+            if header is None:
+                continue  # it has its end, or cannot be read
+            stream = streams.get(end.execution_seq) or Stream()
+            for type_, text in end.events:
+                events.append((header.seq, stream.append(type_, now, text), type_, now, text))
+            place += 1
+            closing = _closing(header, end, place, before, stream.hash, now)
+            before = closing.record_hash
+            closings.append(closing)
+        if closings:
+            self._store.add_events(tx, events)
+            self._store.close_all(tx, closings)
+
+    def _as_they_are(self, tx: Transaction, ends: Sequence[End]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
+        """Header and stream of each record that is still open, read from the table where more has happened to it than
+        its opener knows."""
+        newest = self._store.still_open(tx, [end.execution_seq for end in ends])
+        headers: dict[int, OpenHeader] = {}
+        streams: dict[int, Stream] = {}
+        changed: list[int] = []
+        for end in ends:
+            seq, known = end.execution_seq, end.known
+            if known is not None and newest.get(seq) == known.events:
+                headers[seq], streams[seq] = known.header, Stream(known.text, known.events)
+            elif seq in newest:
+                changed.append(seq)
+        for header, stream in self._read(tx, changed) if changed else ():
+            streams |= stream
+            headers |= {seq: one for seq, one in header.items() if _adds_up(one, stream.get(seq), newest[seq])}
+        return headers, streams
+
+    def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
+        """All of them at once; one by one where a text of one is none any more, without that one."""
+        try:
+            yield self._store.open_headers(tx, seqs), self._store.streams(tx, seqs)
+        except UnicodeDecodeError:
+            for seq in seqs if len(seqs) > 1 else ():
+                yield from self._read(tx, [seq])
+
+
+def _adds_up(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
+    """Whether what was read goes on where it ends: a bad disk may have changed a number of it."""
+    return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
+
+
+def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:
+    latency = milliseconds(header.created_at, now)
+    response_hash = None if end.response_json is None else sha256_of(end.response_json)
+    sealed = Header(
+        header.attempt, place, header.created_at, now, header.envelope_hash, header.epoch, end.error_code, events,
+        header.id, latency, before, int(end.is_replayable), end.replayable_reason, response_hash, header.routing_json,
+        header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
+    )  # fmt: skip
+    return Closing(
+        end.status, int(end.is_replayable), end.replayable_reason, end.response_json, end.error_code, now, latency,
+        place, events, response_hash, before, record_hash(sealed), header.seq,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""How a record is sealed: the hashes that show later whether anything of it was changed. Pure.
+
+    events_hash    sha256 of the canonical JSON [[seq, type, at, payload, task_seq, turn, memo, activity_seq], …]
+    response_hash  sha256 of the canonical response; None: it has none
+    record_hash    sha256 of the canonical JSON object of the header: every field of `Header` by its name, the routing
+                   as the object it is
+
+A hash shows that something was changed by accident, or by somebody who did not know; not by one who hashes all that
+follows again. Against that, keep the head of the chain somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from craftcore.serialization.canonical import canonical
+
+FIRST = ""
+"""The `prev_hash` of the first record of a chain."""
+
+
+TEXT_HELD = 1 << 16
+"""Characters of a stream that wait to be hashed: many short texts are hashed faster as one."""
+
+
+class Event(NamedTuple):
+    """One row of a record's stream. `payload_json` is '' once retention stripped it."""
+
+    seq: int
+    type: str
+    at: float
+    payload_json: str
+    task_seq: int | None = None
+    turn: int | None = None
+    memo: str | None = None
+    activity_seq: int | None = None
+
+
+class Header(NamedTuple):
+    """What a record's hash covers, in the order of its canonical text."""
+
+    attempt: int
+    chain_seq: int
+    created_at: float
+    ended_at: float
+    envelope_hash: str
+    epoch: int
+    error_code: str | None
+    events_hash: str
+    id: str
+    latency_ms: float | None
+    prev_hash: str
+    replayable: int
+    replayable_reason: str | None
+    response_hash: str | None
+    routing_json: str | None
+    seq: int
+    status: str
+    task_id: str | None
+    trigger_id: str
+    turn: int | None
+    workflow: str | None
+
+
+class Stream:
+    """The hash of a stream as its events come, in order; how many there were is `count`. One that goes on where another
+    stood is given what that had as `text` and `count`."""
+
+    __slots__ = ("_digest", "count", "text")
+
+    def __init__(self, text: str = "[", count: int = 0) -> None:
+        self.text = text
+        self.count = count
+        self._digest: Any = None
+
+    def append(self, type_: str, at: float, payload_json: str) -> int:
+        """The next event of the attempt itself; its number."""
+        comma = "," if self.count else ""
+        self.count += 1
+        self.text += f'{comma}[{self.count},"{type_}",{at!r},{payload_json},null,null,null,null]'
+        return self.count
+
+    def add(self, event: Event) -> None:
+        seq, type_, at, payload, task_seq, turn, memo, activity_seq = event
+        self.text += (
+            f'{"," if self.count else ""}[{seq},"{type_}",{at!r},{payload},{_number(task_seq)},{_number(turn)},'
+            f"{_name(memo)},{_number(activity_seq)}]"
+        )
+        self.count += 1
+        if len(self.text) > TEXT_HELD:
+            self._digest = self._digest or sha256()
+            self._digest.update(self.text.encode())
+            self.text = ""
+
+    @property
+    def hash(self) -> str:
+        """Of the events so far."""
+        digest = sha256() if self._digest is None else self._digest.copy()
+        digest.update(f"{self.text}]".encode())
+        return f"sha256:{digest.hexdigest()}"
+
+
+def events_hash(events: Iterable[Event]) -> str:
+    """The hash of a whole stream."""
+    stream = Stream()
+    for event in events:
+        stream.add(event)
+    return stream.hash
+
+
+def record_hash(header: Header) -> str:
+    """The hash of a header. Put together by hand, because it is on the way of every trigger; only what an author
+    chooses can hold a character that JSON would escape."""
+    text = (
+        f'{{"attempt":{header.attempt},"chain_seq":{header.chain_seq},"created_at":{header.created_at!r},'
+        f'"ended_at":{header.ended_at!r},"envelope_hash":"{header.envelope_hash}","epoch":{header.epoch},'
+        f'"error_code":{_text(header.error_code)},"events_hash":"{header.events_hash}","id":"{header.id}",'
+        f'"latency_ms":{_number(header.latency_ms)},"prev_hash":"{header.prev_hash}",'
+        f'"replayable":{header.replayable},"replayable_reason":{_name(header.replayable_reason)},'
+        f'"response_hash":{_name(header.response_hash)},"routing_json":{header.routing_json or "null"},'
+        f'"seq":{header.seq},"status":"{header.status}","task_id":{_name(header.task_id)},'
+        f'"trigger_id":"{header.trigger_id}","turn":{_number(header.turn)},"workflow":{_name(header.workflow)}}}'
+    )
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def _number(value: float | None) -> str:
+    return "null" if value is None else repr(value)
+
+
+def _name(value: str | None) -> str:
+    return "null" if value is None else f'"{value}"'
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else canonical(value)

@@ -1,0 +1,91 @@
+"""A record as the JSON document that is carried elsewhere, and read there again. Pure.
+
+    header           executionId, createdUtcIso, envelopeHash, replayable, replayableReason
+    envelope         what was asked for; null once it was stripped
+    routerDecision   agent, reason, strategy; null while nothing is decided
+    events           [{seq, type, payload}, …]
+    finalResponse    {status, payload, metadata} or {status, error, metadata}; null: it has none, or no more
+    craftcore        what the document has no other place for, so that it comes back as the record it was
+
+The first five are the failure model's document, and true by themselves: `replayable` says whether the record can be
+replayed as it stands, invalidated or damaged ones included. `craftcore` has the `format`, the rest of the `header`, the
+rest of the `events`, in their order, and the `texts` of those parts that are not what canonical JSON makes of them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from craftcore.clock import utc_iso
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.replay import refusal
+from craftcore.serialization.canonical import canonical
+
+FORMAT = 1
+
+HEADER = (
+    "seq", "trigger_id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "ended_at", "status",
+    "replayable", "replayable_reason", "error_code", "latency_ms", "chain_seq", "events_hash", "response_hash",
+    "prev_hash", "record_hash", "stripped_at", "invalidated",
+)  # fmt: skip
+"""Fields of a record that the document itself does not have, or has as people read them."""
+
+EVENT = ("at", "task_seq", "turn", "memo", "activity_seq")
+"""The same of an event; None is left out."""
+
+
+def document_of(record: ExecutionRecord) -> dict[str, Any]:
+    """The document. A text that is not JSON is null in its place, and whole in `craftcore.texts`."""
+    texts: dict[str, str] = {}
+
+    def part(path: str, text: str | None) -> dict[str, Any] | None:
+        value, is_exact = said_by(text)
+        if text is not None and not is_exact:
+            texts[path] = text
+        return value
+
+    envelope, routing = part("envelope", record.envelope_json), part("routerDecision", record.routing_json)
+    events = [
+        {"seq": event.seq, "type": event.type, "payload": part(event_path(number), event.payload_json)}
+        for number, event in enumerate(record.events)
+    ]
+    response = part("finalResponse", record.response_json)
+    reason = refusal(record)
+    return {
+        "header": {
+            "executionId": record.id,
+            "createdUtcIso": utc_iso(record.created_at),
+            "envelopeHash": record.envelope_hash,
+            "replayable": reason is None,
+            "replayableReason": None if reason is None else str(reason),
+        },
+        "envelope": envelope,
+        "routerDecision": routing,
+        "events": events,
+        "finalResponse": response,
+        "craftcore": {
+            "format": FORMAT,
+            "header": {name: getattr(record, name) for name in HEADER},
+            "events": [
+                {name: getattr(event, name) for name in EVENT if getattr(event, name) is not None}
+                for event in record.events
+            ],
+            "texts": texts,
+        },
+    }
+
+
+def event_path(number: int) -> str:
+    """Where the payload of an event stands; they are counted from 0."""
+    return f"events[{number}].payload"
+
+
+def said_by(text: str | None) -> tuple[dict[str, Any] | None, bool]:
+    """The object that a text says, None when it says none; and whether the text is what canonical JSON makes of it."""
+    try:
+        value = None if text is None else json.loads(text)
+        again = canonical(value)
+    except (ValueError, RecursionError):
+        return None, False
+    return (value, again == text) if isinstance(value, dict) else (None, False)

@@ -1,0 +1,1 @@
+"""What user code declares: workflows, actions and the router."""

@@ -1,0 +1,318 @@
+"""A declared action: what a workflow does to the world with `ctx.act`, and on which terms."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+
+from craftcore.activities.model import OnUnknown, Terms
+from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput
+from craftcore.serialization.arguments import given as shown
+from craftcore.serialization.decode import is_async, return_type
+from craftcore.triggers.validation import is_name
+
+if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare Action is Action[Any]
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R", covariant=True)
+
+F = Callable[..., Any]
+T = TypeVar("T")
+
+KEY_HEADER = "Idempotency-Key"
+MESSAGE_ID_DOMAIN = "craftcore.invalid"
+"""Nobody's domain (RFC 2606): an identifier is all that it has to be."""
+
+TIMEOUT_MAX_SECONDS = 86_400.0
+
+IRREVERSIBLE_WORDS = {
+    *("email", "mail", "message", "sms", "send", "post", "publish"),
+    *("pay", "payment", "charge", "refund", "transfer"),
+}
+"""What an action that cannot be taken back is called."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What an action is given as its first argument: this call of it.
+
+    key       the same for every call of one activity, whichever process makes it. Give it to the provider
+    attempt   counts the calls from 1
+    deadline  when this call is cancelled
+    """
+
+    key: str
+    attempt: int
+    deadline: datetime
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The key as HTTP providers take it."""
+        return {KEY_HEADER: self.key}
+
+    @property
+    def message_id(self) -> str:
+        """The key as a Message-ID (RFC 5322, 3.6.4), angle brackets included."""
+        return message_id(self.key)
+
+
+def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
+    """`<activity.{32 hex digits}@{domain}>`, the same for the same key."""
+    return f"<activity.{sha256(key.encode()).hexdigest()[:32]}@{domain}>"
+
+
+class Declare(Protocol):
+    """What `@app.action(…)` gives: takes the function, and returns the Action that returns what it returns."""
+
+    @overload
+    def __call__(self, fn: Callable[..., Awaitable[T]], /) -> Action[T]: ...
+
+    @overload
+    def __call__(self, fn: Callable[..., T], /) -> Action[T]: ...
+
+
+class Action(Generic[R]):
+    """An action that was declared with `@app.action`. Call it with `ctx.act(action, …)`, from a workflow.
+
+    `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells. `is_marked`: its
+    author said whether it is irreversible.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fn: F,
+        terms: Terms,
+        *,
+        terms_of: Callable[[Mapping[str, Any]], Terms] | None = None,
+        is_marked: bool = True,
+    ) -> None:
+        """Raises ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
+        self.name = name
+        self.fn = fn
+        self.terms = terms
+        self.reconciler: F | None = None
+        self.is_async = is_async(fn)
+        self._terms_of = terms_of
+        self._is_marked = is_marked
+        self._signature = _signature(f"action {name}", fn)
+        self._names = frozenset(_named(self._signature))
+        self._required = _required(self._signature)
+        self._takes_rest = _takes_rest(self._signature)
+        of_call = next(iter(inspect.signature(fn).parameters.values()))
+        self._call_name = of_call.name if of_call.kind is of_call.POSITIONAL_OR_KEYWORD else None
+        if not is_name(name):
+            raise ConfigInvalid(f"action {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        if mistakes := [*contradictions(terms)]:
+            raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
+
+    def __call__(self, *call: Call, **arguments: Any) -> Any:
+        """The function itself, given a Call of your own: outside the ledger, for a test of it.
+
+        Raises InvalidInput without one: a workflow that means `await ctx.act(pay, …)` and says `await pay(…)`.
+        """
+        if len(call) != 1 or not isinstance(call[0], Call):
+            raise InvalidInput(
+                f"action {self.name} was not called: in a workflow say `await ctx.act(…)` with it, which keeps it from "
+                "being done twice; called as a function its first argument is a Call"
+            )
+        return self.fn(*call, **arguments)
+
+    def reconcile(self, fn: F) -> F:
+        """Declare how to ask the provider what became of a call: `fn(call, **arguments)`, with the arguments of the
+        action, returns Done(reference) when it happened, NoEffect when it did not and will not, None when nobody knows.
+        With RECONCILE that settles it; with any other policy a person who is asked is told what the provider says.
+
+        Raises ConfigInvalid.
+        """
+        if not self.terms.irreversible:
+            raise ConfigInvalid(f"action {self.name}: only an irreversible action can be in doubt and be reconciled")
+        if self.reconciler is not None:
+            raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
+        theirs = _signature(f"reconcile of action {self.name}", fn)
+        if not _takes_rest(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
+            raise ConfigInvalid(
+                f"reconcile of action {self.name}: it takes no {', '.join(sorted(missing))}, which the action does"
+            )
+        required = _required(theirs)
+        if not self._takes_rest and (strange := required - self._names):
+            raise ConfigInvalid(
+                f"reconcile of action {self.name}: it needs {', '.join(sorted(strange))}, which that does not take"
+            )
+        self.reconciler = fn
+        return fn
+
+    @cached_property
+    def result_type(self) -> Any:
+        """What it says that it returns. Looked at when it is first called: a class may be declared below it."""
+        return return_type(self.fn)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its arguments, in order; without the call."""
+        return list(self._signature.parameters)
+
+    def terms_for(self, arguments: Mapping[str, Any]) -> Terms:
+        """The terms of a call with these arguments."""
+        return self.terms if self._terms_of is None else self._terms_of(arguments)
+
+    def check(self, arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidInput for arguments that the function does not take, or lacks."""
+        given = arguments.keys()
+        if self._call_name in given:
+            raise InvalidInput(
+                f"action {self.name}: {self._call_name} is its name for the call; no argument is called so"
+            )
+        missing = self._required - given
+        strange = frozenset() if self._takes_rest else given - self._names
+        if missing and strange:
+            wrong = f"needs {_listed(missing)}; it was given {_listed(strange)}, which it does not take"
+        elif missing:
+            wrong = f"needs {_listed(missing)}"
+        elif strange:
+            takes = ", ".join(self._signature.parameters) or "no arguments"
+            wrong = f"takes {takes}; it was given {_listed(strange)}"
+        else:
+            return
+        raise InvalidInput(f"action {self.name} {wrong}")
+
+    @property
+    def lacks_reconciler(self) -> bool:
+        """It is to be reconciled, and nothing says how."""
+        return self.terms.on_unknown is OnUnknown.RECONCILE and self.reconciler is None and self._terms_of is None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """By its name it cannot be taken back, and its author has not said whether it can."""
+        return not self._is_marked and sounds_irreversible(self.name)
+
+
+def sounds_irreversible(name: str) -> bool:
+    """Whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    return not IRREVERSIBLE_WORDS.isdisjoint(words | {word.removesuffix("s") for word in words})
+
+
+def terms_of(
+    name: str,
+    *,
+    irreversible: bool,
+    on_unknown: OnUnknown | str | None,
+    idempotent_provider: bool,
+    idempotency_window: float | timedelta | None,
+    timeout: float | timedelta,
+    settle_after: float | timedelta | None,
+) -> Terms:
+    """What `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
+    in_doubt_only = {
+        "on_unknown": on_unknown,
+        "idempotent_provider": None if idempotent_provider is False else idempotent_provider,
+        "idempotency_window": idempotency_window,
+        "settle_after": settle_after,
+    }
+    if not irreversible and (given := [option for option, value in in_doubt_only.items() if value is not None]):
+        raise ConfigInvalid(f"action {name}: {given[0]} is for an irreversible action: say irreversible=True")
+    try:
+        policy = OnUnknown.ASK if on_unknown is None else OnUnknown(on_unknown)
+    except ValueError:
+        raise ConfigInvalid(
+            f"action {name}: on_unknown {shown(on_unknown)} must be one of {', '.join(OnUnknown)}"
+        ) from None
+    limit = _seconds(timeout)
+    return Terms(
+        irreversible=irreversible,
+        on_unknown=policy,
+        idempotent_provider=idempotent_provider,
+        idempotency_window=None if idempotency_window is None else _seconds(idempotency_window),
+        timeout=limit,
+        settle_after=limit if settle_after is None else _seconds(settle_after),
+    )
+
+
+def _seconds(value: float | timedelta) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def contradictions(terms: Terms) -> list[str]:
+    """What cannot be meant."""
+    mistakes = []
+    switches: dict[str, object] = {
+        "irreversible": terms.irreversible,
+        "idempotent_provider": terms.idempotent_provider,
+    }
+    for name, switch in switches.items():
+        if not isinstance(switch, bool):
+            return [f"{name} {shown(switch)} must be True or False"]
+    given: dict[str, object] = {"timeout": terms.timeout, "settle_after": terms.settle_after}
+    if terms.idempotency_window is not None:
+        given["idempotency_window"] = terms.idempotency_window
+    for name, seconds in given.items():
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            return [f"{name} {shown(seconds)} must be seconds or a timedelta"]
+    if not 0 < terms.timeout <= TIMEOUT_MAX_SECONDS:
+        mistakes.append(f"timeout {shown(terms.timeout)} must be more than 0 seconds, and at most a day")
+    if not 0 <= terms.settle_after <= TIMEOUT_MAX_SECONDS:
+        mistakes.append(f"settle_after {shown(terms.settle_after)} must be 0 seconds or more, and at most a day")
+    if terms.on_unknown is OnUnknown.RESEND and not terms.idempotent_provider:
+        mistakes.append(
+            "on_unknown=RESEND repeats it, unless the provider drops a second call with the same key: "
+            "say idempotent_provider=True if it does, or let a person decide"
+        )
+    window = terms.idempotency_window
+    if window is not None and not terms.idempotent_provider:
+        mistakes.append("an idempotency_window is how long an idempotent_provider remembers; this one is none")
+    if window is not None and window > LONGEST_WAIT:
+        mistakes.append(f"idempotency_window {shown(window)} must be at most ten years; None means for ever")
+    if window is not None and not window > terms.timeout:
+        mistakes.append(
+            f"idempotency_window {shown(window)} must be longer than the timeout of {terms.timeout:g} seconds"
+        )
+    return mistakes
+
+
+def _signature(whose: str, fn: F) -> inspect.Signature:
+    """The parameters beside the call. Raises ConfigInvalid."""
+    bodies = (fn, getattr(fn, "__call__", None))  # noqa: B004
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
+        raise ConfigInvalid(f"{whose}: a generator is no action; nothing of it would run. Return instead")
+    declared = list(inspect.signature(fn).parameters.values())
+    if not declared or declared[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise ConfigInvalid(f"{whose}: its first parameter is the call, as in `async def send(call, *, to: str)`")
+    rest = declared[1:]
+    for parameter in rest:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise ConfigInvalid(f"{whose}: parameter {parameter.name} cannot be given by name")
+        if parameter.name == "key":
+            raise ConfigInvalid(f"{whose}: no parameter may be called key, which ctx.act takes itself")
+    return inspect.Signature(rest)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    return {name: one for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
+
+
+def _required(signature: inspect.Signature) -> frozenset[str]:
+    return frozenset(name for name, one in _named(signature).items() if one.default is one.empty)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _takes_rest(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())

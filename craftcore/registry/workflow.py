@@ -1,0 +1,192 @@
+"""A declared workflow: a function, the type its payload must fit, and how much of it there may be at a time."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import NoneType, UnionType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from craftcore.errors import ConfigInvalid
+from craftcore.serialization.arguments import seconds, whole_number
+from craftcore.serialization.decode import convert, require_readable
+from craftcore.serialization.plurals import counted
+from craftcore.tasks.trigger_view import TriggerView
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import TriggerSource
+from craftcore.triggers.validation import is_name
+
+RATE_COUNT_MAX = 10_000
+RATE_PER_MAX = timedelta(days=366)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `count` starts within any `per` (seconds, or a timedelta), wherever that begins.
+
+    `Rate(10, per=60)`: ten may start at once, and the eleventh a minute after the first. Raises ConfigInvalid.
+    """
+
+    count: int
+    per: float | timedelta = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        whole_number("rate: count", self.count, 1, RATE_COUNT_MAX, ConfigInvalid)
+        seconds("rate: per", self.per, ConfigInvalid, most=RATE_PER_MAX.total_seconds(), above=True)
+
+    @property
+    def seconds(self) -> float:
+        """`per`, in seconds."""
+        return self.per.total_seconds() if isinstance(self.per, timedelta) else float(self.per)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A declared workflow. `retry` None: the configured default. `timeout` of an attempt and `deadline` of a task in
+    seconds, None: no limit.
+
+    `fallback`: the workflows that are tried when it fails, in this order.
+    `state_type` is X of a `ctx: TaskContext[X]`; Any when it does not say.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    sources: tuple[TriggerSource, ...]
+    fallback: tuple[str, ...]
+    concurrency: int | None
+    """How many of its triggers may be claimed or running at once; None: no limit."""
+    rate: Rate | None
+    """How often one of its attempts may start; None: no limit."""
+    retry: RetryPolicy | None
+    max_attempts: int | None
+    timeout: float | None
+    deadline: float | None
+    is_async: bool
+    takes_context: bool
+    payload_type: type[msgspec.Struct]
+    takes_rest: bool
+    state_type: Any
+    takes_trigger: str | None = None
+    """The keyword that is given the trigger of the attempt, a TriggerView; None: it asks for none."""
+    task_when: Callable[[str], bool] | None = None
+    """Which payloads make it a task, where not all do: with another one its ctx is None. None: all, if it takes ctx."""
+
+    def is_task(self, payload_json: str) -> bool:
+        """Whether a trigger with this payload begins a task."""
+        return self.takes_context and (self.task_when is None or self.task_when(payload_json))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """It, and what is tried when it fails; () when there is nothing to fall back to."""
+        return (self.name, *self.fallback) if self.fallback else ()
+
+    @property
+    def is_limited(self) -> bool:
+        return self.concurrency is not None or self.rate is not None
+
+    def arguments(self, payload_json: str) -> dict[str, Any]:
+        """The keyword arguments of a payload, converted to the annotations.
+
+        Raises msgspec.ValidationError when it does not fit, msgspec.DecodeError when it is not JSON.
+        """
+        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=convert)
+        named = {
+            name: value
+            for name in self.payload_type.__struct_fields__
+            if (value := getattr(payload, name)) is not msgspec.UNSET
+        }
+        if not self.takes_rest:
+            return named
+        rest = msgspec.json.decode(payload_json, type=dict[str, Any])
+        for own in ("ctx" if self.takes_context else None, self.takes_trigger):
+            if own is not None and own in rest:
+                raise msgspec.ValidationError(f"Object contains the field `{own}`, which is the workflow's own")
+        return {**rest, **named}
+
+
+class Parameters(NamedTuple):
+    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, the
+    type of its task's state, and which keyword is given the trigger."""
+
+    is_async: bool
+    takes_context: bool
+    payload_type: type[msgspec.Struct]
+    takes_rest: bool
+    state_type: Any
+    takes_trigger: str | None
+
+
+FALLBACK_MAX = 20
+"""How many workflows may be tried after one."""
+
+
+def wrong_order(workflow: object, fallback: object) -> str | None:
+    """What is wrong with an order of workflows in which each is tried once; None: nothing."""
+    if not isinstance(fallback, tuple) or not all(is_name(name) for name in fallback):
+        return f"fallback {fallback!r:.200}, which must be a list of names"
+    if workflow is None:
+        return f"fallback {', '.join(fallback)} of no workflow"
+    if len({workflow, *fallback}) <= len(fallback):
+        return f"fallback {', '.join(fallback)} of {workflow}: each is tried once, and one stands there twice"
+    return (
+        f"a fallback of {counted(len(fallback), 'workflow')}; at most {FALLBACK_MAX}"
+        if len(fallback) > FALLBACK_MAX
+        else None
+    )
+
+
+def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
+    """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
+    declared = list(inspect.signature(fn).parameters.values())
+    is_async = inspect.iscoroutinefunction(fn)
+    takes_context = bool(declared) and declared[0].name == "ctx"
+    if takes_context:
+        if not is_async:
+            raise ConfigInvalid(f"workflow {name}: a plain function has no ctx; make it async")
+        declared = declared[1:]
+    try:
+        hints = typing.get_type_hints(fn, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
+    fields: list[Any] = []
+    views = [parameter for parameter in declared if _not_none(hints.get(parameter.name)) is TriggerView]
+    if len(views) > 1 or (views and (takes_context or views[0].kind is not inspect.Parameter.KEYWORD_ONLY)):
+        why = "its ctx.trigger is the same" if takes_context else "declare one, after a *: `*, trigger: TriggerView`"
+        raise ConfigInvalid(f"workflow {name}: parameter {views[-1].name} cannot be given the trigger: {why}")
+    declared = [parameter for parameter in declared if parameter not in views]
+    takes_rest = bool(declared) and declared[-1].kind is inspect.Parameter.VAR_KEYWORD
+    for parameter in declared[:-1] if takes_rest else declared:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+            raise ConfigInvalid(f"workflow {name}: parameter {parameter.name} cannot be given by name")
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))
+    try:
+        payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
+        require_readable(payload_type)
+    except TypeError as error:
+        raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
+    of_context = typing.get_args(_not_none(hints.get("ctx"))) if takes_context else ()
+    state_type = of_context[0] if of_context else Any
+    try:
+        require_readable(state_type)
+    except TypeError as error:
+        raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
+    takes_trigger = views[0].name if views else None
+    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type, takes_trigger)
+
+
+def _not_none(hint: Any) -> Any:
+    """X of `X | None`, any other type as it is."""
+    if typing.get_origin(hint) not in (typing.Union, UnionType):
+        return hint
+    return next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)

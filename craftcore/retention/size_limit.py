@@ -1,0 +1,221 @@
+"""The size limit: what the database holds, what the ages would need, and how far the limit moves the horizons.
+
+A limit is a pair of moments: bodies that ended before the first, and rows that ended before the second, go although
+their age is not over. The look that finds the limit takes nothing, so a dry run and the real run use the same one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from craftcore.config import RetentionSettings
+from craftcore.retention.cutoffs import NEVER, Horizons
+from craftcore.retention.in_use_store import Rest
+from craftcore.storage.transaction import Reader, Row
+
+NEAR = 0.8
+"""From this share of the limit on it is worth a word."""
+
+DOWN_TO = 0.95
+"""A database above its limit is cut to this share of it: the plan counts bytes of text, and pages are freed whole."""
+
+DAY, WEEK = 86_400.0, 604_800.0
+
+USED = """
+SELECT ((SELECT page_count FROM pragma_page_count()) - (SELECT freelist_count FROM pragma_freelist_count()))
+     * (SELECT page_size FROM pragma_page_size())
+"""
+
+RECORDS = """
+SELECT seq,
+       chain_seq,
+       trigger_id,
+       task_id,
+       turn,
+       coalesce(ended_at, created_at) AS at,
+       octet_length(concat(envelope_json, response_json))
+     + coalesce((SELECT sum(octet_length(payload_json)) FROM events WHERE execution_seq = executions.seq), 0)
+     + coalesce((SELECT sum(octet_length(body)) FROM blobs WHERE execution_seq = executions.seq), 0) AS bytes
+  FROM executions
+ WHERE stripped_at IS NULL
+   AND (ended_at IS NOT NULL OR status = 'incomplete')
+ ORDER BY seq
+"""
+
+ACTIVITIES = """
+SELECT seq,
+       idem_key,
+       task_id,
+       turn,
+       coalesce(settled_at, updated_at) AS at,
+       octet_length(concat(request_json, result_json, error_message)) AS bytes
+  FROM activity_log
+ WHERE status IN ('DONE', 'FAILED')
+   AND (request_json IS NOT NULL OR result_json IS NOT NULL OR error_message IS NOT NULL)
+ ORDER BY seq
+"""
+
+TRIGGERS = """
+SELECT id,
+       coalesce(task_id, id) AS task_id,
+       settled_at AS at,
+       octet_length(concat(description, payload_json, error_message)) AS bytes
+  FROM triggers
+ WHERE status IN ('DONE', 'FAILED')
+   AND stripped_at IS NULL
+ ORDER BY seq
+"""
+
+ROWS = """
+SELECT seq,
+       chain_seq,
+       trigger_id,
+       task_id,
+       turn,
+       coalesce(ended_at, created_at) AS at
+  FROM executions
+ WHERE ended_at IS NOT NULL
+ ORDER BY seq
+"""
+
+BODY = f"SELECT coalesce(avg(bytes), 0.0) FROM ({RECORDS} DESC LIMIT 200)"  # noqa: S608 - static
+"""Of the newest records, on the average."""
+
+COUNT = "SELECT (SELECT coalesce(max(seq), 0) FROM executions) - removed FROM record_chain"
+FIRST = "SELECT seq, created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"
+NEWEST = "SELECT max(seq) FROM executions"
+PASSED = "SELECT passed_seq FROM record_chain"
+
+
+class Size(NamedTuple):
+    """In bytes. `max_bytes` 0: there is no limit. `needed_bytes`: what the ages alone would come to; None: that is not
+    known, or the limit is far."""
+
+    used_bytes: int
+    max_bytes: int
+    needed_bytes: int | None
+
+
+class Limit(NamedTuple):
+    """What ended at or before such a moment goes before its age is over; NEVER: nothing does."""
+
+    bodies: float = NEVER
+    rows: float = NEVER
+
+    def tighten(self, old: Horizons) -> Horizons:
+        """Dead letters, dedup keys and the operators' log keep their ages."""
+        return old._replace(
+            triggers=max(old.triggers, self.bodies),
+            bodies=max(old.bodies, self.bodies),
+            history=max(old.history, self.rows),
+        )
+
+
+UNLIMITED = Limit()
+
+
+def is_near(used_bytes: int, max_bytes: int) -> bool:
+    """Whether it is worth a word.
+
+    >>> is_near(79, 100), is_near(80, 100), is_near(10**12, 0)
+    (False, True, False)
+    """
+    return max_bytes > 0 and used_bytes >= NEAR * max_bytes
+
+
+def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
+    """What the database holds without its free pages and its WAL."""
+    used: int = tx.value(USED)
+    needed = _needed(tx, settings, used, now) if is_near(used, settings.max_bytes) else None
+    return Size(used, settings.max_bytes, needed)
+
+
+def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
+    """The moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess` bytes."""
+    rest = Rest(tx, old.dead)
+    streams = (
+        _weights(tx.each(RECORDS), rest.frees_record, old.bodies, old.now),
+        _weights(tx.each(ACTIVITIES), rest.frees_activity, old.bodies, old.now),
+        _weights(tx.each(TRIGGERS), rest.frees_trigger, old.triggers, old.now),
+    )
+    rows = _weights(tx.each(ROWS), rest.frees_record, old.history, old.now)
+    return plan(heapq.merge(*streams), rows, old, excess=excess, share=_share(tx), beat=beat)
+
+
+def plan(
+    bodies: Iterable[tuple[float, float]],
+    rows: Iterable[tuple[float, float]],
+    old: Horizons,
+    *,
+    excess: int,
+    share: float,
+    beat: Callable[[], object] = lambda: None,
+) -> Limit:
+    """Decide how far the limit moves the horizons. Pure. `bodies`: (moment, bytes) of what may be stripped, about in
+    the order of the moments; `rows`: of what may be removed after that, each worth `share` bytes.
+
+    >>> old = Horizons(*[0.0] * 6, now=9.0)
+    >>> plan([(1.0, 60.0), (2.0, 60.0)], [(1.0, 0.0)], old, excess=100, share=10.0)
+    Limit(bodies=2.0, rows=-inf)
+    """
+    reached, left = old.bodies, float(excess)
+    for number, (at, size) in enumerate(bodies):
+        reached, left = max(reached, at), left - size
+        if left <= 0:
+            return Limit(bodies=reached)
+        if not number % 1_000:
+            beat()
+    oldest = old.history
+    for number, (at, _) in enumerate(rows):
+        oldest, left = max(oldest, at), left - share
+        if left <= 0:
+            break
+        if not number % 1_000:
+            beat()
+    return Limit(bodies=old.now, rows=oldest)
+
+
+def _weights(
+    rows: Iterable[Row], is_free: Callable[[Row], bool], since: float, now: float
+) -> Iterator[tuple[float, float]]:
+    """(moment, bytes) of what goes by the limit only, about in the order of the moments."""
+    for row in rows:
+        if since < row["at"] <= now and is_free(row):
+            yield row["at"], row.get("bytes", 0)
+
+
+def _share(tx: Reader) -> float:
+    """Bytes of the database for each record, once no body is left to strip."""
+    return float(tx.value(USED)) / max(1, int(tx.value(COUNT)))
+
+
+def _needed(tx: Reader, settings: RetentionSettings, used: int, now: float) -> int | None:
+    """What the database would come to by the ages, if work goes on as in the last week. None: it is younger than a day,
+    or is to be kept for ever."""
+    first = tx.one(FIRST, after=tx.value(PASSED))
+    if first is None or now - first["created_at"] < DAY or not settings.bodies or not settings.history:
+        return None
+    newest: int = tx.value(NEWEST)
+    began = _first_since(tx, first["seq"], newest, now - WEEK)
+    rate = (newest - began["seq"] + 1) / max(DAY, now - began["created_at"])
+    body: float = tx.value(BODY)
+    bodies = body * rate * min(settings.bodies, now - first["created_at"])
+    share = max(0.0, used - bodies) / max(1, int(tx.value(COUNT)))
+    needed: float = rate * (body * settings.bodies + share * settings.history)
+    return round(needed)
+
+
+def _first_since(tx: Reader, low: int, high: int, moment: float) -> Row:
+    """The first record that began since then, by bisection: records are numbered as they begin."""
+    found = tx.one(FIRST, after=low - 1)
+    assert found is not None
+    while low < high:
+        middle = (low + high) // 2
+        row = tx.one(FIRST, after=middle - 1)
+        if row is not None and row["created_at"] < moment:
+            low = middle + 1
+        else:
+            high = middle
+    return tx.one(FIRST, after=low - 1) or found

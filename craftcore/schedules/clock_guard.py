@@ -1,0 +1,146 @@
+"""Whether the wall clock may move schedules.
+
+A clock that goes forward makes schedules late: catch-up is for that. One that goes back makes them wait, and what has
+fired does not fire again. More than three hours back nobody can tell which time is right: schedules are held, until the
+clock is back where it was, or a person says that it is right as it is.
+
+Delays follow the clock when it is set back: see `clock_step_store.py`. A running daemon has seen the step, so it does
+that at once. At a start with the clock more than three hours back, they wait for a person as the schedules do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.facts import forget, number, remember
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+BACKWARD_MAX = 3 * 3600.0
+"""Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
+
+STEP_MIN = 5.0
+"""Seconds; a clock that is slewed or a loop that is late by less is no event."""
+
+TRUST_SECONDS = 60.0
+"""For how long the word of a person counts for a step that nobody has noticed yet: longer than the scheduler sleeps."""
+
+EVENTS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The clocks of one moment: wall, since the machine started (suspend included), and of the loop (without it)."""
+
+    wall: float
+    boot_time: float
+    loop: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What happened between two readings. `step`: seconds the wall clock was set by; `asleep`: seconds of suspend."""
+
+    step: float
+    asleep: float
+
+    @property
+    def is_worth_noting(self) -> bool:
+        return abs(self.step) >= STEP_MIN or self.asleep >= STEP_MIN
+
+
+def moved(before: Reading, now: Reading) -> Moved:
+    """What the wall clock did beyond going on, and how long the machine was suspended."""
+    passed = now.boot_time - before.boot_time
+    return Moved(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
+
+
+class ClockTrust:
+    """The facts `clock_seen_at` and `clock_held`, and the rows of `clock_events`."""
+
+    def __init__(self) -> None:
+        self._steps = ClockStepStore()
+
+    def boot(self, tx: Transaction, epoch: int) -> None:
+        """Compare the clock with the last time that was stored. Before any claim is taken back: that stamps its row."""
+        seen = number(tx, "clock_seen_at") or 0.0
+        self.hold_if_behind(tx, epoch, seen)
+        if number(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
+            latest = self._steps.latest(tx, tx.now)
+            if self.set_back(tx):
+                self._record(tx, epoch, "backward", max(seen, latest) - tx.now)
+        self.seen(tx)
+
+    def set_back(self, tx: Transaction, step: float = 0.0) -> int:
+        """Make due by their own delay what was written while the clock was ahead, now that it was set back by `step`
+        seconds (0: nobody saw by how many). The number of triggers and schedules."""
+        changed = self._steps.set_back(tx, step)
+        if changed:
+            remember(tx, "clock_delays_set_back", canonical({"at": tx.now, "seconds": step, "changed": changed}))
+        return changed
+
+    def note(self, tx: Transaction, epoch: int, change: Moved) -> None:
+        """Record what the clock did, if it is worth noting."""
+        if abs(change.step) >= STEP_MIN:
+            self._record(tx, epoch, "forward" if change.step > 0 else "backward", abs(change.step))
+        if change.asleep >= STEP_MIN:
+            self._record(tx, epoch, "suspend", change.asleep)
+
+    def hold_if_behind(self, tx: Transaction, epoch: int, latest: float) -> None:
+        """Hold the schedules when the clock is too far behind the latest time it showed here, unless a person has just
+        said that it is right: before anybody here noticed."""
+        if latest - tx.now > BACKWARD_MAX and number(tx, "clock_held") is None and not self._is_trusted(tx):
+            remember(tx, "clock_held", repr(latest))
+            self._record(tx, epoch, "held", latest - tx.now)
+
+    def is_held(self, tx: Transaction, epoch: int) -> bool:
+        """Whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
+        until = number(tx, "clock_held")
+        if until is None:
+            return False
+        if tx.now < until:
+            return True
+        forget(tx, "clock_held")
+        self._record(tx, epoch, "caught up", tx.now - until)
+        return False
+
+    def seen(self, tx: Transaction) -> None:
+        """Store the time, for the next boot to compare with; one that is behind what is stored is not the latest."""
+        if tx.now > (number(tx, "clock_seen_at") or 0.0):
+            remember(tx, "clock_seen_at", repr(tx.now))
+
+    def trust(self, tx: Transaction) -> float | None:
+        """A person says that the clock is right: schedules go on, and what was written by a clock ahead is due by its
+        own delay. The time that schedules waited for; None when they did not."""
+        until = number(tx, "clock_held")
+        forget(tx, "clock_held")
+        remember(tx, "clock_seen_at", repr(tx.now))
+        remember(tx, "clock_trusted_at", repr(tx.now))
+        self.set_back(tx)
+        if until is None:
+            return None
+        self._record(tx, None, "trusted", until - tx.now)
+        return until
+
+    def _is_trusted(self, tx: Transaction) -> bool:
+        at = number(tx, "clock_trusted_at")
+        return at is not None and 0 <= tx.now - at <= TRUST_SECONDS
+
+    def _record(self, tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
+        tx.run(
+            "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, :seconds, :epoch)",
+            now=tx.now,
+            kind=kind,
+            seconds=seconds,
+            epoch=epoch,
+        )
+        tx.run(
+            "DELETE FROM clock_events WHERE seq <= (SELECT max(seq) FROM clock_events) - :most",
+            most=EVENTS_MAX,
+        )
+
+
+def last_clock_event(tx: Reader) -> Row | None:
+    """The newest row of `clock_events`; None when the clock never did anything odd."""
+    return tx.one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")

@@ -1,0 +1,252 @@
+"""The only SQL of the account: what became of each occurrence, and what of a schedule is still at work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import NamedTuple
+
+from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import row_model
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+_INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
+
+
+class AtWork(NamedTuple):
+    """What is not over of an earlier occurrence: its task, whose id is its trigger's; or the trigger alone."""
+
+    noun: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.noun} {self.id}"
+
+    @property
+    def is_not_over(self) -> str:
+        """`task 0190… has not ended`"""
+        return f"{self} has not ended" if self.noun == "task" else f"{self} is not settled"
+
+    @property
+    def is_over(self) -> str:
+        """`task 0190… has ended`"""
+        return f"{self} has ended" if self.noun == "task" else f"{self} is settled"
+
+
+class AccountStore:
+    """Rows of `schedule_occurrences`. Holds nothing."""
+
+    def insert(self, tx: Transaction, line: Occurrence) -> bool:
+        """Add a line; its `seq` is assigned here. False when this occurrence fired or is buffered already."""
+        changed = tx.run(
+            """
+            INSERT INTO schedule_occurrences (
+                schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at
+            ) VALUES (
+                :schedule_id, :generation, :cause, :nominal_at, :last_at, :count, :outcome, :reason, :trigger_id,
+                :decided_at
+            )
+            ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
+            """,
+            **{name: getattr(line, name) for name in _INSERTED},
+        )
+        return changed == 1
+
+    def extend(self, tx: Transaction, schedule: Schedule, nominal_at: float, reason: str) -> bool:
+        """Let the newest line say of one occurrence more that it was skipped. False when it says something else: then
+        the occurrence needs a line of its own."""
+        changed = tx.run(
+            """
+            UPDATE schedule_occurrences
+               SET last_at    = :nominal_at,
+                   count      = count + 1,
+                   decided_at = :now
+             WHERE seq = (SELECT max(seq) FROM schedule_occurrences WHERE schedule_id = :id)
+               AND generation = :generation
+               AND cause = 'time'
+               AND outcome = 'skipped'
+               AND reason = :reason
+               AND last_at < :nominal_at
+            """,
+            id=schedule.id,
+            generation=schedule.generation,
+            nominal_at=nominal_at,
+            reason=reason,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def standing(self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[Cause]) -> Occurrence | None:
+        """The line of this moment that fired or waits, for one of these causes; None when there is none.
+
+        A one-time schedule whose id is used again may come at the same moment again; a slot of a recurring one not.
+        """
+        row = tx.one(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND nominal_at = :nominal_at
+               AND outcome <> 'skipped'
+               AND cause IN (SELECT value FROM json_each(:causes))
+               AND (generation = :generation OR NOT :one_time)
+             LIMIT 1
+            """,
+            id=schedule.id,
+            nominal_at=nominal_at,
+            causes=canonical(list(causes)),
+            generation=schedule.generation,
+            one_time=schedule.is_one_time,
+        )
+        return occurrence_of(row) if row else None
+
+    def unbuffer(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
+        """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""
+        changed = tx.run(
+            """
+            UPDATE schedule_occurrences
+               SET outcome    = :outcome,
+                   trigger_id = CASE WHEN :outcome = 'fired' THEN :of END,
+                   reason     = CASE WHEN :outcome = 'fired' THEN reason ELSE :of END,
+                   decided_at = :now
+             WHERE seq = :seq
+               AND outcome = 'buffered'
+            """,
+            seq=line.seq,
+            outcome=outcome,
+            of=of,
+            now=tx.now,
+        )
+        return changed == 1
+
+    def buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
+        """What waits for an earlier occurrence of this schedule, oldest first."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences
+             WHERE schedule_id = :id
+               AND outcome = 'buffered'
+             ORDER BY nominal_at
+            """,
+            id=schedule_id,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
+        """The oldest buffered occurrence of each schedule of which nothing is at work any more."""
+        rows = tx.all(
+            """
+            SELECT *
+              FROM schedule_occurrences AS waiting
+             WHERE outcome = 'buffered'
+               AND seq = (SELECT seq
+                            FROM schedule_occurrences
+                           WHERE schedule_id = waiting.schedule_id
+                             AND outcome = 'buffered'
+                           ORDER BY nominal_at, seq
+                           LIMIT 1)
+               AND NOT EXISTS (SELECT 1
+                                 FROM triggers
+                                WHERE triggers.schedule_id = waiting.schedule_id
+                                  AND triggers.schedule_id IS NOT NULL
+                                  AND triggers.status IN ('PENDING', 'CLAIMED'))
+               AND NOT EXISTS (SELECT 1
+                                 FROM tasks
+                                WHERE tasks.schedule_id = waiting.schedule_id
+                                  AND tasks.schedule_id IS NOT NULL
+                                  AND tasks.status IN ('RUNNING', 'WAITING'))
+             LIMIT :limit
+            """,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
+        """The newest lines of the account, newest first."""
+        rows = tx.all(
+            "SELECT * FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq DESC LIMIT :limit",
+            id=schedule_id,
+            limit=limit,
+        )
+        return [occurrence_of(row) for row in rows]
+
+    def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
+        """A trigger of this schedule that is not settled; None when there is none."""
+        found: str | None = tx.value(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found
+
+    def live_task(self, tx: Reader, schedule_id: str) -> str | None:
+        """A task of this schedule that has not ended; None when there is none."""
+        found: str | None = tx.value(
+            """
+            SELECT id
+              FROM tasks
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('RUNNING', 'WAITING')
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found
+
+    def at_work(self, tx: Reader, schedule_id: str) -> AtWork | None:
+        """What is not over of an earlier occurrence; None when nothing is."""
+        if (task_id := self.live_task(tx, schedule_id)) is not None:
+            return AtWork("task", task_id)
+        trigger_id = self.live_trigger(tx, schedule_id)
+        return None if trigger_id is None else AtWork("trigger", trigger_id)
+
+    def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
+        """`last_trigger_id`, `last_trigger_status` and `last_fired_at`: of the newest occurrence that fired, by hand
+        or at a start, too; None where none did, or its row is gone."""
+        found = tx.one(
+            """
+            SELECT triggers.id     AS last_trigger_id,
+                   triggers.status AS last_trigger_status,
+                   schedule_occurrences.nominal_at AS last_fired_at
+              FROM schedule_occurrences
+              JOIN triggers ON triggers.id = trigger_id
+             WHERE schedule_occurrences.schedule_id = :id
+               AND outcome = 'fired'
+             ORDER BY schedule_occurrences.seq DESC
+             LIMIT 1
+            """,
+            id=schedule_id,
+        )
+        return found or {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
+
+    def unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
+        """The ids of its triggers that are accepted, have not started, and are of a moment after that."""
+        rows = tx.all(
+            """
+            SELECT id
+              FROM triggers
+             WHERE schedule_id = :id
+               AND schedule_id IS NOT NULL
+               AND status IN ('PENDING', 'CLAIMED')
+               AND started_at IS NULL
+               AND nominal_at > :after
+            """,
+            id=schedule_id,
+            after=after,
+        )
+        return [row["id"] for row in rows]
+
+
+@row_model
+def occurrence_of(row: Row) -> Occurrence:
+    """The model of a line of the account."""
+    return Occurrence(**{**row, "cause": Cause(row["cause"]), "outcome": Outcome(row["outcome"])})

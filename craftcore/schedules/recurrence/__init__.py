@@ -1,0 +1,1 @@
+"""The moments of a schedule: expressions, cron, time zones."""

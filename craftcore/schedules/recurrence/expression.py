@@ -1,0 +1,183 @@
+"""What a person writes for a time, read once, when a schedule is declared: cron, nicknames, ISO 8601 or words. Pure.
+
+The forms, and what they become:
+
+    0 9 * * 1-5  @daily          -> Cron, in the schedule's zone
+    2026-12-01T09:00+01:00       -> Once
+    in 2 hours  tomorrow at 9am  -> Once; the words are read by `words`
+    every 2h                     -> Every, anchored now
+    on startup                   -> Startup
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.recurrence import natural_language
+from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.timezones import moment_of
+from craftcore.schedules.recurrence.timing import Cron, Once, Startup, Timing
+
+FORMS = (
+    "immediate, in 10m, at 3pm [today|tomorrow], tomorrow at 9am, 2026-12-01T09:00Z, every 2h, every day at 7am, "
+    "every monday at 9am, 5-field cron, @hourly to @yearly, on startup"
+)
+
+MAX_CHARACTERS = 200
+
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_STARTUP = ("on startup", "@reboot")
+
+_FIELDS = (
+    ("minute", "0-59"),
+    ("hour", "0-23"),
+    ("day of month", "1-31"),
+    ("month", "1-12 or JAN-DEC"),
+    ("day of week", "0-7 or SUN-SAT"),
+)
+
+_CRON = re.compile(r"[^a-z]*\*.*|[\d,/-]+( [\d,/-]\S*)+|[\d,/-]+( \S+){4,6}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?!\d).*")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[t ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?) ?(z|[+-]\d\d(?::?\d\d)?)?")
+_ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
+_NO_ZONE = re.compile(r"(?:posix|right)/.*|posixrules|localtime", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What an expression means from now on, and the expression as it was written, with single spaces."""
+
+    timing: Timing
+    text: str
+
+
+def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, past_allowed: bool = False) -> Parsed:
+    """What `text` means if declared at `now`, in the IANA zone `timezone`.
+
+    `zone_given`: somebody chose that zone, so an ISO moment without one is read in it; else it is refused.
+    `past_allowed`: an ISO moment or a time of today that has passed is no mistake.
+    Raises ScheduleInvalid, with what is wrong and the supported forms, or for an unknown zone.
+    """
+    zone = check_zone(timezone)
+    if type(text) is not str:
+        raise ScheduleInvalid(f"a schedule must be text, not {type(text).__name__}. Supported: {FORMS}")
+    try:
+        written = _checked(text)
+        timing = _read(written, now, zone, zone_given, past_allowed)
+    except natural_language.Unreadable as reason:
+        raise ScheduleInvalid(f"schedule {text!r:.80}: {reason}. Supported: {FORMS}") from None
+    return Parsed(timing=timing, text=written)
+
+
+def check_zone(name: str) -> ZoneInfo:
+    """The IANA zone of that name. Raises ScheduleInvalid, with the nearest name there is."""
+    if type(name) is not str or not _ZONE.fullmatch(name) or len(name) > 100:
+        raise ScheduleInvalid(f"time zone {_shown(name)} must be an IANA name such as Europe/Berlin or UTC")
+    if _NO_ZONE.fullmatch(name):
+        raise ScheduleInvalid(f"time zone {name!r:.80} is not a place's: use an IANA name such as Europe/Berlin or UTC")
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown; no zone file; a folder of them
+        known = {zone.lower(): zone for zone in available_timezones()}
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        advice = f"did you mean {known[near[0]]}?" if near else "use an IANA name such as Europe/Berlin or UTC"
+        raise ScheduleInvalid(f"time zone {name!r:.80} is unknown; {advice}") from None
+
+
+def _checked(text: str) -> str:
+    """The text with single spaces, once it is one that could be read at all."""
+    if len(text) > MAX_CHARACTERS:
+        raise natural_language.Unreadable(f"it has {len(text):,} characters; the limit is {MAX_CHARACTERS}")
+    for character in text:
+        if character != "\t" and not " " <= character <= "~":
+            raise natural_language.Unreadable(f"no form has the character {character!a}")
+    if not text.strip():
+        raise natural_language.Unreadable("it is empty")
+    return " ".join(text.split())
+
+
+def _read(written: str, now: float, zone: ZoneInfo, zone_given: bool, past_allowed: bool) -> Timing:
+    spoken = written.lower()
+    if spoken in _STARTUP:
+        return Startup()
+    if spoken.startswith("@"):
+        if spoken not in _NICKNAMES:
+            raise natural_language.Unreadable(
+                f"there is no such nickname; there are {', '.join(_NICKNAMES)} and @reboot"
+            )
+        return Cron(expression=_NICKNAMES[spoken], timezone=zone.key)
+    if _DATE.fullmatch(spoken.removeprefix("at ")):
+        return _moment(spoken.removeprefix("at "), now, zone if zone_given else None, past_allowed)
+    if _CRON.fullmatch(spoken):
+        return _cron(written, now, zone)
+    return natural_language.read(spoken, now=now, zone=zone, past_allowed=past_allowed)
+
+
+def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) -> Once:
+    """An ISO 8601 moment; without an offset it is on the wall of `zone`, and None refuses it."""
+    parts = _MOMENT.fullmatch(spoken)
+    try:
+        moment = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{(parts[3] or '').upper()}") if parts else None
+    except ValueError:
+        moment = None
+    if moment is None:
+        raise natural_language.Unreadable("it is not a date and time there is: write one as in 2026-12-01T09:00Z")
+    if moment.tzinfo is not None:
+        at = moment.timestamp()
+    elif zone is not None:
+        wall = moment.replace(microsecond=0, tzinfo=UTC).timestamp()
+        at = moment_of(zone, int(wall)) + moment.microsecond / 1e6
+    else:
+        raise natural_language.Unreadable(
+            "it has no time zone: add Z or an offset such as +01:00, or name the time zone"
+        )
+    if at < now and not past_allowed:
+        raise natural_language.Unreadable("that moment has passed")
+    return natural_language.once(at)
+
+
+def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
+    fields = expression.split()
+    if len(fields) != len(_FIELDS):
+        raise natural_language.Unreadable(
+            f"cron has 5 fields (minute hour day month weekday, no seconds), and this has {len(fields)}"
+        )
+    for nth, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
+        if not _is_cron(" ".join(field if nth == other else "*" for other in range(len(fields)))):
+            steps = ", in steps of 1 or more" if "/" in field else ""
+            raise natural_language.Unreadable(f"its {name} {field!r:.40} must be {allowed}{steps}")
+    cron = Cron(expression=expression, timezone=zone.key)
+    if not _is_cron(expression):
+        raise natural_language.Unreadable(
+            f"that never comes: no day of month {fields[2]!r:.40} (1-31) is in month {fields[3]!r:.40}"
+        )
+    if next_after(cron, now) is None:
+        raise natural_language.Unreadable("that never comes, not within fifty years")
+    return cron
+
+
+def _is_cron(expression: str) -> bool:
+    try:
+        CronSim(expression, datetime(2001, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.80}" if isinstance(value, str) else f"of type {type(value).__name__}"

@@ -1,0 +1,96 @@
+"""What a tick makes of the occurrences that have come since the last one. Pure: decides only; the service writes it.
+
+Every occurrence in (high-water mark, now] is in the answer once: it fires, or it is in a run of skipped ones.
+
+    every hour, down from 01:30 to 06:10, latest   ->  skipped 02:00-05:00 (4), fires 06:00
+                                           all     ->  fires 02:00, 03:00, 04:00, 05:00, 06:00
+                                           none    ->  skipped 02:00-06:00 (5)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from craftcore.schedules.model import CatchUp, Schedule
+from craftcore.schedules.recurrence.occurrences import count, last_until, newest, next_after
+
+MISFIRE_GRACE = 60.0
+"""Seconds after which an occurrence counts as missed: longer than the scheduler ever sleeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """`count` occurrences in a row that do not fire, and why."""
+
+    first_at: float
+    last_at: float
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """`fired` are nominal moments, oldest first. `next_at` None: nothing comes any more."""
+
+    skipped: list[Skipped]
+    fired: list[float]
+    high_water_at: float
+    next_at: float | None
+
+
+def decide(schedule: Schedule, now: float) -> Decision:
+    """Account for what has come due by `now`."""
+    timing, mark = schedule.timing, schedule.high_water_at
+    end = now if schedule.until_at is None else min(now, schedule.until_at)
+    last = last_until(timing, end, after=mark)
+    if last is None:
+        return Decision(skipped=[], fired=[], high_water_at=mark, next_at=upcoming(schedule, after=mark))
+    skipped: list[Skipped] = []
+    if schedule.skip_to_at is not None and (run := skip(schedule, mark, min(schedule.skip_to_at, end), "skip-next")):
+        skipped.append(run)
+        mark = run.last_at
+    fired, reason = _chosen(schedule, mark, end, now)
+    if missed := skip(schedule, mark, fired[0] - 1 if fired else end, reason):
+        skipped.append(missed)
+    return Decision(skipped=skipped, fired=fired, high_water_at=last, next_at=upcoming(schedule, after=last))
+
+
+def upcoming(schedule: Schedule, *, after: float) -> float | None:
+    """The first occurrence after that moment and within the schedule's end; None when there is none."""
+    moment = next_after(schedule.timing, after)
+    return None if moment is None or (schedule.until_at is not None and moment > schedule.until_at) else moment
+
+
+def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped | None:
+    """The run of occurrences in (after, until] as skipped; None when there is none."""
+    first = next_after(schedule.timing, after)
+    last = last_until(schedule.timing, until, after=after)
+    if first is None or last is None:
+        return None
+    return Skipped(first_at=first, last_at=last, count=count(schedule.timing, after, until), reason=reason)
+
+
+def jitter(schedule_id: str, nominal_at: float, most: float) -> float:
+    """How much later than its moment an occurrence fires: 0 to `most` seconds, always the same for the same one."""
+    digest = hashlib.sha256(f"{schedule_id}:{int(nominal_at)}".encode()).digest()
+    return most * int.from_bytes(digest[:4], "big") / (1 << 32)
+
+
+def _chosen(schedule: Schedule, after: float, until: float, now: float) -> tuple[list[float], str]:
+    """Which of (after, until] fire, oldest first, and why the others do not."""
+    if schedule.is_one_time:
+        return newest(schedule.timing, after, until, 1), ""
+    window = max(schedule.catch_up_window, MISFIRE_GRACE)  # what comes in time is not missed, however small the window
+    limit, reason = 1, "missed: only the latest is caught up"
+    match schedule.catch_up:
+        case CatchUp.ALL:
+            limit, reason = schedule.catch_up_max, f"missed: more than {schedule.catch_up_max} are not caught up"
+        case CatchUp.NONE:
+            window, reason = MISFIRE_GRACE, "missed: nothing is caught up"
+    if schedule.max_runs is not None and (left := schedule.max_runs - schedule.runs) < limit:
+        limit, reason = left, f"missed: only {left} of its runs were left"
+    fired = newest(schedule.timing, max(after, now - window), until, limit)
+    if schedule.catch_up is not CatchUp.NONE and len(fired) < limit:
+        reason = f"missed: older than {window:g} s, the window of its catch-up"
+    return fired, reason

@@ -1,0 +1,49 @@
+"""Checks of what an author passes to a declaration or an outcome. Every refusal names the argument, what was given and
+what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from craftcore.serialization.untrusted import bounded, shown
+
+SHOWN = 80
+"""Characters of a refused value that its message repeats."""
+
+
+def given(value: object) -> str:
+    """A refused value in one short line, whatever it is."""
+    return bounded(shown(value), SHOWN)
+
+
+def seconds(
+    what: str, value: object, refuse: type[Exception], *, least: float = 0.0, most: float, above: bool = False
+) -> float:
+    """The seconds of a number or a timedelta. `above`: more than `least`, not as much.
+
+    Raises `refuse` for anything else: text, bool, NaN, and what is out of bounds.
+    """
+    length = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(length, bool) or not isinstance(length, int | float):
+        hint = ': write 30 or timedelta(seconds=30), not "30s"' if isinstance(value, str) else ""
+        raise refuse(f"{what} {given(value)} must be a number of seconds or a timedelta{hint}")
+    if not (least < length <= most if above else least <= length <= most):
+        bound = f"more than {least:g}" if above else f"at least {least:g}"
+        raise refuse(f"{what} {given(value)} must be {bound} and at most {most:.0f} seconds")
+    return float(length)
+
+
+def whole_number(what: str, value: object, least: int, most: int, refuse: type[Exception]) -> int:
+    """An int within these bounds, both included. Raises `refuse` for anything else, True and 3.0 included."""
+    if type(value) is not int or not least <= value <= most:
+        raise refuse(f"{what} {given(value)} must be a whole number from {least} to {most}")
+    return value
+
+
+def list_of(what: str, value: object, of: str, refuse: type[Exception]) -> tuple[object, ...]:
+    """The parts of a list or another iterable. Raises `refuse` for all else and for text: its parts are letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        hint = f": write [{given(value)}]" if isinstance(value, str) else ""
+        raise refuse(f"{what} {given(value)} must be a list of {of}{hint}")
+    return tuple(value)

@@ -1,0 +1,192 @@
+"""Values of the user's own types out of JSON text, as annotations say. `as_json.py` makes the text."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import FunctionType, SimpleNamespace, UnionType
+from typing import Any, ClassVar
+
+import msgspec
+import msgspec.inspect
+
+from craftcore.errors import InvalidInput
+from craftcore.serialization.canonical import canonical
+from craftcore.serialization.encode import SCALARS, SHOWN, json_text, options_of, told, why
+
+AWAITABLE = "_craftcore_awaitable"
+"""What a plain function is marked with that returns a coroutine."""
+
+_UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
+
+
+def from_json(text: str, type_: Any = Any, where: str = "value") -> Any:
+    """The value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not fit."""
+    try:
+        return msgspec.json.decode(text, type=type_, dec_hook=convert)
+    except msgspec.MsgspecError as error:
+        said = told(str, error)
+        if unfit := _UNFIT.fullmatch(said):
+            said, key, path = unfit.groups()
+            where = f"a key of {where}{path}" if key else where + path
+        raise InvalidInput(f"{where}: {said:.{SHOWN}}") from error
+    except BaseException as error:  # a type of the user's checks itself, and may raise anything
+        raise InvalidInput(f"{where}: {why(error)}") from error
+
+
+def as_stored(value: Any, type_: Any, where: str) -> tuple[str, Any]:
+    """The canonical text of a value, and the value as that text will bring it back: what is returned the first time
+    equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
+    text = json_text(value, where)
+    kind = type(value)
+    if kind in SCALARS and (type_ is Any or type_ is kind):
+        return text, value
+    return text, from_json(text, type_, where)
+
+
+def return_type(fn: Callable[..., Any]) -> Any:
+    """The annotated type of what a function returns. Any when it has none, or one that JSON cannot become.
+
+    A class returns itself.
+    """
+    while isinstance(fn, partial):
+        fn = fn.func
+    fn = getattr(fn, "__func__", fn)  # one entry for a method, and none that keeps its object alive
+    try:
+        if isinstance(fn, FunctionType) and "return" not in fn.__annotations__:
+            return Any  # and no entry that keeps a closure alive
+        return _return_type(fn)
+    except Exception:  # it cannot be hashed
+        return _return_type.__wrapped__(fn)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    if getattr(fn, AWAITABLE, False):
+        return True
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def require_readable(kind: Any) -> None:
+    """Raise TypeError for a type that neither msgspec nor `convert` can make from JSON, however deep it lies."""
+    try:
+        waiting, seen = [msgspec.inspect.type_info(kind)], set()
+    except NameError as error:
+        raise TypeError(str(error)) from error
+    while waiting:
+        info: Any = waiting.pop()
+        if isinstance(info, tuple):
+            waiting.extend(info)
+        elif isinstance(info, msgspec.Struct) and id(info) not in seen:
+            seen.add(id(info))
+            if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate"):
+                raise TypeError(f"{info.cls.__name__} is not a type that JSON can become")
+            waiting.extend(getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
+
+
+def convert(kind: Any, value: Any) -> Any:
+    """What msgspec asks for types that it does not know: a pydantic model makes itself, out of names or aliases.
+
+    It is given JSON again where it can read it: a strict model takes the text of a moment from nothing else.
+    """
+    if not hasattr(kind, "model_validate"):
+        return value  # msgspec refuses it, if it is not of that type
+    names = {"by_alias": True, "by_name": True} if "by_name" in options_of(kind, "model_validate") else {}
+    if hasattr(kind, "model_validate_json"):
+        return kind.model_validate_json(canonical(value), **names)
+    return kind.model_validate(value, **names)
+
+
+class _AnyOfThem(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return True  # `model_validate` made it
+
+
+class Either(metaclass=_AnyOfThem):
+    """A union that msgspec does not read: of several classes whose JSON has no tag. The text decides which it is.
+
+    msgspec asks it as it asks a pydantic model.
+    """
+
+    members: ClassVar[tuple[Any, ...]] = ()
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Any:
+        """The value as the one type that writes the same text again; else as the first that loses no key.
+
+        Raises ValueError when none fits, or several do.
+        """
+        text = canonical(value)
+        fitting = [(made, json_text(made, "value")) for made in cls._made_of(text)]
+        exact = [made for made, again in fitting if again == text]
+        if len({type(made) for made in exact}) > 1:
+            names = " and ".join(sorted(type(made).__name__ for made in exact))
+            raise ValueError(f"fits {names}: give each a tag, as in class {type(exact[0]).__name__}(Struct, tag=True)")
+        if exact:
+            return exact[0]
+        for made, again in fitting:
+            if _keys(value) <= _keys(from_json(again)):
+                return made
+        raise ValueError(f"is none of {cls.__name__}")
+
+    @classmethod
+    def _made_of(cls, text: str) -> list[Any]:
+        made = []
+        for member in cls.members:
+            try:
+                made.append(from_json(text, member))
+            except InvalidInput:
+                continue
+        return made
+
+
+@lru_cache(maxsize=1024)
+def readable(hint: Any) -> Any:
+    """The same type, or one that reads its unions. Raises TypeError for what JSON cannot become."""
+    try:
+        require_readable(hint)
+    except TypeError:
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if not parts:
+            raise
+        if origin in (typing.Union, UnionType):
+            return _either(tuple(readable(part) for part in parts))
+        if origin is typing.Annotated:
+            return readable(parts[0])
+        rebuilt = origin[tuple(part if part is ... else readable(part) for part in parts)]
+        require_readable(rebuilt)
+        return rebuilt
+    return hint
+
+
+def _either(members: tuple[Any, ...]) -> type[Either]:
+    name = " | ".join(getattr(member, "__name__", str(member)) for member in members)
+    return typing.cast("type[Either]", _AnyOfThem(name, (Either,), {"members": members}))
+
+
+def _keys(value: Any) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()
+
+
+@lru_cache(maxsize=1024)
+def _return_type(fn: Any) -> Any:
+    try:
+        return readable(fn if isinstance(fn, type) else _return_hint(fn))
+    except Exception:  # an annotation is an expression, and may raise anything
+        return Any
+
+
+def _return_hint(fn: Any) -> Any:
+    """The annotation alone: a parameter may be of a type that only the checker imports."""
+    for annotated in (fn, type(fn).__call__):
+        annotations = getattr(annotated, "__annotations__", {})
+        if "return" in annotations:
+            shim = SimpleNamespace(__annotations__={"return": annotations["return"]})
+            names = getattr(inspect.unwrap(annotated), "__globals__", {})
+            return typing.get_type_hints(shim, globalns=names, include_extras=True)["return"]
+    return Any

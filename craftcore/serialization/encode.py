@@ -1,0 +1,273 @@
+"""Values of the user's own types as canonical JSON text. `typed.py` brings them back.
+
+    dataclass, msgspec Struct, pydantic model          an object of its fields
+    list, tuple, named tuple                           an array
+    set, frozenset                                     an array in one order, whichever the set is in
+    enum                                               its value
+    datetime, date, time, timedelta, UUID, Decimal     text
+    bytes                                              base64
+
+A key is text, a whole number, or what becomes one of them (enum, date, UUID): `dict[int, X]` brings it back, Any leaves
+it text. A float, a bool and None are no keys: JSON would spell them in a way that nothing brings back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from types import NoneType
+from typing import Any
+
+import msgspec
+
+from craftcore.errors import InvalidInput
+from craftcore.serialization.canonical import canonical, canonical_tree
+from craftcore.serialization.untrusted import type_of
+
+MAX_DEPTH = 64
+SHOWN = 400
+"""Characters that are told of what somebody's type says of itself."""
+
+SCALARS = frozenset({str, int, float, bool, NoneType})
+_SOUND = SCALARS - {NoneType}
+_ARRAYS = (list, tuple, set, frozenset)
+_HALF = re.compile(r"\\ud").search
+
+
+def json_text(value: Any, where: str) -> str:
+    """The canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
+    plain = value if _is_plain(value, MAX_DEPTH) else _built(value, where)
+    try:
+        text = canonical_tree(plain)
+        if "\\" in text and _HALF(text):  # that is how ASCII writes an emoji, but half of one is no character
+            msgspec.json.decode(text)
+    except Exception as error:
+        _refuse_part(plain, where)
+        raise InvalidInput(f"{where} is not JSON ({why(error)})") from error
+    return text
+
+
+def _is_plain(value: Any, levels: int, rows: bool = True) -> bool:
+    """Whether it is JSON as it is: only a number, or half a character, can still spoil it.
+
+    `rows` False: and no list lies in a list or tuple.
+    """
+    kind = type(value)
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                return False
+        parts = value.values()
+    elif kind is list or kind is tuple:
+        parts = value
+    else:
+        return kind in SCALARS
+    if levels == 0:
+        return False
+    for part in parts:
+        if type(part) is str or type(part) in SCALARS:
+            continue
+        if (type(part) is list and kind is not dict and not rows) or not _is_plain(part, levels - 1, rows):
+            return False
+    return True
+
+
+def _built(value: Any, where: str) -> Any:
+    """The value in dicts, lists and scalars: at the speed of msgspec, and by a walk where that cannot do it or say why.
+
+    msgspec sorts a set by `<`, which between sets says nothing about order: what may have been a set of sets is walked.
+    """
+    try:
+        built = msgspec.to_builtins(value, enc_hook=_unknown, order="deterministic")
+        if _is_plain(built, MAX_DEPTH, rows=False):
+            return built
+    except BaseException:
+        pass  # the walk finds it again, and where it is
+    return _walked(value, where, ())
+
+
+def _walked(value: Any, where: str, above: tuple[int, ...]) -> Any:
+    """`above` holds the ids of what the value lies in."""
+    if type(value) in SCALARS:
+        return value
+    if id(value) in above:
+        raise InvalidInput(f"{where:.{SHOWN}} holds itself")
+    try:
+        opened = _opened(value)
+        if type(opened) in SCALARS:
+            return opened
+        if len(above) == MAX_DEPTH:
+            raise InvalidInput(f"{where:.{SHOWN}} is deeper than {MAX_DEPTH} levels")
+        above = (*above, id(value))
+        if isinstance(opened, dict):
+            return _walked_dict(opened, where, above)
+        if isinstance(opened, set | frozenset):
+            return _in_order(_walked(part, f"{where}[...]", above) for part in opened)
+        return [_walked(part, f"{where}[{index}]", above) for index, part in enumerate(opened)]
+    except _Unknown as error:
+        raise InvalidInput(f"{where}: {type_of(value)} is not JSON") from error
+    except BaseException as error:  # a type of the user's tells its parts itself, and may raise anything
+        if type(error) is InvalidInput:  # of a part, with the path to it
+            raise
+        raise InvalidInput(f"{where}: {type_of(value)} is not JSON ({why(error)})") from error
+
+
+def _walked_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
+    walked: dict[str, Any] = {}
+    for key, part in value.items():
+        name = _key_text(key, where)
+        if name in walked:
+            raise InvalidInput(f"{where}: two keys become {json.dumps(name):.80}")
+        walked[name] = _walked(part, _at(where, name), above)
+    return walked
+
+
+def _key_text(key: Any, where: str) -> str:
+    try:
+        name = msgspec.to_builtins(key, enc_hook=_unknown)
+        if type(name) in (str, int):
+            return str(name)
+    except BaseException:
+        pass  # said below
+    raise InvalidInput(f"{where}: key {told(repr, key):.80} is not text")
+
+
+def _opened(value: Any) -> Any:
+    """One level of a value: a scalar, or a dict, list, tuple or set of parts that are still to be opened."""
+    kind = type(value)
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return value
+    if issubclass(kind, msgspec.Struct):
+        return _opened_struct(value)
+    if dataclasses.is_dataclass(kind):
+        return _given(value, (field.name for field in dataclasses.fields(kind)))
+    return msgspec.to_builtins(value, enc_hook=_unknown)
+
+
+def _opened_struct(value: msgspec.Struct) -> Any:
+    config = value.__struct_config__
+    if config.array_like:
+        parts = [getattr(value, field) for field in value.__struct_fields__]
+        return parts if config.tag is None else [config.tag, *parts]
+    names = dict(zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True))
+    opened = {names[field]: part for field, part in _given(value, names).items()}
+    return opened if config.tag_field is None else {config.tag_field: config.tag, **opened}
+
+
+def _given(value: Any, fields: Iterable[str]) -> dict[str, Any]:
+    """The fields that hold something."""
+    parts = ((field, getattr(value, field, msgspec.UNSET)) for field in fields)
+    return {field: part for field, part in parts if part is not msgspec.UNSET}
+
+
+class _Unknown(TypeError):
+    """Neither msgspec nor `_unknown` can make JSON of it."""
+
+
+def _unknown(value: Any) -> Any:
+    """What msgspec asks for values of types that it does not know: pydantic models, and heirs of text and numbers."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if hasattr(type(value), "model_dump"):
+        return _dumped(value)
+    raise _Unknown(type_of(value))
+
+
+def _dumped(model: Any) -> Any:
+    """A pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where those are
+    all that its pydantic takes; without what is computed."""
+    kind: Any = type(model)
+    wanted = {"round_trip": True, "by_alias": "by_name" not in options_of(kind, "model_validate")}
+    known = options_of(kind, "model_dump")
+    return _mended(model.model_dump(mode="json", **{name: wanted[name] for name in wanted if name in known}), model)
+
+
+def _mended(dumped: Any, original: Any) -> Any:
+    """A dump without what would give one model two texts, or another value: sets are in whatever order, and a NaN
+    whose field is untyped is null. It is put back, to be refused as any other."""
+    if dumped is None:
+        return original if isinstance(original, float) and not math.isfinite(original) else None
+    if hasattr(original, "__pydantic_root_model__"):
+        original = original.root if original.__pydantic_root_model__ else original
+    if isinstance(dumped, dict):
+        if isinstance(original, dict):  # in one order, but the keys have become text
+            parts = dict(zip(dumped, original.values(), strict=False))
+        else:
+            parts = getattr(original, "__dict__", {}) | (getattr(original, "__pydantic_extra__", None) or {})
+        return {name: part if type(part) in _SOUND else _mended(part, parts.get(name)) for name, part in dumped.items()}
+    if isinstance(dumped, list) and isinstance(original, _ARRAYS) and len(dumped) == len(original):
+        pairs = zip(dumped, original, strict=True)
+        mended = [part if type(part) in _SOUND else _mended(part, of) for part, of in pairs]
+        return _in_order(mended) if isinstance(original, set | frozenset) else mended
+    return dumped
+
+
+@lru_cache(maxsize=1024)
+def options_of(kind: Any, method: str) -> frozenset[str]:
+    """The names of what a method of a type takes."""
+    return frozenset(inspect.signature(getattr(kind, method)).parameters)
+
+
+def _in_order(items: Iterable[Any]) -> list[Any]:
+    items = list(items)
+    try:
+        return sorted(items, key=canonical)
+    except ValueError:
+        return items  # one of them is refused in a moment, with its path
+
+
+def _refuse_part(value: Any, where: str) -> None:
+    """Raise InvalidInput for the first number or text of a plain value that is not JSON's."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if not _is_text(name):
+                raise InvalidInput(f"{where}: key {json.dumps(name):.80} holds a lone surrogate, which is no character")
+            _refuse_part(part, _at(where, name))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _refuse_part(part, f"{where}[{index}]")
+    elif isinstance(value, str):
+        if not _is_text(value):
+            raise InvalidInput(f"{where} holds a lone surrogate, which is no character")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"{where} is {'NaN' if math.isnan(value) else 'infinite'}")
+    elif isinstance(value, int):
+        try:
+            int.__repr__(value)
+        except ValueError as error:
+            raise InvalidInput(f"{where} has thousands of digits") from error
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _at(where: str, name: str) -> str:
+    return f"{where}.{name:.80}" if name.isidentifier() else f"{where}[{json.dumps(name[:80])}]"
+
+
+def why(error: BaseException) -> str:
+    """The type of an error and its own words, in one line that can be stored."""
+    return f"{type_of(error)}: {told(str, error):.{SHOWN}}"
+
+
+def told(tell: Callable[[Any], str], value: Any) -> str:
+    """What `str` or `repr` tells of it, in one line that can be stored; the name of its type where that fails."""
+    try:
+        text = " ".join(tell(value).split())
+    except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
+        text = ""
+    return (text or type_of(value)).encode(errors="replace").decode()

@@ -1,0 +1,111 @@
+"""The one place of wiring: a database and the services on it, for the daemon, the CLI, producers and tests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from craftcore.activities.ledger import Ledger
+from craftcore.clock import Clock, SystemClock
+from craftcore.config import Config
+from craftcore.errors import NotFound
+from craftcore.schedules.service import ScheduleService
+from craftcore.schedules.tick_service import TickService
+from craftcore.storage import migrate
+from craftcore.storage.database import Database
+from craftcore.storage.facts import give_id
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.activity_decisions import Deciding
+from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.all_work import CancelledWork, cancel_all
+from craftcore.tasks.holds import Holds
+from craftcore.tasks.resume import ResumeContract
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.task_end import Ending
+from craftcore.tasks.turn_end import TurnService
+from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_start import Entering
+from craftcore.tasks.waits import Waiting
+from craftcore.triggers.claim_service import ClaimService
+from craftcore.triggers.service import TriggerService
+
+
+class Core:
+    """One database with the services on it. Raises a StorageError when it cannot be opened.
+
+    With `read_only` it is never opened to write: what would is refused with PermissionRefused. `vfs` as for Database.
+    """
+
+    def __init__(
+        self, path: Path, config: Config, clock: Clock | None = None, *, read_only: bool = False, vfs: str | None = None
+    ) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.database = Database(
+            path,
+            self.clock,
+            synchronous=config.storage.synchronous,
+            busy_timeout=config.storage.busy_timeout,
+            read_only=read_only,
+            vfs=vfs,
+        )
+        self.triggers = TriggerService(self.clock, payload_max_bytes=config.triggers.payload_max_bytes)
+        self.claims = ClaimService(
+            lease_seconds=config.triggers.lease_seconds,
+            priority_weight=config.triggers.priority_weight,
+        )
+        self.schedules = ScheduleService(self.clock, self.triggers)
+        self.ticks = TickService(self.triggers)
+        waiting = Waiting(self.clock, self.triggers)
+        ledger = Ledger()
+        self.recording = Recording(self.clock, self.triggers)
+        self.acts = Acts(self.clock, ledger, self.recording)
+        self.deciding = Deciding(ledger, waiting)
+        ending = Ending(self.triggers, waiting, self.acts)
+        self.holds = Holds(self.triggers)
+        self.tasks = TaskService(
+            self.clock,
+            self.triggers,
+            waiting,
+            ending,
+            self.deciding,
+            self.holds,
+            payload_max_bytes=config.triggers.payload_max_bytes,
+        )
+        self.entering = Entering(waiting)
+        self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
+        self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
+        self.triggers.follower = self.claims.follower = self.tasks
+
+    def cancel_all(self, tx: Transaction, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
+        """Cancel all work: every live trigger and task, and, unless they are to stay, every schedule."""
+        return cancel_all(tx, self.triggers, self.tasks, self.schedules, reason, with_schedules=with_schedules)
+
+    def prepare(self) -> None:
+        """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""
+        try:
+            with self.database.reading() as reader:
+                fresh = reader.value("SELECT count(*) FROM sqlite_schema") == 0
+                if not fresh:
+                    migrate.require_current(reader, self.database.path)
+        except NotFound:
+            fresh = True
+        if fresh:
+            new_id = self.clock.new_id()
+            migrate.migrate(self.database, self.clock, also=lambda tx, _: give_id(tx, new_id))
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """The synchronous door: one transaction, on disk when the block is left."""
+        return self.database.transaction()
+
+    @contextmanager
+    def reading(self, *, within: float | None = None) -> Iterator[Reader]:
+        """One read-only snapshot of a database whose schema is this program's; `within` as for `Database.reading`."""
+        with self.database.reading(within=within) as reader:
+            migrate.require_current(reader, self.database.path)
+            yield reader
+
+    def close(self) -> None:
+        """Close what the synchronous door opened."""
+        self.database.close()

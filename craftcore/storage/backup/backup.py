@@ -1,0 +1,227 @@
+"""A backup: a checked copy of one snapshot, whole under its name or not there, with its manifest beside it.
+
+The manifest comes first: what a kill between the two leaves is small and says nothing that is not so. A copy without
+one would be large, and nobody could tell that it is whole.
+
+The copy is made in one read transaction, for which no writer waits and which waits for none. What is there already is
+never written over, and what was kept before goes only once the new one is there and sound.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageError
+from craftcore.files import NoRegularFile, open_regular
+from craftcore.serialization.plurals import counted
+from craftcore.storage.backup.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
+from craftcore.storage.backup.staging_file import SIDES, Draft, a_draft, draft_path, make_folder, refuse_taken, sweep
+from craftcore.storage.database import Database
+from craftcore.storage.error_mapping import translate_os
+from craftcore.storage.facts import fact
+from craftcore.storage.integrity import check_file
+from craftcore.storage.migrate import require_current
+from craftcore.storage.transaction import Reader
+from craftcore.storage.whole_file import write_whole
+
+READ_BYTES = 1 << 20
+MANIFEST_MAX_BYTES = 1 << 20
+NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
+
+ROWS = """
+SELECT (SELECT count(*) FROM triggers)             AS triggers,
+       (SELECT count(*) FROM executions)           AS executions,
+       (SELECT count(*) FROM retained_records)     AS retained_records,
+       (SELECT count(*) FROM events)               AS events,
+       (SELECT count(*) FROM blobs)                AS blobs,
+       (SELECT count(*) FROM tasks)                AS tasks,
+       (SELECT count(*) FROM task_holds)           AS task_holds,
+       (SELECT count(*) FROM waits)                AS waits,
+       (SELECT count(*) FROM questions)            AS questions,
+       (SELECT count(*) FROM mailbox)              AS mailbox,
+       (SELECT count(*) FROM early_mail)           AS early_mail,
+       (SELECT count(*) FROM activity_log)         AS activity_log,
+       (SELECT count(*) FROM activity_decisions)   AS activity_decisions,
+       (SELECT count(*) FROM schedules)            AS schedules,
+       (SELECT count(*) FROM schedule_occurrences) AS schedule_occurrences,
+       (SELECT count(*) FROM clock_events)         AS clock_events,
+       (SELECT count(*) FROM epochs)               AS epochs,
+       (SELECT count(*) FROM audit_log)            AS audit_log
+"""
+
+Head = Callable[[Reader], dict[str, Any] | None]
+"""Reads the ends of the chains, which storage knows nothing of."""
+
+
+def back_up(database: Database, target: Path, version: str, head: Head) -> Manifest:
+    """Put a checked copy under a name that nothing has yet, and its manifest beside it.
+
+    Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, or
+    has not this program's schema, and then there is none; StorageFull, StorageError; PermissionRefused, also for a
+    folder in which others may rename files.
+    """
+    _refuse(database.path, target)
+    with database.reading() as reader:
+        require_current(reader, database.path)
+    taken_at = database.clock.now()
+    with a_draft(target) as draft:
+        draft.refuse_open_folder()
+        refuse_taken(target)
+        draft.copy(database)
+        manifest = _checked(database, draft, taken_at, version, head)
+        _refuse(database.path, target)
+        try:
+            write_whole(manifest_path(target), manifest_text(manifest).encode())
+            draft.put()
+        except BaseException:
+            _remove(target)
+            raise
+    return manifest
+
+
+def back_up_into(
+    database: Database, folder: Path, keep: int, version: str, head: Head
+) -> tuple[Path, Manifest, list[Path]]:
+    """The same under a name of its moment in a folder, made when it is missing; then the oldest of ours there go, so
+    that `keep` are left. The new one, and those that went."""
+    make_folder(folder)
+    sweep(folder)
+    _sweep_manifests(folder)
+    target = _free_name(folder, database)
+    manifest = back_up(database, target, version, head)
+    others = [(file, other) for file, other in complete(folder) if file.name != target.name]
+    gone = overaged(others, manifest, keep)
+    for file in gone:
+        _remove(file)
+    return target, manifest, gone
+
+
+def _free_name(folder: Path, database: Database) -> Path:
+    """Of this moment; numbered where one of the same second is there."""
+    moment = datetime.fromtimestamp(database.clock.now(), UTC)
+    stem = f"{Path(os.path.realpath(database.path)).stem}-{moment:%Y%m%dT%H%M%SZ}"
+    for number in count(1):
+        name = folder / (f"{stem}.db" if number == 1 else f"{stem}-{number}.db")
+        if not os.path.lexists(name) and not os.path.lexists(manifest_path(name)):
+            return name
+    raise AssertionError(stem)
+
+
+def _sweep_manifests(folder: Path) -> None:
+    """Remove those of ours that a killed maker wrote for a backup that never came. One that is just being made has its
+    draft, and loses that only when it is there."""
+    for path in sorted(folder.glob(f"*{ENDS}")):
+        file = path.with_name(path.name.removesuffix(ENDS))
+        if NAMED.search(file.name) is None or os.path.lexists(draft_path(file)) or os.path.lexists(file):
+            continue
+        try:
+            found = path.lstat()
+            read_manifest(file)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                path.unlink()
+        except (OSError, StorageError, InvalidInput):
+            continue
+
+
+def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+    """The backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it says.
+
+    They belong to this user or to the owner of the folder: others may leave files in one with the sticky bit.
+    """
+    owners = {os.geteuid(), folder.stat().st_uid}
+    for path in sorted(folder.glob(f"*{ENDS}")):
+        file = path.with_name(path.name.removesuffix(ENDS))
+        if NAMED.search(file.name) is None:
+            continue  # somebody gave it a name of its own, and wants it kept
+        try:
+            manifest = read_manifest(file)
+            beside, found = path.lstat(), file.lstat()
+        except (OSError, StorageError):
+            continue
+        files = stat.S_ISREG(beside.st_mode) and stat.S_ISREG(found.st_mode)
+        if files and beside.st_uid == found.st_uid and found.st_uid in owners and found.st_size == manifest.bytes:
+            yield file, manifest
+
+
+def read_manifest(file: Path) -> Manifest:
+    """Of that backup. Raises InvalidInput when there is no such file, or it is a manifest itself; DatabaseInvalid when
+    it has none of ours."""
+    path = manifest_path(file)
+    try:
+        with open_regular(path) as opened:
+            text = opened.read(MANIFEST_MAX_BYTES).decode()
+    except FileNotFoundError:
+        if not file.exists():
+            raise InvalidInput(f"{file}: there is no such file") from None
+        if file.name.endswith(ENDS):
+            raise InvalidInput(
+                f"{file}: is a manifest. Name the backup beside it: {file.name.removesuffix(ENDS)}"
+            ) from None
+        raise DatabaseInvalid(
+            f"{file}: has no manifest beside it ({path.name}), so nobody can tell that it is whole. Bring both; "
+            "where there never was one, say --no-manifest"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: it is no text") from error
+    except NoRegularFile as error:
+        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: {error.strerror}") from error
+    except OSError as error:
+        raise translate_os(error, path) from error
+    return manifest_from(text, path)
+
+
+def _checked(database: Database, draft: Draft, taken_at: float, version: str, head: Head) -> Manifest:
+    with draft.database(database.clock).reading(with_checks=True) as reader:
+        found = check_file(reader)
+        if not found.is_sound:
+            wrong = [*found.pages, *found.keys, *found.schema]
+            more = f" (and {counted(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
+            raise DatabaseInvalid(
+                f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
+                f"before are kept. See: craftcore --db {shlex.quote(str(database.path))} db check"
+            )
+        facts: dict[str, Any] = {
+            "database_id": fact(reader, "database_id"),
+            "epoch": reader.value("SELECT max(epoch) FROM epochs") or 0,
+            "schema": reader.value("SELECT max(name) FROM schema_migrations"),
+            "rows": reader.one(ROWS) or {},
+            "head": head(reader),
+        }
+    size = os.fstat(draft.descriptor).st_size
+    return Manifest(sha256=_digest(draft.descriptor), bytes=size, taken_at=taken_at, version=version, **facts)
+
+
+def _digest(descriptor: int) -> str:
+    digest, offset = sha256(), 0
+    while piece := os.pread(descriptor, READ_BYTES, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()
+
+
+def _refuse(database: Path, target: Path) -> None:
+    """Raise CannotCreate for a name that is taken or kept for the database itself."""
+    real = os.path.realpath(database)
+    beside = {real, *(real + side for side in SIDES), f"{real}.lock", f"{real}.bell"}
+    for name in (target, manifest_path(target)):
+        if os.path.realpath(name) in beside:
+            raise CannotCreate(f"{name}: belongs to the database itself. Give another name")
+        refuse_taken(name)
+
+
+def _remove(file: Path) -> None:
+    """The backup first: a manifest without one says nothing that is not so."""
+    try:
+        file.unlink(missing_ok=True)
+        manifest_path(file).unlink(missing_ok=True)
+    except OSError as error:
+        raise translate_os(error, file) from error

@@ -1,0 +1,275 @@
+"""Putting a backup in the place of a database: what is there is kept under another name, and then replaced at once.
+
+At each instant there is a whole database under the name: the one before, or the new one. Nobody may have the one before
+open: who writes to a file that has lost its name writes for nobody. The one before is kept by a second name for it, and
+on a file system that has no such thing (vfat, some of the network) by a copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+
+import apsw
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
+from craftcore.files import NoRegularFile, open_regular
+from craftcore.storage.backup.manifest import Manifest
+from craftcore.storage.backup.staging_file import SIDES, Draft, a_draft, sweep
+from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
+from craftcore.storage.error_mapping import translate, translate_os
+from craftcore.storage.facts import fact
+from craftcore.storage.integrity import check_file
+from craftcore.storage.lock_pacing import nap
+from craftcore.storage.migrate import migrate, pending, shipped
+from craftcore.storage.whole_file import flush_folder
+
+READ_BYTES = 1 << 20
+KEPT = ".before-restore-"
+
+NO_SECOND_NAMES = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+"""What a file system says that has none, or none for this file."""
+
+LATEST = """
+SELECT max(at)
+  FROM (SELECT max(updated_at) AS at FROM triggers
+         UNION ALL
+        SELECT max(at) FROM events
+         UNION ALL
+        SELECT max(started_at) FROM epochs)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What takes the place of the database: `sha256` of the file; `database_id`: None when no daemon ever ran on it.
+
+    `until`: the moment up to which it goes, epoch seconds. That is when the backup was taken; of a file without a
+    manifest the latest that stands in it, None when nothing does.
+    """
+
+    sha256: str
+    database_id: str | None
+    until: float | None
+    has_manifest: bool
+
+
+def bring(file: Path, manifest: Manifest | None, draft: Draft) -> str:
+    """Copy a file into the draft; its sha256. Raises DatabaseInvalid when it is not what its manifest says, or has none
+    and is not all of a database: what was written last is in a WAL beside it."""
+    if manifest is None:
+        _refuse_half(file)
+    digest, size = sha256(), 0
+    try:
+        with open_regular(file) as opened:
+            while piece := opened.read(READ_BYTES):
+                digest.update(piece)
+                size += len(piece)
+                _write(draft.descriptor, piece)
+    except NoRegularFile as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise translate_os(error, file) from error
+    if manifest is not None and (size, digest.hexdigest()) != (manifest.bytes, manifest.sha256):
+        raise DatabaseInvalid(
+            f"{file}: is not the backup that its manifest is of ({size:,} bytes, sha256 {digest.hexdigest()[:12]}…; "
+            f"it was {manifest.bytes:,} bytes, {manifest.sha256[:12]}…). It is damaged: take another one"
+        )
+    return digest.hexdigest()
+
+
+def make_current(draft: Draft, file: Path, database: Database) -> list[str]:
+    """Check what was brought, all of it, and migrate it where it is older; what was applied. Raises DatabaseInvalid."""
+    brought = draft.database(database.clock)
+    with _told_of(file, draft), brought.reading(with_checks=True) as reader:
+        if reader.value("PRAGMA application_id") != APPLICATION_ID:
+            raise DatabaseInvalid(f"{file}: is empty, and no database of ours. Nothing was restored: take another one")
+        missing = pending(reader, shipped(), file)
+        found = check_file(reader, [one for one in shipped() if one not in missing])
+        if not found.is_sound:
+            wrong = [*found.pages, *found.keys, *found.schema]
+            raise DatabaseInvalid(f"{file}: is not sound: {wrong[0]}. Nothing was restored: take another one")
+    return migrate(brought, database.clock, keep_copy=False)
+
+
+def origin(draft: Draft, database: Database, sha256: str, manifest: Manifest | None) -> Origin:
+    """Of what was brought, and made current."""
+    if manifest is not None:
+        return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
+    with draft.database(database.clock).reading() as reader:
+        return Origin(
+            sha256=sha256, database_id=fact(reader, "database_id"), until=reader.value(LATEST), has_manifest=False
+        )
+
+
+def present_id(database: Database) -> tuple[bool, str | None]:
+    """Whether there is a database, and its id; None where it has none or cannot be read."""
+    if not database.path.exists():
+        return False, None
+    try:
+        with database.reading() as reader:
+            return True, fact(reader, "database_id")
+    except (StorageError, ValueError):
+        return True, None
+
+
+def replace(draft: Draft, database: Database, *, patience: float) -> Path | None:
+    """Keep the database that is there, and put the draft in its place; under which name it is kept, None if there was
+    none. On disk when this returns.
+
+    One that can be read is kept as a single file, with its WAL in it; a damaged one as it is, its WAL beside it. Raises
+    StorageBusy, with nothing changed, when another process has it open for longer than `patience` (seconds);
+    DatabaseInvalid when it is another program's.
+    """
+    place = draft.place
+    if sides := draft.sides():
+        raise StorageError(f"{draft.path}{sides[0]}: was left behind; nothing was restored. Try again")
+    with ExitStack() as opened:
+        alone = _alone(place, patience) if place.exists() else None
+        try:
+            give_to_owner(place, draft.descriptor)
+            kept = _keep(place, database.clock.now(), opened)
+            draft.put()
+        except OSError as error:
+            raise translate_os(error, place) from error
+        finally:
+            if alone is not None:
+                alone.close()
+    return kept
+
+
+def give_to_owner(place: Path, descriptor: int) -> None:
+    """As root, let an open file belong to whoever has the database, or the folder that it is to be in: their daemon has
+    to open it. By descriptor: the owner may have put a link to another file under its name."""
+    if os.geteuid() == 0:
+        whose = os.lstat(place if os.path.lexists(place) else place.parent)
+        os.fchown(descriptor, whose.st_uid, whose.st_gid)
+
+
+def _refuse_half(file: Path) -> None:
+    """Raise InvalidInput when there is no such file; DatabaseInvalid when a part of it is beside it."""
+    if not file.exists():
+        raise InvalidInput(f"{file}: there is no such file")
+    for side in ("-wal", "-journal"):
+        beside = file.with_name(file.name + side)
+        if beside.exists() and beside.stat().st_size > 0:
+            raise DatabaseInvalid(
+                f"{file}: is not all of it: {beside.name} beside it is not empty, as with a database that is in use. "
+                f"Copy it with: craftcore --db {file} db backup"
+            )
+
+
+@contextmanager
+def _told_of(file: Path, draft: Draft) -> Iterator[None]:
+    """A person knows the file that was brought, not the draft it is in."""
+    try:
+        yield
+    except DatabaseInvalid as error:
+        raise DatabaseInvalid(error.message.replace(str(draft.path), str(file))) from error
+
+
+def _alone(path: Path, patience: float) -> apsw.Connection | None:
+    """A connection beside which there is no other, to a file that has its WAL in it; None where it is too damaged.
+
+    It is no WAL database any more: who waits for it meanwhile finds, when they would write to it, that its name is
+    another file's by then, and does not.
+    """
+    if not path.is_file():
+        raise CannotCreate(f"{path}: there is something else than a file, which is left as it is")
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a damaged file is kept as it is
+            refuse_foreign(connection, path)
+            _leave_wal(connection, path, patience)
+            connection.execute("BEGIN EXCLUSIVE")
+        except BaseException:
+            connection.close()
+            raise
+    except (apsw.CorruptError, apsw.NotADBError, apsw.IOError):
+        return None
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    return connection
+
+
+def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None:
+    """SQLite does so only for the one connection there is, and calls no busy handler for it."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if connection.pragma("journal_mode", "delete") == "delete":
+                return
+        except apsw.BusyError:
+            pass
+        if time.monotonic() > deadline:
+            raise StorageBusy(
+                f"{path}: another process has it open, and would go on writing to the file that is replaced. "
+                "Stop whatever emits or reads there; nothing was changed"
+            )
+        nap()
+
+
+def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
+    """A second name for what is there and what lies beside it, which then goes from beside the place; None when there
+    is nothing. `opened` is closed when nobody holds a lock on it any more: to close a file takes SQLite its locks."""
+    beside = [side for side in SIDES if place.with_name(place.name + side).exists()]
+    if not place.exists() and not beside:
+        return None
+    _forget_second_names(place)
+    kept = _free_name(place, now)
+    for side in ("", *beside):
+        if side != "-shm" and (path := place.with_name(place.name + side)).exists():
+            _name_again(path, kept.with_name(kept.name + side), opened)
+    flush_folder(place.parent)
+    for side in beside:
+        place.with_name(place.name + side).unlink()
+    return kept
+
+
+def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
+    """Give it that name, too, or make a copy of that name, which is on disk, and whole, before it has it."""
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in NO_SECOND_NAMES:
+            raise
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened.callback(os.close, source)
+        with a_draft(name) as copy:
+            give_to_owner(path, copy.descriptor)
+            while piece := os.read(source, READ_BYTES):
+                _write(copy.descriptor, piece)
+            copy.put()
+
+
+def _forget_second_names(place: Path) -> None:
+    """Of a restore that was killed before it replaced what it had kept. A whole copy stays: it is one of something."""
+    sweep(place.parent)
+    for path in place.parent.glob(f"{glob.escape(place.name)}{KEPT}*"):
+        if place.exists() and path.samefile(place):
+            path.unlink()
+
+
+def _free_name(place: Path, now: float) -> Path:
+    stem = f"{place.name}{KEPT}{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}"
+    for number in count(1):
+        name = place.with_name(stem if number == 1 else f"{stem}-{number}")
+        if not any(os.path.lexists(name.with_name(name.name + side)) for side in ("", *SIDES)):
+            return name
+    raise AssertionError(stem)
+
+
+def _write(descriptor: int, piece: bytes) -> None:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

@@ -1,0 +1,135 @@
+"""What an apsw exception means to us. No apsw exception leaves storage and the stores."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import apsw
+
+from craftcore.errors import (
+    CannotCreate,
+    DatabaseInvalid,
+    PermissionRefused,
+    RowInvalid,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+)
+from craftcore.serialization.untrusted import message_of
+
+NO_ROOM = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is spent",
+    errno.EFBIG: "a file has reached the file-size limit of this process",
+}
+"""Why a write found no room. SQLite says "full" of the first only; of the others it says "disk I/O error"."""
+
+PROBE_BYTES = 64 << 10
+"""What a WAL and its index need at their beginning."""
+
+CHECKPOINTS_FAIL_SECONDS = 60.0
+"""Seconds of failed checkpoints after which the daemon ends: the WAL grows without bound, and the disk is failing."""
+
+READ_ONLY = "the file system is mounted read-only; nothing was written. Mount it writable (dmesg may say why it is not)"
+
+
+def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection | None = None) -> StorageError:
+    """Return the StorageError for what SQLite said: what was refused, why, and what to do.
+
+    `connection`, the one that raised, tells why a write failed. Without it a spent quota reads as an I/O error.
+    """
+    said = message_of(error)  # a function of the user's may raise one of its own
+    if connection is not None and refused_write(error):
+        number = connection.system_errno
+        if number in NO_ROOM:
+            return no_room(path, NO_ROOM[number])
+        if number == errno.EROFS:
+            return StorageError(f"{path}: {READ_ONLY}")
+        if number:
+            said = f"{said}: {os.strerror(number)}"
+    match error:
+        case apsw.FullError():
+            return no_room(path, NO_ROOM[errno.ENOSPC])
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+            return no_room(path, "the disk has no room for the shared memory file (-shm)")
+        case apsw.BusyError() | apsw.LockedError():
+            return StorageBusy(f"{path}: another process holds the write lock; nothing was written. Try again")
+        case apsw.ConstraintError():
+            return RowInvalid(f"{path}: {said}; nothing was written")
+        case apsw.NotADBError():
+            return DatabaseInvalid(f"{path}: not an SQLite database; nothing was changed")
+        case apsw.CorruptError():
+            advice = "Restore a backup: craftcore db restore FILE"
+            return DatabaseInvalid(f"{path}: the database is corrupt ({said}). {advice}")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() if is_read_only(path):
+            return StorageError(f"{path}: {READ_ONLY}")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
+            return PermissionRefused(f"{path}: cannot be written by this user ({said})")
+        case apsw.CantOpenError() if (why := why_no_room(path)) is not None:
+            return no_room(path, why)
+        case apsw.CantOpenError():
+            return CannotCreate(f"{path}: cannot be opened ({said})")
+        case _:
+            return StorageError(f"{path}: {said}")
+
+
+def translate_os(error: OSError, path: str | Path) -> StorageError:
+    """The same for what the operating system says while a file or directory is made."""
+    match error.errno:
+        case errno.EACCES | errno.EPERM:
+            return PermissionRefused(f"{path}: permission denied")
+        case errno.EROFS:
+            return StorageError(f"{path}: {READ_ONLY}")
+        case number if number in NO_ROOM:
+            return no_room(path, NO_ROOM[number])
+        case _:
+            return CannotCreate(f"{path}: cannot be created ({error.strerror})")
+
+
+def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
+    """Whether a COMMIT that failed so has surely written nothing, once it is rolled back.
+
+    The commit record is the last thing that a transaction writes to the WAL. One that found no room for it, or was
+    refused on a read-only file system, has not happened. Of an I/O error or a failed flush nobody can say that.
+    """
+    if isinstance(error, apsw.FullError):
+        return True
+    return refused_write(error) and (connection.system_errno in NO_ROOM or connection.system_errno == errno.EROFS)
+
+
+def refused_write(error: apsw.Error) -> bool:
+    """Whether the operating system refused to write to a file; `system_errno` of the connection says why."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
+
+
+def no_room(path: str | Path, why: str) -> StorageFull:
+    """Return the error of a write that found no room."""
+    return StorageFull(f"{path}: {why}; nothing was written. Free some space and try again")
+
+
+def why_no_room(path: str | Path) -> str | None:
+    """Return why no file can be made and written beside this path. None when one can, or for any other reason.
+
+    SQLite says "unable to open" when it finds no room to create the WAL, and leaves no errno. A file without a name is
+    tried instead. No descriptor of the database is involved.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path)), buffering=0) as file:
+            file.write(bytes(PROBE_BYTES))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return NO_ROOM.get(error.errno or 0)
+    return None
+
+
+def is_read_only(path: str | Path) -> bool:
+    """Whether the file system of this path, or of its directory, is mounted read-only."""
+    for place in (path, Path(path).parent):
+        try:
+            return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+        except OSError:
+            continue
+    return False

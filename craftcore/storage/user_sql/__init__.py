@@ -1,0 +1,1 @@
+"""SQL of user code within a transaction of the engine."""

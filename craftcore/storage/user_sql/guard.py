@@ -1,0 +1,132 @@
+"""Who stands beside SQL of the user's: it does what is permitted, not for long, and leaves nothing open behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self, cast
+
+import apsw
+
+from craftcore.clock import Clock
+from craftcore.errors import CraftcoreError, InvalidInput, RowInvalid, StorageError, TookTooLong
+from craftcore.serialization.untrusted import is_a, let_go, message_of
+from craftcore.storage.error_mapping import translate
+from craftcore.storage.user_sql.authorizer import refusal
+
+APART_SECONDS = 1.0
+"""For so long the user's function may hold the one write lock of the file."""
+
+STEPS_BETWEEN_LOOKS = 100_000
+"""About a millisecond of SQLite's work. Each look at the clock waits for Python's interpreter lock."""
+
+
+class Guard:
+    """Stands at a connection with an open transaction while a function of the user's has it, and judges what it did.
+
+    with Guard(connection, clock, path, our_names()) as guard:
+        …                       # each statement in a `guard.statement(sql)`
+    guard.verify()
+
+    SQL that takes too long is interrupted. Python cannot be, nor one long call inside SQLite: `verify` finds it out.
+    """
+
+    def __init__(self, connection: apsw.Connection, clock: Clock, path: Path, ours: frozenset[str]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._path = path
+        self._ours = ours
+        self._until = clock.boot_time() + APART_SECONDS
+        self._thread = threading.get_ident()
+        self._makes_tables = False
+        self._gone = False
+
+    def __enter__(self) -> Self:
+        self._connection.authorizer = self._authorize
+        self._connection.set_progress_handler(self._is_late, STEPS_BETWEEN_LOOKS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone = True
+        self._connection.set_progress_handler(None)
+        self._connection.authorizer = None
+
+    @contextmanager
+    def statement(self, sql: str) -> Iterator[None]:
+        """Run one in this block. What SQLite says of it is told as an error of ours, and none stays half-read."""
+        if self._gone:
+            raise InvalidInput("the transaction is over, and this statement did nothing. Use tx within its function")
+        if threading.get_ident() != self._thread:
+            raise InvalidInput("tx belongs to the thread of its function; this statement of another one did nothing")
+        self._require_open()
+        try:
+            yield
+        except Exception as error:
+            let_go(error)  # whoever keeps the exception would keep its statement open
+            if is_a(error, apsw.Error):
+                raise self._told(cast(apsw.Error, error), sql) from error
+            raise
+
+    def verify(self) -> None:
+        """Raise what forbids committing what the function did, although it returned."""
+        self._require_open()
+        if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:  # the COMMIT would fail, and look like a disk
+            raise RowInvalid(f"{self._path}: a deferred foreign key leads to no row; nothing was written")
+        if self._makes_tables:
+            self._refuse_keys_to_ours()
+
+    def _require_open(self) -> None:
+        if self._is_late():
+            raise self._too_late()
+        if not self._connection.in_transaction:  # OR ROLLBACK; what comes now would be committed by itself
+            raise StorageError(f"{self._path}: a statement ended the transaction; nothing was written")
+
+    def _too_late(self) -> TookTooLong:
+        return TookTooLong(
+            f"a transaction's function took longer than {APART_SECONDS:g} s; nothing was written. "
+            "Do what is slow in a step before it"
+        )
+
+    def _is_late(self) -> bool:
+        return self._clock.boot_time() > self._until
+
+    def _authorize(self, action: int, first: str | None, second: str | None, where: str | None, by: str | None) -> int:
+        if reason := refusal(action, first, second, where, by, self._ours):
+            raise InvalidInput(reason)
+        self._makes_tables |= action in (apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_ALTER_TABLE)
+        return apsw.SQLITE_OK
+
+    def _told(self, error: apsw.Error, sql: str) -> CraftcoreError:
+        match error:
+            case apsw.InterruptError():
+                return self._too_late()
+            case (
+                apsw.SQLError()
+                | apsw.BindingsError()
+                | apsw.IncompleteExecutionError()
+                | apsw.MismatchError()
+                | apsw.RangeError()
+                | apsw.TooBigError()
+            ):
+                return InvalidInput(f"SQLite refused a statement of a transaction: {message_of(error)}: {sql:.300}")
+            case _:
+                return translate(error, self._path, self._connection)
+
+    def _refuse_keys_to_ours(self) -> None:
+        keys = self._connection.execute(
+            """
+            SELECT made.name,
+                   key."table"
+              FROM sqlite_schema AS made,
+                   pragma_foreign_key_list(made.name) AS key
+             WHERE made.type = 'table'
+            """
+        ).fetchall()
+        for table, parent in keys:
+            if str(parent).lower() in self._ours and str(table).lower() not in self._ours:
+                raise InvalidInput(
+                    f"the table {table} has a foreign key to {parent}, which is craftcore's own: it could keep us from "
+                    "deleting a row of it. Keep the id in a plain column; nothing was written"
+                )

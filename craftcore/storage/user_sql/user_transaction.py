@@ -1,0 +1,118 @@
+"""A transaction of the user's: their function writes their own tables, and our record of it goes into the same commit.
+
+Its connection is the writer's second one, on the writer's thread: what is prepared here under a guard, and what the
+engine prepared for itself, never meet.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import CoroutineType
+from typing import Any, NoReturn, TypeVar, cast
+
+import apsw
+
+from craftcore import forks
+from craftcore.errors import InvalidInput
+from craftcore.serialization.untrusted import is_a
+from craftcore.storage.database import Database, close
+from craftcore.storage.transaction import Many, Row, Transaction
+from craftcore.storage.user_sql.authorizer import our_names
+from craftcore.storage.user_sql.guard import Guard
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+COROUTINE = "the function of a transaction is a plain one, not async: nothing is awaited in it. Nothing was written"
+
+
+class UserTransaction(Transaction):
+    """What the user's function is given. It works within that function only, and reads every row it is asked for at
+    once: a statement that stayed half-read would hold on to its snapshot, and to the next transaction."""
+
+    __slots__ = ("_guard",)
+
+    def __init__(self, connection: apsw.Connection, now: float, guard: Guard) -> None:
+        super().__init__(connection, now)
+        self._guard = guard
+
+    def one(self, sql: str, /, **params: Any) -> Row | None:
+        with self._guard.statement(sql):
+            return super().one(sql, **params)
+
+    def all(self, sql: str, /, **params: Any) -> list[Row]:
+        with self._guard.statement(sql):
+            return super().all(sql, **params)
+
+    def tuples(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._guard.statement(sql):
+            return list(super().tuples(sql, params))
+
+    def value(self, sql: str, /, **params: Any) -> Any:
+        with self._guard.statement(sql):
+            return super().value(sql, **params)
+
+    def run(self, sql: str, /, **params: Any) -> int:
+        with self._guard.statement(sql):
+            for _ in self._connection.execute(sql, params):  # to the end of a text of several statements
+                pass
+            return self._connection.changes()
+
+    def many(self, statement: Many, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        with self._guard.statement(statement.sizes[-1][1]):
+            return super().many(statement, rows)
+
+    def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: a crash after the commit would lose it. A step after the transaction is not lost."""
+        raise InvalidInput("a transaction of yours has no after_commit: do that in a step after it")
+
+    def before_answers(self, fn: Callable[[Any], object], value: Any) -> NoReturn:
+        """Refused: it is called on the thread that writes for everybody."""
+        raise InvalidInput("a transaction of yours has no before_answers: do that in a step after it")
+
+
+class Apart:
+    """The connection for SQL of the user's, opened when it is first needed."""
+
+    def __init__(self, database: Database, on_busy: Callable[[int], bool], on_wal: Callable[[int], object]) -> None:
+        self._database = database
+        self._on_busy = on_busy
+        self._on_wal = on_wal
+        self._connection: apsw.Connection | None = None
+        self._ours: frozenset[str] = frozenset()
+
+    def connection(self) -> apsw.Connection:
+        """Raises a StorageError when it cannot be opened."""
+        if self._connection is None:
+            self._ours = our_names()
+            self._connection = self._database.connect(on_busy=self._on_busy, on_wal=self._on_wal, statement_cache=0)
+        return self._connection
+
+    def run(
+        self, tx: Transaction, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
+    ) -> R:
+        """Run `user` guarded and `record` as ourselves, in the transaction that `tx` is of; the answer of `record`."""
+        connection = self.connection()
+        with Guard(connection, self._database.clock, self._database.path, self._ours) as guard:
+            began_in = forks.generation
+            try:
+                result = user(UserTransaction(connection, tx.now, guard), *args)
+            finally:
+                forks.require_not_forked(began_in)
+        if is_a(result, CoroutineType):
+            cast("CoroutineType[Any, Any, Any]", result).close()
+            raise InvalidInput(COROUTINE)
+        guard.verify()
+        return record(tx, result)
+
+    def close(self, *, as_it_is: bool) -> None:
+        """See `database.close`."""
+        if self._connection is not None:
+            close(self._connection, as_it_is=as_it_is)
+
+
+def require_plain(user: Callable[..., Any]) -> None:
+    """Raise InvalidInput for a coroutine function: nothing may be awaited while the file is locked."""
+    if inspect.iscoroutinefunction(user):
+        raise InvalidInput(COROUTINE)

@@ -1,0 +1,213 @@
+"""Irreversible actions of turns that run: the ledger's row and the event of the record, in one commit.
+
+Also what is asked about them: when their task ends, and when somebody answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, stands
+from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
+from craftcore.activities.store import ActivityStore
+from craftcore.clock import Clock
+from craftcore.errors import ErrorCode, LeaseLost, StateRefused
+from craftcore.executions.model import EventType
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.facts import next_call_mark
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore, NewEvent
+from craftcore.tasks.turn_events import Recording
+
+WHAT_ANSWERS_MEAN = (
+    "happened: it is done. resend: it did not happen; the task sends it when it comes to it again. "
+    "give up: nobody will know; the task fails when it comes to it again."
+)
+"""True also when the task ends before somebody answers."""
+
+EVENTS = {
+    ActivityStatus.DONE: EventType.ACTIVITY_DONE,
+    ActivityStatus.FAILED: EventType.ACTIVITY_FAILED,
+    ActivityStatus.UNKNOWN: EventType.ACTIVITY_UNKNOWN,
+}
+
+
+class NewAct(NamedTuple):
+    """An intent of a running turn. `event`: what the record says of it. `again`: the activity as it was seen, when its
+    policy has it called again."""
+
+    intent: NewIntent
+    event: NewEvent
+    again: Activity | None = None
+
+
+class ActEnd(NamedTuple):
+    """What a call of a running turn came to, and what the record says of it."""
+
+    begun: Begun
+    ending: CallEnd
+    event: NewEvent
+
+
+class Acts:
+    """Begin and settle acts, and ask about them. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, clock: Clock, ledger: Ledger, recording: Recording) -> None:
+        self._clock = clock
+        self._ledger = ledger
+        self._recording = recording
+        self._memos = MemoStore()
+        self._store = ActivityStore()
+        self._tasks = TaskStore()
+        self._questions = QuestionStore()
+
+    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[Begun | Activity | Exception]:
+        """Write intents, or tell what is on record; an answer each. LeaseLost, and nothing written, for a turn that
+        does not hold its trigger any more; IdempotencyConflict."""
+        held = self._memos.held(tx, [(act.event.trigger_seq, act.event.lease_token) for act in acts])
+        mine = [act for act in acts if (act.event.trigger_seq, act.event.lease_token) in held]
+        answers = dict(
+            zip(
+                (act.intent.key for act in mine if act.again is None),
+                self._ledger.begin_all(tx, [act.intent for act in mine if act.again is None]),
+                strict=True,
+            )
+        )
+        for act in mine:
+            if act.again is not None:
+                answers[act.intent.key] = self._ledger.call_again(tx, act.again, act.intent)
+                if isinstance(answers[act.intent.key], Begun):
+                    self._store.note_decision(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
+        self._mark(tx, answers)
+        begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], Begun)]
+        if again := [answer.seq for _, answer in begun if answer.calls > 1]:
+            self._questions.withdraw_about(tx, again)
+        self._recording.append_all(tx, [told(act, answer) for act, answer in begun])
+        lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
+        return [answers.get(act.intent.key, lost) for act in acts]
+
+    def _mark(self, tx: Transaction, answers: dict[str, Begun | Activity | Exception]) -> None:
+        """Give what is to be called the call mark of this commit: one for all of it."""
+        begun = {key: answer for key, answer in answers.items() if isinstance(answer, Begun)}
+        if begun:
+            mark = next_call_mark(tx)
+            answers.update((key, one._replace(mark=mark)) for key, one in begun.items())
+
+    def intent_of(self, tx: Transaction, intent: NewIntent) -> Begun | None:
+        """The intent that was written by this attempt and has no end yet; None when there is none."""
+        found = self._store.get(tx, intent.key)
+        if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
+            return None
+        return found.last_call
+
+    def settle_all(self, tx: Transaction, ends: list[ActEnd]) -> list[bool | Exception]:
+        """Write what calls came to; an answer each: whether the activity was still to be settled by this call. It is
+        written also when the turn has lost its lease: it happened."""
+        settled = self._ledger.settle_all(tx, [(end.begun, end.ending) for end in ends])
+        self._recording.record_all(tx, [end.event for end in ends if end.begun.seq in settled])
+        return [end.begun.seq in settled for end in ends]
+
+    def get(self, tx: Transaction, key: str) -> Activity:
+        """The activity of this key as it stands; it was begun."""
+        found = self._store.get(tx, key)
+        assert found is not None, key
+        return found
+
+    def find(self, tx: Transaction, key: str) -> Activity | None:
+        """The activity of this key as it stands; None when nothing was begun under it."""
+        return self._store.get(tx, key)
+
+    def numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
+        """The activities of one turn that are known by their number, not by a key of their own."""
+        return self._store.numbered(tx, task_id, task_seq, turn)
+
+    def decide(
+        self,
+        tx: Transaction,
+        activity: Activity,
+        decision: Decision,
+        decided_by: str,
+        reference: str | None,
+        event: NewEvent,
+    ) -> Activity:
+        """A policy ended a doubt. The activity as it stands then. Raises StateRefused when somebody else did before."""
+        now = self._store.by_seq(tx, activity.seq)
+        if not now.is_open or now.calls != activity.calls:
+            raise StateRefused(f"{now.key} {stands(now)}; nothing was written")
+        decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference)
+        self._questions.withdraw_about(tx, [activity.seq])
+        self._recording.record_all(tx, [event])
+        return decided
+
+    def leave_behind(self, tx: Transaction) -> int:
+        """Nothing runs: what was being called is in doubt, and the records that are still open say so. How many."""
+        left = self._ledger.leave_behind(tx)
+        self._recording.append_to_open(
+            tx,
+            [
+                (one.execution_seq, one.task_seq, one.turn, EventType.ACTIVITY_UNKNOWN, _ending_text(one), one.seq)
+                for one in left
+            ],
+        )
+        self._ask_what_is_in_doubt(tx, sorted({one.task_seq for one in left}))
+        return len(left)
+
+    # Questions
+
+    def ask_at_end(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
+        """Ask about what is in doubt of those of these tasks that have ended, because none of their turns will come to
+        it again; and about those that would have sent something else under a key."""
+        self._ask_what_is_in_doubt(tx, task_seqs)
+        for task in self._tasks.failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
+            asked = NewQuestion(
+                kind=QuestionKind.CONFLICT,
+                question=f"Task {task.id} ({task.workflow}) has failed: {task.error_message}. Try its turn again, or "
+                "leave it?",
+                options=(TRY_AGAIN, LEAVE),
+            )
+            self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
+
+    def _ask_what_is_in_doubt(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
+        for activity in self._store.undecided(tx, task_seqs):
+            if not self._tasks.by_seq(tx, activity.task_seq).status.is_live:
+                asked = question_about(activity, None)
+                self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
+
+
+def told(act: NewAct, begun: Begun) -> NewEvent:
+    """The event of an intent. Names need no escaping."""
+    text = f'{{"action":"{act.intent.action}","attempt":{begun.calls},"key":"{act.intent.key}"}}'
+    return act.event._replace(payload_json=text, activity_seq=begun.seq)
+
+
+def question_about(activity: Activity, why: str | None) -> NewQuestion:
+    """What a person is asked about an activity in doubt. Its arguments are shown beside it, and not written here."""
+    called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    said = f" ({activity.error_message})" if activity.error_message else ""
+    happened = f"It was called at {called}, and {activity.reason}{said}."
+    if activity.reason == RESTORED:  # nobody knows even that
+        happened = "The database was restored, and it may have been called before: the file that was lost would know."
+    return NewQuestion(
+        kind=QuestionKind.ACTIVITY,
+        question=f"Did {activity.action} happen? {happened}"
+        + (
+            " What it had begun may still go on: look before you answer."
+            if activity.reason == LEFT_BEHIND.reason
+            else ""
+        )
+        + (f" What is known: {why}." if why else "")
+        + f"\n{WHAT_ANSWERS_MEAN}",
+        options=tuple(Decision),
+        activity_seq=activity.seq,
+    )
+
+
+def _ending_text(activity: Activity) -> str:
+    return canonical(
+        {"action": activity.action, "attempt": activity.calls, "key": activity.key, "reason": "the process ended"}
+    )

@@ -1,0 +1,114 @@
+"""What a person may do about an attempt that has no end, or has failed: let it run again, or leave it."""
+
+from __future__ import annotations
+
+import shlex
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.model import ActivityStatus
+from craftcore.activities.store import ActivityStore
+from craftcore.errors import StateRefused
+from craftcore.executions.listing_store import ExecutionListing
+from craftcore.executions.model import EventType, Status
+from craftcore.executions.record import ExecutionRecord, why_not_replayable
+from craftcore.executions.recovery import Act, Facts, State, assess, state_of
+from craftcore.storage.damaged_rows import whole
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.tasks.model import Task
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.model import Trigger
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.store import TriggerStore
+
+ACTS_MAX = 100
+"""Of a task; how many without an end are looked at."""
+
+
+def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> Facts:
+    """What is known of an attempt beside its record."""
+    trigger = TriggerStore().get(reader, record.trigger_id)
+    task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
+    [newest] = ExecutionListing().ids_of(reader, record.trigger_id, 1) or [record.id]
+    return Facts(
+        id=record.id,
+        status=record.status,
+        ended_at=record.ended_at,
+        error_code=record.error_code,
+        newest_id=newest,
+        trigger_id=record.trigger_id,
+        task_id=record.task_id,
+        trigger_status=None if trigger is None else trigger.status,
+        trigger_reason=None if trigger is None else trigger.reason,
+        cancel_asked=trigger is not None and trigger.cancel_requested_at is not None,
+        due_at=None if trigger is None else trigger.due_at,
+        now=now,
+        daemon_runs=daemon_runs,
+        acts=_without_end(reader, task),
+        irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
+        not_replayable=why_not_replayable(record) if record.status is Status.SUCCESS else None,
+        task_is_over=task is not None and not task.status.is_live,
+    )
+
+
+def _without_end(reader: Reader, task: Task | None) -> tuple[Act, ...]:
+    if task is None:
+        return ()
+    called = whole(ActivityListing().newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id))
+    doubted = ActivityStore().undecided(reader, [task.seq])
+    return tuple(
+        Act(key=one.key, action=one.action, has_intent=one.status is ActivityStatus.INTENT)
+        for one in (*doubted, *called)
+    )
+
+
+class AttemptHands:
+    """Retry, skip. Each method is a rule over a transaction it is given; ring the daemon's bell after the commit.
+
+    `program`: with what the commands begin that a refusal names.
+    """
+
+    def __init__(self, triggers: TriggerService, program: tuple[str, ...] = ("craftcore",)) -> None:
+        self._triggers = triggers
+        self._program = program
+
+    def retry(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
+        """Run it again, now: one that waits for it does not wait longer, one that was given up gets another life, and
+        the task that failed with it goes on.
+
+        PENDING       -> PENDING, due now
+        DEAD, FAILED  -> PENDING, with all its attempts
+
+        Raises StateRefused, which says what to do instead, for any other.
+        """
+        match state_of(facts):
+            case State.PENDING:
+                return self._triggers.run_now(tx, facts.trigger_id, f"retried: {reason}")
+            case State.DEAD | State.FAILED:
+                return self._triggers.requeue(tx, facts.trigger_id)
+            case _:
+                raise self._refused(facts, "retry")
+
+    def skip(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
+        """Do not run it again, and let its task end with it.
+
+        PENDING  -> DONE, cancelled
+        CLAIMED  -> DONE, cancelled: by the next daemon, when its own has died
+        DEAD     -> FAILED, discarded
+
+        Raises StateRefused, which says what to do instead, for any other.
+        """
+        match state_of(facts):
+            case State.PENDING | State.INTERRUPTED:
+                return self._triggers.cancel(tx, facts.trigger_id, f"skipped: {reason}")
+            case State.DEAD:
+                return self._triggers.discard(tx, facts.trigger_id, f"skipped: {reason}")
+            case _:
+                raise self._refused(facts, "skip")
+
+    def _refused(self, facts: Facts, verb: str) -> StateRefused:
+        found = assess(facts)
+        commands = [
+            shlex.join((*self._program, *words)) for words in found.commands if words[:2] != ("execution", verb)
+        ]
+        instead = f". See: {', or '.join(commands)}" if commands else ""
+        return StateRefused(f"{verb} of {facts.id} is refused: {found.text}{instead}. Nothing was written")

@@ -1,0 +1,142 @@
+"""The only SQL of the mailbox: what was sent to a task, in the order it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+
+class Mail(NamedTuple):
+    """A message or signal that was not read yet. `trigger_id` is the message's; None: it was a signal."""
+
+    seq: int
+    task_seq: int
+    event: str
+    payload_json: str
+    trigger_id: str | None
+    sent_by: str | None
+
+
+class MailStore:
+    """Rows of `mailbox`. Holds nothing."""
+
+    def put(
+        self,
+        tx: Transaction,
+        task_seq: int,
+        event: str,
+        payload_json: str,
+        *,
+        trigger_id: str | None,
+        sent_by: str | None,
+    ) -> Mail:
+        """Leave a mail for a task."""
+        seq: int = tx.value(
+            """
+            INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, sent_by, created_at)
+            VALUES (:task_seq, :event, :payload, :trigger_id, :sent_by, :now)
+            RETURNING seq
+            """,
+            task_seq=task_seq,
+            event=event,
+            payload=payload_json,
+            trigger_id=trigger_id,
+            sent_by=sent_by,
+            now=tx.now,
+        )
+        return Mail(seq, task_seq, event, payload_json, trigger_id, sent_by)
+
+    def unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
+        """Those of that event that were not read, oldest first; what is not taken is not visited."""
+        rows = tx.tuples(
+            """
+            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
+              FROM mailbox
+             WHERE task_seq = ?1
+               AND event = ?2
+               AND status = 'UNREAD'
+             ORDER BY seq
+            """,
+            (task_seq, event),
+        )
+        return map(Mail._make, rows)
+
+    def read(self, tx: Transaction, mail: Mail, wait_seq: int) -> None:
+        """This mail resolved that wait."""
+        tx.run(
+            "UPDATE mailbox SET status = 'READ', wait_seq = :wait_seq WHERE seq = :seq AND status = 'UNREAD'",
+            seq=mail.seq,
+            wait_seq=wait_seq,
+        )
+
+    def left_by(self, tx: Reader, task_seqs: Sequence[int]) -> list[Mail]:
+        """What these tasks did not read, oldest first."""
+        rows = tx.tuples(
+            """
+            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
+              FROM mailbox
+             WHERE task_seq IN (SELECT value FROM json_each(?1))
+               AND status = 'UNREAD'
+             ORDER BY seq
+            """,
+            (canonical(list(task_seqs)),),
+        )
+        return [Mail._make(row) for row in rows]
+
+    def leave(self, tx: Transaction, mail: Mail, status: str) -> None:
+        """Its task has ended: it was EMITTED anew, or LEFT unread."""
+        tx.run(
+            "UPDATE mailbox SET status = :status WHERE seq = :seq AND status = 'UNREAD'", seq=mail.seq, status=status
+        )
+
+    def leave_all(self, tx: Transaction) -> int:
+        """UNREAD -> LEFT for every task, so that none is emitted anew; the number of mails."""
+        return tx.run("UPDATE mailbox SET status = 'LEFT' WHERE status = 'UNREAD'")
+
+    def give_back(self, tx: Transaction, task_seq: int) -> int:
+        """LEFT -> UNREAD for a task that lives again; the number of mails.
+
+        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. A mail whose
+        payload is not JSON any more stays LEFT, too.
+        """
+        return tx.run(
+            """
+            UPDATE mailbox
+               SET status = 'UNREAD'
+             WHERE task_seq = :task_seq
+               AND status = 'LEFT'
+               AND json_valid(payload_json)
+               AND NOT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = mailbox.trigger_id)
+            """,
+            task_seq=task_seq,
+        )
+
+    def unread(self, tx: Reader, task_seq: int, limit: int) -> int:
+        """How many mails of a task nobody has read, counted no further than `limit`."""
+        count: int = tx.value(
+            """
+            SELECT count(*)
+              FROM (SELECT 1 FROM mailbox WHERE task_seq = :seq AND status = 'UNREAD' LIMIT :limit)
+            """,
+            seq=task_seq,
+            limit=limit,
+        )
+        return count
+
+    def unread_mails(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
+        """What nobody has read, oldest first, as people are told."""
+        return tx.all(
+            """
+            SELECT event, payload_json, trigger_id, sent_by, created_at
+              FROM mailbox
+             WHERE task_seq = :seq
+               AND status = 'UNREAD'
+             ORDER BY seq
+             LIMIT :limit
+            """,
+            seq=task_seq,
+            limit=limit,
+        )

@@ -1,0 +1,113 @@
+"""What the end of a task brings with it, in the same commit: nobody is left waiting for it, and nothing it was sent is
+lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from craftcore.errors import ErrorCode
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.mailbox_store import MailStore
+from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import Advance, TaskStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.tasks.waits import Waiting, ending_of
+from craftcore.triggers.service import TriggerService
+
+
+class Ending:
+    """Ends tasks. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, triggers: TriggerService, waiting: Waiting, acts: Acts) -> None:
+        self._triggers = triggers
+        self._waiting = waiting
+        self._acts = acts
+        self._tasks = TaskStore()
+        self._waits = WaitStore()
+        self._questions = QuestionStore()
+        self._mails = MailStore()
+
+    def end(
+        self,
+        tx: Transaction,
+        task: Task,
+        status: TaskStatus,
+        reason: str,
+        *,
+        code: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """End one live task whose turn is not running."""
+        move = ended(task, status, reason, tx.now, code=code, message=message)
+        self._tasks.advance_all(tx, [move])
+        self.tidy(tx, [task])
+
+    def tidy(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
+        """What these tasks leave when they have just ended: questions are withdrawn, waits end, what is in doubt is
+        asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the triggers
+        made is due; None: there are none.
+
+        `tasks` as they were while they lived.
+        """
+        due_at = None
+        for task in tasks:
+            if task.status is TaskStatus.WAITING and (wait := self._waits.open_of(tx, task.seq)) is not None:
+                self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
+        seqs = [task.seq for task in tasks]
+        self._questions.withdraw_all(tx, seqs)
+        self._acts.ask_at_end(tx, seqs)
+        for mail in self._mails.left_by(tx, seqs):
+            if mail.trigger_id is None or not self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json):
+                self._mails.leave(tx, mail, "LEFT")
+            else:
+                self._mails.leave(tx, mail, "EMITTED")
+                due_at = tx.now
+        for task in tasks:
+            if task.parent_id is not None and self._tell_parents(tx, task):
+                due_at = tx.now
+        return due_at
+
+    def ask_about_acts(self, tx: Transaction, task_seq: int) -> None:
+        """Ask about what is in doubt of a task that had ended before."""
+        self._acts.ask_at_end(tx, [task_seq])
+
+    def _tell_parents(self, tx: Transaction, child: Task) -> bool:
+        told = False
+        for wait in self._waits.for_child(tx, child.id):
+            now_ended = self._tasks.by_seq(tx, child.seq)
+            parent = self._tasks.by_seq(tx, wait.task_seq)
+            told |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, ending_of(now_ended))
+        return told
+
+
+def ended(
+    task: Task,
+    status: TaskStatus,
+    reason: str,
+    now: float,
+    *,
+    result_json: str | None = None,
+    code: str | None = None,
+    message: str | None = None,
+) -> Advance:
+    """The move that ends a task where it is. A cancelled one was aborted, whatever ended its trigger."""
+    if status is TaskStatus.CANCELLED:
+        code, message = code or ErrorCode.WORKFLOW_ABORTED, message or reason
+    return Advance(
+        status,
+        reason,
+        task.turn,
+        None,
+        result_json,
+        code,
+        message,
+        task.trigger_id,
+        task.turns_alone,
+        task.steps_alone,
+        now,
+        now,
+        task.seq,
+        task.turn,
+    )

@@ -1,0 +1,105 @@
+"""The only SQL of what a turn has completed, and of a task's stream: events of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.transaction import Many, Reader, Transaction
+
+ADD = Many(
+    """
+    INSERT INTO events (execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq) VALUES {rows}
+    """,
+    width=9,
+)
+
+HELD = """
+SELECT seq, lease_token
+  FROM triggers
+ WHERE seq IN (SELECT value FROM json_each(?1))
+   AND +status = 'CLAIMED'
+"""
+
+
+class NewEvent(NamedTuple):
+    """An event of a running turn. `memo` None: nothing that a re-entry needs to find. `activity_seq`: of the activity
+    that it is about.
+
+    `trigger_seq` and `lease_token` prove that the turn is still the one that holds its trigger.
+    """
+
+    trigger_seq: int
+    lease_token: str
+    execution_seq: int
+    task_seq: int
+    turn: int
+    type: str
+    payload_json: str
+    memo: str | None
+    activity_seq: int | None = None
+
+
+class StreamRow(NamedTuple):
+    """One event of a task's stream, over all its attempts."""
+
+    execution_id: str
+    turn: int | None
+    seq: int
+    type: str
+    at: float
+    payload_json: str
+
+
+class MemoStore:
+    """Events of tasks. Holds nothing."""
+
+    def held(self, tx: Reader, leases: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+        """The leases (trigger seq, token) among these that are still held."""
+        seqs = sorted({seq for seq, _ in leases})
+        return {(seq, token) for seq, token in tx.tuples(HELD, (canonical(seqs),))} & set(leases)
+
+    def add_all(self, tx: Transaction, numbered: Sequence[tuple[int, NewEvent]]) -> None:
+        """Append events with the numbers they have in their records."""
+        tx.many(
+            ADD,
+            [
+                (
+                    new.execution_seq,
+                    number,
+                    new.type,
+                    tx.now,
+                    new.payload_json,
+                    new.task_seq,
+                    new.turn,
+                    new.memo,
+                    new.activity_seq,
+                )
+                for number, new in numbered
+            ],
+        )
+
+    def of_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
+        """What this turn completed: memo -> the event's text."""
+        rows = tx.tuples(
+            "SELECT memo, payload_json FROM events WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
+            (task_seq, turn),
+        )
+        return dict(rows)
+
+    def stream(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
+        """The newest events of a task, oldest of them first."""
+        rows = tx.tuples(
+            """
+            SELECT executions.id, executions.turn, events.seq, type, at, payload_json
+              FROM executions
+              JOIN events ON events.execution_seq = executions.seq
+             WHERE task_id = ?1
+               AND task_id IS NOT NULL
+             ORDER BY executions.seq DESC, events.seq DESC
+             LIMIT ?2
+            """,
+            (task_id, limit),
+        )
+        return [StreamRow._make(row) for row in rows][::-1]

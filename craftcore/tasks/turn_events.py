@@ -1,0 +1,104 @@
+"""What a turn completes on its way: events of its record, each in a commit of its own or with what it brings about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from craftcore.clock import Clock
+from craftcore.errors import LeaseLost
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.model import (
+    NewQuestion,
+    NewTask,
+    Task,
+)
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
+from craftcore.triggers.model import Claim, Emitted, NewTrigger
+from craftcore.triggers.service import TriggerService
+
+
+class Recording:
+    """Record for turns that run. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+        self._clock = clock
+        self._triggers = triggers
+        self._tasks = TaskStore()
+        self._memos = MemoStore()
+        self._records = ExecutionStore()
+        self._questions = QuestionStore()
+
+    def record_all(self, tx: Transaction, events: list[NewEvent]) -> list[int | Exception]:
+        """Append events to the records of running turns; an answer each: its number there. LeaseLost, and nothing
+        written, for a turn that does not hold its trigger any more."""
+        held = self._memos.held(tx, [(event.trigger_seq, event.lease_token) for event in events])
+        kept = [event for event in events if (event.trigger_seq, event.lease_token) in held]
+        numbers = iter(self.append_all(tx, kept))
+        return [
+            next(numbers)
+            if (event.trigger_seq, event.lease_token) in held
+            else LeaseLost(f"the turn of record {event.execution_seq} is over; nothing was written")
+            for event in events
+        ]
+
+    def append_all(self, tx: Transaction, events: list[NewEvent]) -> list[int]:
+        """The same for turns that are known to hold their triggers, or records known to be open."""
+        if not events:
+            return []
+        last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in events})))
+        numbers = []
+        for event in events:
+            last[event.execution_seq] += 1
+            numbers.append(last[event.execution_seq])
+        self._memos.add_all(tx, list(zip(numbers, events, strict=True)))
+        return numbers
+
+    def record(self, tx: Transaction, event: NewEvent) -> int:
+        """`record_all` for one. Raises LeaseLost."""
+        [answer] = self.record_all(tx, [event])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def append_to_open(self, tx: Transaction, events: Sequence[tuple[int, int, int, str, str, int]]) -> None:
+        """Append events (record, task, turn, type, text, activity) to those of these records that are still open, while
+        nothing runs."""
+        is_open = self._records.still_open(tx, [seq for seq, *_ in events])
+        self.append_all(
+            tx,
+            [
+                NewEvent(0, "", seq, task_seq, turn, type_, text, None, activity_seq)
+                for seq, task_seq, turn, type_, text, activity_seq in events
+                if seq in is_open
+            ],
+        )
+
+    def emit_recorded(
+        self, tx: Transaction, row: NewTrigger, event: Callable[[Emitted], NewEvent], child: NewTask | None
+    ) -> Emitted:
+        """Emit for a running turn, and record that it did: one commit. `child`: the task that the trigger creates.
+
+        Raises LeaseLost, or DuplicateTrigger when the spec asked for it.
+        """
+        [emitted] = self._triggers.emit_all(tx, [row])
+        if isinstance(emitted, Exception):
+            raise emitted
+        if child is not None and emitted.created:
+            self._tasks.create_all(tx, [child])
+        self.record(tx, event(emitted))
+        return emitted
+
+    def stream(self, tx: Transaction, task_id: str, limit: int) -> list[StreamRow]:
+        """The newest events of a task, oldest of them first."""
+        return self._memos.stream(tx, task_id, limit)
+
+    def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
+        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over, and not
+        while somebody is asked already."""
+        is_held = self._memos.held(tx, [(claim.seq, claim.lease_token)])
+        if is_held and not self._questions.has_open(tx, task.seq, asked.kind):
+            self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)

@@ -1,0 +1,226 @@
+"""The rules of a wait: begun once, resolved once, and one wake-up trigger that is pulled forward when it is.
+
+begin    a row, and a trigger for its end where it has one; resolved at once when what it waits for has come before
+resolve  the row, and the trigger that goes on with the turn: one commit
+deliver  into the mailbox; and out of it again, when somebody waits for just that
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+from craftcore.activities.store import ActivityStore
+from craftcore.clock import Clock
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.mailbox_store import Mail, MailStore
+from craftcore.tasks.model import (
+    MESSAGE,
+    NewWait,
+    Question,
+    QuestionStatus,
+    ResolvedBy,
+    Task,
+    TaskStatus,
+    Wait,
+    WaitKind,
+)
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.model import TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
+from craftcore.triggers.sources import wake_key
+
+MAILBOX_MAX = 10_000
+"""Mails of one task that nobody has read; more are refused."""
+
+REST_SECONDS = 60.0
+"""A wait of this length renews a task's work budget, as does whatever comes from outside: it does not run away."""
+
+
+class Begun(NamedTuple):
+    """What became of a new wait. `due_at`: when its trigger is due, None when it has none."""
+
+    status: TaskStatus
+    reason: str
+    trigger_id: str | None
+    due_at: float | None
+    renews: bool
+
+
+class Waiting:
+    """Begin and resolve waits. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+        self._clock = clock
+        self._triggers = triggers
+        self._tasks = TaskStore()
+        self._waits = WaitStore()
+        self._questions = QuestionStore()
+        self._mails = MailStore()
+        self._activities = ActivityStore()
+
+    def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> Begun:
+        """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
+        wait = self._waits.open(tx, self._clock.new_id(), task.seq, turn, new)
+        if new.question is not None:
+            self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
+        if self._came_before(tx, task, wait, new.question.activity_seq if new.question else None):
+            trigger_id = self._emit(tx, task, wait, tx.now)
+            return Begun(TaskStatus.RUNNING, "what it waited for had come", trigger_id, tx.now, True)
+        ends = [moment for moment in (wait.due_at, task.deadline_at) if moment is not None]
+        due_at = min(ends, default=None)
+        timer = None if due_at is None else self._emit(tx, task, wait, due_at)
+        return Begun(TaskStatus.WAITING, waits_for(wait), timer, due_at, False)
+
+    def resolve(self, tx: Transaction, task: Task, wait: Wait, by: ResolvedBy, value_json: str) -> bool:
+        """End a wait of a task that waits, and let its turn go on at once. False when something else came first."""
+        if not self._waits.resolve(tx, wait.seq, by, value_json):
+            return False
+        timer = task.trigger_id
+        if timer is None or not self._triggers.pull_forward(tx, timer):
+            timer = self._emit(tx, task, wait, tx.now)
+        self._tasks.wake(tx, task.seq, timer, f"woken: {by}", renews=True)
+        return True
+
+    def time_is_over(self, tx: Transaction, task: Task) -> None:
+        """The timer of a waiting task was started: if nothing came before, the wait ends with it.
+
+        At the task's deadline, before its own time, it ends with the task: a task that is tried again waits anew.
+        """
+        wait = self._waits.open_of(tx, task.seq)
+        if wait is None:
+            return
+        question = self._questions.of_wait(tx, task.seq, wait.seq)
+        if question is None and wait.kind is WaitKind.QUESTION:
+            raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
+        if task.deadline_at is not None and task.deadline_at <= tx.now < (wait.due_at or math.inf):
+            self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
+        else:
+            self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
+        if question is not None:
+            self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
+        assert task.trigger_id is not None, task
+        rested = tx.now - wait.created_at >= REST_SECONDS
+        self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=rested)
+
+    def deliver(
+        self,
+        tx: Transaction,
+        task: Task,
+        event: str,
+        payload_json: str,
+        *,
+        trigger_id: str | None,
+        sent_by: str | None,
+    ) -> bool:
+        """Leave a message or signal for a live task; whether it resolved what the task waits for.
+
+        Whether its mailbox is full was asked before, by who can still refuse.
+        """
+        mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
+        wait = self._waits.open_of(tx, task.seq)
+        if wait is None:
+            return False
+        brought = self._brought(tx, wait, mail)
+        if brought is None:
+            return False
+        self._take(tx, wait, mail)
+        return self.resolve(tx, task, wait, *brought)
+
+    def is_full(self, tx: Transaction, task: Task) -> bool:
+        """Its mailbox takes no more."""
+        return self._mails.unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
+
+    def _came_before(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:
+        """Resolve a wait by what is there already."""
+        if activity_seq is not None and not self._activities.by_seq(tx, activity_seq).is_open:
+            self._questions.withdraw_about(tx, [activity_seq])  # somebody decided while the turn was on its way here
+            return self._waits.resolve(tx, wait.seq, ResolvedBy.ANSWER, "null")
+        match wait.kind:
+            case WaitKind.CHILD:
+                child = self._tasks.get(tx, wait.event or "")
+                if child is None or child.status.is_live:
+                    return False
+                return self._waits.resolve(tx, wait.seq, ResolvedBy.CHILD, ending_of(child))
+            case WaitKind.EVENT | WaitKind.QUESTION:
+                event = wait.event if wait.kind is WaitKind.EVENT else MESSAGE
+                for mail in self._mails.unread_of(tx, task.seq, event or ""):
+                    json.loads(mail.payload_json)  # a mail that is none is set aside, and not brought
+                    if (brought := self._brought(tx, wait, mail)) is not None:
+                        self._take(tx, wait, mail)
+                        return self._waits.resolve(tx, wait.seq, *brought)
+        return False
+
+    def _brought(self, tx: Transaction, wait: Wait, mail: Mail) -> tuple[ResolvedBy, str] | None:
+        """How this mail ends this wait, and with which value; None when it does not."""
+        if wait.kind is WaitKind.EVENT and wait.event == mail.event:
+            return (ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL), mail.payload_json
+        if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
+            question = self._questions.of_wait(tx, wait.task_seq, wait.seq)
+            answer = answer_in(question, mail.payload_json) if question else None
+            if question is not None and answer is not None:
+                by = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
+                self._questions.answer(tx, question.seq, answer, note=None, answered_by=by)
+                return ResolvedBy.ANSWER, canonical(answer)
+        return None
+
+    def _take(self, tx: Transaction, wait: Wait, mail: Mail) -> None:
+        self._mails.read(tx, mail, wait.seq)
+
+    def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float) -> str:
+        """The one trigger that goes on with the turn of this wait."""
+        spec = TriggerSpec(
+            workflow=task.workflow,
+            source=TriggerSource.CONTINUATION,
+            task_id=task.id,
+            session_id=task.session_id,
+            at=at,
+            max_attempts=task.max_attempts,
+            dedup_key=wake_key(wait.id),
+        )
+        row = self._triggers.accept(spec)._replace(at_given=bool(wait.at_given) and at == wait.due_at)
+        return one_answer(self._triggers.emit_all(tx, [row])).id
+
+
+def renews(wait: Wait) -> bool:
+    """Whether a wait that is over has renewed the work budget of its task."""
+    rested = (wait.resolved_at or 0.0) - wait.created_at >= REST_SECONDS
+    return rested or wait.resolved_by is not ResolvedBy.TIMER
+
+
+def answer_in(question: Question, payload_json: str) -> str | None:
+    """What a message answers to a question that may be answered by one: its `text`. None when it is no answer."""
+    if not question.by_message:
+        return None
+    payload: Any = json.loads(payload_json)
+    text = payload.get("text") if isinstance(payload, dict) else None
+    if not isinstance(text, str):
+        return None
+    if question.options is None:
+        return text
+    said = text.strip().casefold()
+    return next((option for option in question.options if option.casefold() == said), None)
+
+
+def ending_of(task: Task) -> str:
+    """How a task ended, as its parent is told: canonical JSON."""
+    error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
+    return f'{{"error":{canonical(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
+
+
+def waits_for(wait: Wait) -> str:
+    """`waits for the event approved`: the reason of a task that waits."""
+    match wait.kind:
+        case WaitKind.TIMER:
+            return "waits for its time"
+        case WaitKind.EVENT:
+            return f"waits for the event {wait.event}"
+        case WaitKind.CHILD:
+            return f"waits for task {wait.event}"
+        case WaitKind.QUESTION:
+            return "waits for an answer"

@@ -1,0 +1,291 @@
+"""The rules of a claim's life: lease, start, settle, hand back, reclaim; each over a transaction it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from craftcore.errors import ErrorCode, LeaseLost, StateRefused
+from craftcore.serialization.plurals import counted
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.triggers.answers import one_answer
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_store import ClaimStore
+from craftcore.triggers.listener import Follower, Nobody
+from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.quarantine_store import CorruptStore
+from craftcore.triggers.settlement import (
+    CRASHES_BEFORE_ALONE,
+    INTERRUPTED,
+    SHUT_DOWN,
+    UNSTARTED,
+    Cancelled,
+    Continued,
+    Failed,
+    Outcome,
+    Rerouted,
+    Settlement,
+    Suspended,
+    cancelled,
+    counts_as_crash,
+    is_poison,
+    settle,
+)
+
+PolicyOf = Callable[[Claim], RetryPolicy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a claim brought: leased triggers, whether more may be due, and when the next one becomes due (or None)."""
+
+    claims: list[Claim]
+    more: bool
+    next_due: float | None
+
+
+class Started(NamedTuple):
+    """A claim whose attempt has begun."""
+
+    claim: Claim
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaimed:
+    """What a boot found of earlier epochs."""
+
+    unstarted: int
+    crashed: int
+    poisoned: list[str]
+
+
+class ClaimService:
+    """Claim, start, ack, release, reclaim.
+
+    `lease_seconds` is a claim's length, `priority_weight` is how many seconds of waiting one priority point is worth.
+    """
+
+    def __init__(self, *, lease_seconds: float = 60.0, priority_weight: float = 60.0) -> None:
+        self._priority_weight = priority_weight
+        self.lease_seconds = lease_seconds
+        self._claims = ClaimStore()
+        self._corrupt = CorruptStore()
+        self._tokens = 0
+        self.follower: Follower = Nobody()
+
+    def claim(
+        self,
+        tx: Transaction,
+        *,
+        epoch: int,
+        limit: int,
+        busy_lanes: Collection[str] = (),
+        before_rank: float | None = None,
+        safe_mode: bool = False,
+        budget: Budget | None = None,
+    ) -> Window:
+        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane, of limited workflows
+        no more than the budget; in safe mode no scheduled and no resumed work.
+        """
+        seqs, more = self._claims.due(
+            tx,
+            tx.now,
+            weight=self._priority_weight,
+            busy_lanes=busy_lanes,
+            limit=limit,
+            before=before_rank,
+            safe_mode=safe_mode,
+            budget=budget,
+        )
+        claims: list[Claim] = []
+        if seqs:
+            self._tokens += 1
+            token = f"{epoch}-{self._tokens}"
+            until = tx.now + self.lease_seconds
+            claims = self._claims.claim(tx, seqs, epoch=epoch, token=token, lease_until=until)
+        return Window(claims=claims, more=more, next_due=self._claims.next_due(tx, tx.now))
+
+    def rank(self, claim: Claim) -> tuple[float, int, int]:
+        """What sorts claims: a priority point is worth `priority_weight` seconds of waiting; ties by priority, age."""
+        return (claim.due_at + self._priority_weight * claim.priority, claim.priority, claim.seq)
+
+    def start_all(self, tx: Transaction, claims: Sequence[Claim], *, alone: bool = False) -> list[Started | Exception]:
+        """Count the attempt of each claim. LeaseLost for one that was cancelled, superseded or replaced meanwhile;
+        StateRefused for one that is too late to be of use, which settles as stale."""
+        answers: dict[tuple[int, str], Exception] = {}  # by token, too: a replaced trigger may be there twice
+        fresh: list[Claim] = []
+        for claim in claims:
+            if claim.expires_at is not None and claim.expires_at <= tx.now:
+                stale = Settlement(TriggerStatus.DONE, "stale")
+                self._claims.settle_all(tx, [(claim, stale)])
+                self.follower.ended(tx, [claim.id])
+                answers[claim.seq, claim.lease_token] = StateRefused(
+                    f"trigger {claim.id} expired before it could start"
+                )
+            else:
+                fresh.append(claim)
+        counts = self._claims.start_all(tx, fresh, alone=alone)
+        return [
+            answers.get((claim.seq, claim.lease_token))
+            or (
+                Started(claim._replace(attempts=count[0], starts=count[1]), tx.now)
+                if (count := counts.get((claim.seq, claim.lease_token)))
+                else _lease_lost(claim)
+            )
+            for claim in claims
+        ]
+
+    def joined(self, tx: Transaction, claim: Claim) -> None:
+        """Something is started beside a trigger that ran alone: a crash from now on is no proof against it."""
+        self._claims.joined(tx, claim.seq, claim.lease_token)
+
+    def ack(self, tx: Transaction, claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Settlement:
+        """Settle a started trigger by what its attempt came to.
+
+        Raises LeaseLost, and writes nothing, when the trigger now belongs to a later attempt or was settled.
+        """
+        return one_answer(self.ack_all(tx, [(claim, outcome)], lambda _: policy))
+
+    def ack_all(
+        self, tx: Transaction, ends: Sequence[tuple[Claim, Outcome]], policy_of: PolicyOf
+    ) -> list[Settlement | Exception]:
+        """Settle many; an answer each. What was to be cancelled while it ran does not come back for another attempt,
+        and its task does not go on."""
+        for claim, outcome in ends:
+            if isinstance(outcome, Rerouted):
+                self._claims.join_lane(tx, claim, outcome.session_id)
+        moves = [(claim, settle(claim, outcome, policy_of(claim), tx.now)) for claim, outcome in ends]
+        asked = [
+            claim
+            for (claim, outcome), (_, move) in zip(ends, moves, strict=True)
+            if move.status is TriggerStatus.PENDING or isinstance(outcome, (Cancelled, Continued, Suspended))
+        ]
+        if asked:
+            unwanted = self._claims.to_be_cancelled(tx, asked)
+            moves = [
+                (claim, cancelled(unwanted[claim.seq]) if claim.seq in unwanted else move) for claim, move in moves
+            ]
+        settled = self._claims.settle_all(tx, moves)
+        return [move if claim.seq in settled else _lease_lost(claim) for claim, move in moves]
+
+    def fail(self, tx: Transaction, claim: Claim, failed: Failed) -> Settlement:
+        """Settle a claim as FAILED, started or not, by the fewest statements: for one that nothing else can be done
+        with. Its task ends with it. Raises LeaseLost."""
+        move = Settlement(TriggerStatus.FAILED, failed.code, error_code=failed.code, error_message=failed.message)
+        if claim.seq not in self._claims.settle_all(tx, [(claim, move)]):
+            raise _lease_lost(claim)
+        self.follower.ended(tx, [claim.id])
+        return move
+
+    def join_lane(self, tx: Transaction, claim: Claim, session_id: str) -> None:
+        """A router put this started trigger into a session's lane. What the producer asked for stays as it was.
+
+        Raises LeaseLost.
+        """
+        if not self._claims.join_lane(tx, claim, session_id):
+            raise _lease_lost(claim)
+
+    def release_unstarted(self, tx: Transaction, claims: Sequence[Claim]) -> int:
+        """Hand back claims that were not started; how many still held their lease."""
+        return sum(
+            self._claims.give_back(tx, claim.seq, claim.lease_token, crashed=False, reason="released")
+            for claim in claims
+        )
+
+    def release_epoch(self, tx: Transaction, epoch: int) -> int:
+        """An epoch ends in order: hand back all it still holds, started or not; how many.
+
+        What was to be cancelled settles instead.
+        """
+        for seq in self._claims.cancel_requests(tx, epoch):
+            self._cancel(tx, seq, crashed=False)
+        return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
+
+    def require_held(self, tx: Reader, claim: Claim) -> None:
+        """Raises LeaseLost for a claim that somebody else holds now, or nobody."""
+        if not self._claims.holds(tx, claim.seq, claim.lease_token):
+            raise _lease_lost(claim)
+
+    def extend_leases(self, tx: Transaction, epoch: int) -> int:
+        """Heartbeat: every claim of this epoch holds for another lease. How many there are."""
+        return self._claims.extend_leases(tx, epoch, tx.now + self.lease_seconds)
+
+    def cancel_requests(self, tx: Transaction, epoch: int) -> list[int]:
+        """The seqs of running triggers that somebody wants cancelled."""
+        return self._claims.cancel_requests(tx, epoch)
+
+    def reclaim(self, tx: Transaction, epoch: int, *, machine_restarted: bool = False) -> Reclaimed:
+        """Boot: return every claim of earlier epochs, whatever its lease says, because its holder is dead.
+
+        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Of restarts of
+        the machine only every second one counts as a crash. What was to be cancelled settles and does not come back.
+        """
+        unstarted = crashed = 0
+        poisoned: list[str] = []
+        for row in self._claims.orphans(tx, epoch):
+            was_running = row["started_at"] is not None
+            restarts = row["machine_restarts"] + 1 if was_running and machine_restarted else None
+            blamed = was_running and counts_as_crash(restarts)
+            if row["cancel_requested_at"] is not None:
+                self._cancel(tx, row["seq"], crashed=blamed)
+                continue
+            if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
+                restarted = row["machine_restarts"] + machine_restarted
+                message = (
+                    f"the process died {counted(row['crash_count'] + 1, 'time')} while this ran, "
+                    f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
+                    + (
+                        f". The machine restarted {counted(restarted, 'time')}: two of those count as one"
+                        if restarted
+                        else ""
+                    )
+                )
+                poison = Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
+                self._end(tx, row["seq"], poison, crashed=True)
+                poisoned.append(row["id"])
+                continue
+            reason = INTERRUPTED if was_running else UNSTARTED
+            self._claims.give_back(
+                tx, row["seq"], row["lease_token"], crashed=blamed, reason=reason, restarted=restarts is not None
+            )
+            crashed += was_running
+            unstarted += not was_running
+        return Reclaimed(unstarted=unstarted, crashed=crashed, poisoned=poisoned)
+
+    def reclaim_strays(self, tx: Transaction, epoch: int, held: Collection[tuple[int, str]]) -> int:
+        """Return claims of this epoch whose token the engine does not hold (an answer that got lost)."""
+        strays = [stray for stray in self._claims.strays(tx, epoch) if stray not in held]
+        if strays:
+            unwanted = set(self._claims.cancel_requests(tx, epoch))
+            for seq, _ in strays:
+                if seq in unwanted:
+                    self._cancel(tx, seq, crashed=False)
+        return sum(
+            self._claims.give_back(tx, seq, token, crashed=False, reason="reclaimed: nobody held its lease")
+            for seq, token in strays
+        )
+
+    def set_aside_corrupt(self, tx: Transaction) -> list[str]:
+        """Bury the live rows that nothing can be done with, so that the others go on; what was wrong with each.
+
+        For when a statement over many rows failed with RowInvalid or UnicodeDecodeError.
+        """
+        found = self._corrupt.find(tx)
+        for row, wrong in found:
+            self.follower.ended(tx, [self._corrupt.bury(tx, row, wrong)])
+        return [wrong for _, wrong in found]
+
+    def _cancel(self, tx: Transaction, seq: int, *, crashed: bool) -> None:
+        """Settle a live trigger that was to be cancelled and will not be run to its end."""
+        self._end(tx, seq, cancelled(self._claims.why_cancelled(tx, seq)), crashed=crashed)
+
+    def _end(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
+        """Settle a live trigger that is not run to its end, and let its task follow."""
+        self.follower.ended(tx, [self._claims.settle_orphan(tx, seq, settlement, crashed=crashed)])
+
+
+def _lease_lost(claim: Claim) -> LeaseLost:
+    return LeaseLost(f"trigger {claim.id}: the lease {claim.lease_token} is not the one held; nothing was written")

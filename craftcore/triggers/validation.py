@@ -1,0 +1,221 @@
+"""Whether a spec can be accepted, decided before anything is written. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from craftcore.clock import YEAR_10000
+from craftcore.errors import InvalidInput, PayloadTooLarge
+from craftcore.serialization.canonical import canonical
+from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.sources import DEFAULTS
+from craftcore.triggers.workflow_names import bare
+
+NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
+"""Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
+
+KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
+"""What a task goes on with has a key that holds the whole of its id, however long that is."""
+
+MAX_ATTEMPTS = 1000
+MAX_DEPTH = 32
+MAX_KEYS = 10_000
+MAX_DESCRIPTION = 4_000
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+_Path: TypeAlias = "tuple[_Path | None, str | int]"
+"""Where a part lies: in what, and under which key or number. None is the payload itself."""
+
+
+def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: int) -> NewTrigger:
+    """The row for a spec. Raises InvalidInput or PayloadTooLarge, naming the field, the value and what is allowed."""
+    source: object = spec.source
+    defaults = DEFAULTS.get(source) if isinstance(source, str) else None
+    if defaults is None:
+        raise InvalidInput(f"source {shown(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
+    is_ours = type(spec.dedup_key) is str and KEY_OF_OURS.fullmatch(spec.dedup_key) is not None
+    if is_ours and source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+        raise InvalidInput(f"dedup_key {shown(spec.dedup_key)} is of those that tasks go on with; give it another name")
+    for field, value in (
+        ("workflow", spec.workflow),
+        ("session_id", spec.session_id),
+        ("task_id", spec.task_id),
+        ("dedup_key", None if is_ours else spec.dedup_key),
+        ("id", spec.id),
+    ):
+        if value is not None and not is_name(value):
+            raise InvalidInput(f"{field} {shown(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+    if spec.workflow is spec.session_id is spec.task_id is None and spec.source == TriggerSource.IMMEDIATE:
+        raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
+    scope: str | None = None
+    if spec.dedup_key is not None:
+        given = defaults.scope if spec.dedup_scope is None else spec.dedup_scope
+        scope = _one_of("dedup_scope", given, ("ever", "active"))
+    elif spec.dedup_scope is not None:
+        raise InvalidInput(f"dedup_scope {shown(spec.dedup_scope)} needs a dedup_key")
+    priority = defaults.priority if spec.priority is None else spec.priority
+    if type(priority) is not int or not 0 <= priority <= 99:
+        raise InvalidInput(f"priority {shown(priority)} must be a whole number from 0 to 99; lower is sooner")
+    if spec.max_attempts is not None and (
+        type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= MAX_ATTEMPTS
+    ):
+        raise InvalidInput(f"max_attempts {shown(spec.max_attempts)} must be a whole number from 1 to {MAX_ATTEMPTS}")
+    if spec.supersedes is not None:
+        _one_of("supersedes", spec.supersedes, ("session",))
+        if spec.session_id is None:
+            raise InvalidInput("supersedes='session' needs a session_id")
+    if spec.on_duplicate != "keep":
+        _one_of("on_duplicate", spec.on_duplicate, ("keep", "replace", "error"))
+    if spec.description is not None:
+        if type(spec.description) is not str:
+            raise InvalidInput(f"description must be text, not {type(spec.description).__name__}")
+        _check_description(spec.description)
+    fire_at = _fire_at(spec, now)
+    return NewTrigger(
+        spec.id or minted_id,
+        str(spec.source),
+        spec.dedup_key,
+        scope,
+        spec.session_id,
+        spec.task_id,
+        None if spec.workflow is None else bare(spec.workflow),
+        spec.session_id or spec.task_id,
+        fire_at,
+        fire_at,
+        None if spec.expires_at is None else moment("expires_at", spec.expires_at),
+        priority,
+        spec.description,
+        payload_text(spec.payload, payload_max_bytes),
+        spec.max_attempts,
+        now,
+        now,
+        spec.id is not None,
+        spec.at is not None,
+        spec.on_duplicate,
+        spec.supersedes is not None,
+    )
+
+
+def is_name(value: object) -> bool:
+    """Whether this can be a key, an id or a name."""
+    return type(value) is str and NAME.fullmatch(value) is not None
+
+
+def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
+    """The canonical text of a payload. Refuses what is not a JSON object, or would not come back as it went in."""
+    if not isinstance(payload, Mapping):
+        raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
+    payload = payload if type(payload) is dict else dict(payload)
+    try:
+        _refuse_strange(payload, None, 1, [0])
+        text = canonical(payload)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"payload is not JSON: {error}") from error
+    if len(text) > max_bytes:
+        raise PayloadTooLarge(
+            f"payload has {len(text):,} bytes; the limit is {max_bytes:,} (triggers.payload_max_bytes). "
+            "Store the body elsewhere and pass a reference"
+        )
+    if "\\ud" in text:
+        _refuse_lone_surrogates(payload)
+    return text
+
+
+def moment(field: str, value: datetime | float) -> float:
+    """Epoch seconds of an aware datetime or a finite number."""
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise InvalidInput(f"{field} {value.isoformat()} has no time zone; add one, e.g. Z or tzinfo=UTC")
+        value = value.timestamp()
+    if not _is_number(value):
+        raise InvalidInput(f"{field} {shown(value)} must be an aware datetime or epoch seconds")
+    if not 0 <= value < YEAR_10000:
+        raise InvalidInput(f"{field} {shown(value)} is not a moment between the years 1970 and 9999")
+    return float(value)
+
+
+def _fire_at(spec: TriggerSpec, now: float) -> float:
+    if spec.at is not None and spec.delay is not None:
+        raise InvalidInput("at and delay exclude each other; give one of them")
+    if spec.at is not None:
+        return moment("at", spec.at)
+    if spec.delay is None:
+        return now
+    delay = spec.delay.total_seconds() if isinstance(spec.delay, timedelta) else spec.delay
+    if not _is_number(delay) or not 0 <= delay < YEAR_10000:
+        raise InvalidInput(
+            f"delay {shown(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
+        )
+    return moment("delay", now + delay)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """The value in one short line, whatever was given."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # Python refuses to print an integer of thousands of digits
+        return "of thousands of digits"
+
+
+def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise InvalidInput(f"{field} {shown(value)} must be one of {', '.join(allowed)}")
+    return str(value)
+
+
+def _check_description(text: str) -> None:
+    if len(text) > MAX_DESCRIPTION:
+        raise InvalidInput(f"description must be text of at most {MAX_DESCRIPTION:,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("description holds a lone surrogate, which is no character") from error
+
+
+def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int]) -> None:
+    """Refuse what JSON would change: keys that are not text, types that are not JSON's, too deep, too many keys.
+
+    Where it is becomes text only when something is refused: a long key above a thousand lists is not copied a thousand
+    times.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"deeper than {MAX_DEPTH} levels at {_told(path):.120}")
+    if isinstance(value, dict):
+        keys[0] += len(value)
+        if keys[0] > MAX_KEYS:
+            raise ValueError(f"more than {MAX_KEYS:,} keys")
+        for key, inner in value.items():
+            if type(key) is not str:
+                raise ValueError(f"key {key!r:.80} at {_told(path):.120} is not text")
+            if type(inner) not in _SCALARS:
+                _refuse_strange(inner, (path, key), depth + 1, keys)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            if type(inner) not in _SCALARS:
+                _refuse_strange(inner, (path, index), depth + 1, keys)
+    elif not isinstance(value, str | int | float):
+        raise TypeError(f"{type(value).__name__} at {_told(path):.120} is not a JSON value")
+
+
+def _told(path: _Path | None) -> str:
+    """`payload.cities[3]`."""
+    if path is None:
+        return "payload"
+    above, step = path
+    return f"{_told(above)}[{step}]" if isinstance(step, int) else f"{_told(above)}.{step}"
+
+
+def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:
+    """The text has escaped surrogates: that is how ASCII writes an emoji, but half of one is no character."""
+    try:
+        json.dumps(payload, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("payload holds a lone surrogate, which is no character") from error
