@@ -119,6 +119,8 @@ async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before
                 await ctx.act(send, **arguments)
         with pytest.raises(InvalidInput, match="no action is named 'sent'; declared are send"):
             await ctx.act("sent")
+        with pytest.raises(InvalidInput, match="action send is not declared on the App that runs: declare it there"):
+            await ctx.act(sending(App(), provider), to="ada")
         for key in ("", "two words", "1.1", "12.345", "1.1@b", "x" * 201):
             with pytest.raises(InvalidInput):
                 await ctx.act(send, key=key)

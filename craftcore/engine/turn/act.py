@@ -61,6 +61,10 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
 
 def _declared(turn: Turn, action: Action | str) -> Action:
     if isinstance(action, Action):
+        if turn.doors.actions.get(action.name) is not action:  # a restart looks for it by its name, on this App
+            raise InvalidInput(
+                f"action {action.name} is not declared on the App that runs: declare it there with @app.action"
+            )
         return action
     if not isinstance(action, str):
         raise InvalidInput(
