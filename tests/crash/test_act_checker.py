@@ -253,60 +253,60 @@ def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
 # Broken engines
 
 CALLED_BEFORE_ITS_INTENT = """
-from craftcore.engine import ledgered
+from craftcore.engine.turn import ledgered_call
 
-async def early(self, again, *, right=ledgered.Ledgered._begin):
+async def early(self, again, *, right=ledgered_call.Ledgered._begin):
     if again is None:
-        call = ledgered.Call(key=self._key, attempt=1, deadline=ledgered.deadline_of(self._turn, self._terms.timeout))
-        await ledgered.call_provider(self._turn, self._action, self._terms, call, self._arguments)
+        call = ledgered_call.Call(key=self._key, attempt=1, deadline=ledgered_call.deadline_of(self._turn, self._terms.timeout))
+        await ledgered_call.call_provider(self._turn, self._action, self._terms, call, self._arguments)
     return await right(self, again)
 
-ledgered.Ledgered._begin = early
+ledgered_call.Ledgered._begin = early
 """
 
 AN_ERROR_IS_TAKEN_FOR_PROOF = """
-from craftcore.engine import calling
+from craftcore.engine.turn import provider_call
 from craftcore.activities.model import ActivityStatus
 
-def failed(reason, message, *, right=calling._unknown):
+def failed(reason, message, *, right=provider_call._unknown):
     return right(reason, message)._replace(status=ActivityStatus.FAILED)
 
-calling._unknown = failed
+provider_call._unknown = failed
 """
 
 A_WINDOW_THAT_IS_NOT_LOOKED_AT = """
-from craftcore.activities import course
+from craftcore.activities import resolution
 from dataclasses import replace
 
-def resend(activity, terms, is_fresh, now, *, right=course._resend):
+def resend(activity, terms, is_fresh, now, *, right=resolution._resend):
     return right(activity, replace(terms, idempotency_window=None), is_fresh, now)
 
-course._resend = resend
+resolution._resend = resend
 """
 
 A_NO_THAT_IS_BELIEVED_AT_ONCE = """
-from craftcore.engine import acting
+from craftcore.engine.turn import act as acts
 from dataclasses import replace
 
-def course_of(activity, terms, *, right=acting.course_of, **more):
+def course_of(activity, terms, *, right=acts.course_of, **more):
     return right(activity, replace(terms, settle_after=0.0), **more)
 
-acting.course_of = course_of
+acts.course_of = course_of
 """
 
 ANOTHER_KEY_FOR_EACH_CALL = """
-from craftcore.engine import ledgered
+from craftcore.engine.turn import ledgered_call
 
-def call(*, key, attempt, deadline, right=ledgered.Call):
+def call(*, key, attempt, deadline, right=ledgered_call.Call):
     return right(key=f"{key}.{attempt}", attempt=attempt, deadline=deadline)
 
-ledgered.Call = call
+ledgered_call.Call = call
 """
 
 ANOTHER_KEY_FOR_EACH_ENTRY = """
-from craftcore.engine import acting
+from craftcore.engine.turn import act as acts
 
-acting._place = lambda turn, key, *, right=acting._place: f"{right(turn, key)}.{turn.run.record.seq}"
+acts._place = lambda turn, key, *, right=acts._place: f"{right(turn, key)}.{turn.run.record.seq}"
 """
 
 INTENTS_THAT_A_BOOT_OVERLOOKS = """
@@ -316,18 +316,18 @@ Acts.leave_behind = lambda self, tx: 0
 """
 
 THE_END_OF_A_CALL_IS_LOST = """
-from craftcore.engine import ledgered
+from craftcore.engine.turn import ledgered_call
 
-async def settle(self, begun, end, *, right=ledgered.Ledgered._settle):
-    return end if end.status is ledgered.ActivityStatus.DONE else await right(self, begun, end)
+async def settle(self, begun, end, *, right=ledgered_call.Ledgered._settle):
+    return end if end.status is ledgered_call.ActivityStatus.DONE else await right(self, begun, end)
 
-ledgered.Ledgered._settle = settle
+ledgered_call.Ledgered._settle = settle
 """
 
 A_DOUBT_IS_DROPPED = """
-from craftcore.engine import ledgered
+from craftcore.engine.turn import ledgered_call
 
-ledgered.ended = lambda end, *, in_doubt: end
+ledgered_call.ended = lambda end, *, in_doubt: end
 """
 
 NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED = """

@@ -21,12 +21,12 @@ import os, signal, sys
 import anyio
 from craftcore import App
 from craftcore.config import Config, DaemonSettings
-from craftcore.daemon import running
+from craftcore.daemon import lifespan
 
 app = App("test")
 begun = 0
 concurrency, company = int(sys.argv[2]), int(sys.argv[3])
-running._machine_boot_id = lambda: sys.argv[5]
+lifespan._machine_boot_id = lambda: sys.argv[5]
 
 @app.workflow("innocent")
 async def innocent(n: int) -> int:

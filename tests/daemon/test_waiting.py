@@ -59,7 +59,7 @@ CLOSED = """
 import ctypes
 import anyio
 from craftcore import App, TriggerSpec
-from craftcore.daemon import main, retaining, running
+from craftcore.daemon import lifespan, main, retention_loop
 from craftcore.engine import live_state
 from craftcore.storage import writer
 
@@ -76,8 +76,8 @@ def give_up_reading_everything():  # root enters every directory, and would find
 
 give_up_reading_everything()
 live_state.LOOK_SECONDS = 0.05
-main.STATUS_SECONDS = running.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retaining.LOOK_AGAIN = 0.05
-retaining.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
+main.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
+retention_loop.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
 app = App()
 trace = open("trace", "a")
 

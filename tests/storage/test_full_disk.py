@@ -513,10 +513,10 @@ LIMITED = """
 import resource, sys
 import anyio
 from craftcore import App
-from craftcore.engine import insist
+from craftcore.engine import durable_commit
 from craftcore.errors import StorageFull
 
-insist.FULL_DISK_SECONDS = 0.02
+durable_commit.FULL_DISK_SECONDS = 0.02
 app = App()
 ran = []
 
