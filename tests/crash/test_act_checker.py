@@ -257,7 +257,8 @@ from craftcore.engine.turn import ledgered_call
 
 async def early(self, again, *, right=ledgered_call.Ledgered._begin):
     if again is None:
-        call = ledgered_call.Call(key=self._key, attempt=1, deadline=ledgered_call.deadline_of(self._turn, self._terms.timeout))
+        deadline = ledgered_call.deadline_of(self._turn, self._terms.timeout)
+        call = ledgered_call.Call(key=self._key, attempt=1, deadline=deadline)
         await ledgered_call.call_provider(self._turn, self._action, self._terms, call, self._arguments)
     return await right(self, again)
 

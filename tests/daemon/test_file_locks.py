@@ -236,7 +236,7 @@ MAY_OPEN = {
     "daemon/lock_owner.py": "/proc",
     "daemon/lock.py": "the lock file",
     "daemon/lifespan.py": "/proc",
-    "regular_file.py": "a file that a person names",
+    "files.py": "a file that a person names",
     "storage/daemon_files.py": "the lock file",
     "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
     "storage/migrate.py": "files of the package",
