@@ -37,7 +37,9 @@ error before an attempt begins is nobody's crash: it ends in safe mode before th
 FAULTS: list[tuple[float, When]] = [(1, "before"), (math.inf, "before"), (1, "after"), (math.inf, "after")]
 """How often a function raises, and whether before or after it has done its work."""
 
-MAIN_PATH = {f"craftcore.engine.{name}" for name in ("asking", "attempts", "consumer", "feeder", "queue", "runner")}
+MAIN_PATH = {
+    f"craftcore.engine.{name}" for name in ("asking", "attempt_commits", "consumer", "feeder", "claim_window", "runner")
+}
 
 LIVE_TASK = "SELECT 1 FROM tasks WHERE id = :id AND status IN ('RUNNING', 'WAITING')"
 

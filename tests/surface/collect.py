@@ -92,7 +92,8 @@ def commands() -> str:
 
 def help_pages(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """Yield (command line, help page) of a command and of all its subcommands."""
-    context = click.Context(command, info_name=path.rpartition(" ")[2], parent=parent, terminal_width=80)
+    name, settings = path.rpartition(" ")[2], command.context_settings
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=80, **settings)
     yield path, command.get_help(context).rstrip()
     if isinstance(command, click.Group):
         for verb in command.list_commands(context):
