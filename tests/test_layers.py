@@ -220,7 +220,7 @@ def test_every_module_keeps_to_its_place(module):
         ("triggers/store.py", "from craftcore.triggers import service", "model <- store <- service"),
         ("triggers/model.py", "import msgspec", "standard library only"),
         ("triggers/service.py", "import apsw", "imports apsw"),
-        ("cli/status.py", "def f():\n    import apsw.ext", "imports apsw"),
+        ("cli/status/status.py", "def f():\n    import apsw.ext", "imports apsw"),
         ("storage/database.py", "import anyio", "imports anyio"),
         ("app.py", "def f():\n    from anyio import sleep", "imports anyio"),
         ("engine/asking.py", "import httpx2", "imports httpx2"),

@@ -11,8 +11,8 @@ from craftcore.audit.listing_store import AuditFilter, AuditListing
 from craftcore.audit.log import Actor, AuditRow
 from craftcore.cli.caller import named
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
-from craftcore.cli.given import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.hint import hint
+from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
 from craftcore.cli.root import ByHand, Command

@@ -9,7 +9,7 @@ from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.health import size_told
 from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.schedule_status import EVENT_WORTH_SAYING
+from craftcore.cli.status.schedule_section import EVENT_WORTH_SAYING
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.retention.service import Retention

@@ -124,7 +124,7 @@ def _damage(session: Session) -> str | None:
 
 def _complete(session: Session, instruction: str) -> int:
     """A shell asks what it may offer."""
-    from craftcore.cli.completing import complete
+    from craftcore.cli.completion.candidates import complete
 
     return complete(session, instruction)
 

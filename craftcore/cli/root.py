@@ -11,46 +11,46 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from craftcore.cli import manual
+from craftcore.cli import help_format
 from craftcore.cli.exit_codes import MEANINGS, NO_SUCH
 
 SECTIONS = {
     "Run it, and see whether it is well": {
-        "run": "run:run",
+        "run": "service.run:run",
         "init": "init:init",
-        "check": "check:check",
-        "status": "status:status",
-        "top": "top:top",
-        "doctor": "doctor:doctor",
-        "release": "status:release",
-        "reload": "reload:reload",
-        "demo": "demo:demo",
+        "check": "service.check:check",
+        "status": "status.status:status",
+        "top": "top.command:top",
+        "doctor": "status.doctor:doctor",
+        "release": "status.status:release",
+        "reload": "service.reload:reload",
+        "demo": "demo.command:demo",
     },
     "Triggers and schedules": {
-        "emit": "emit:emit",
-        "trigger": "trigger:trigger",
-        "dead": "dead:dead",
-        "schedule": "schedule:schedule",
+        "emit": "trigger.emit:emit",
+        "trigger": "trigger.commands:trigger",
+        "dead": "trigger.dead:dead",
+        "schedule": "schedule.group:schedule",
     },
     "Tasks, their questions, irreversible actions": {
-        "task": "task:task",
-        "inbox": "inbox:inbox",
-        "activity": "activity:activity",
+        "task": "task.commands:task",
+        "inbox": "task.inbox:inbox",
+        "activity": "activity.commands:activity",
     },
     "Executions: what was seen of each attempt": {
-        "inspect": "inspect:inspect",
-        "replay": "replay:replay",
-        "verify": "verify:verify",
-        "invalidate": "invalidate:invalidate",
-        "export": "export:export",
-        "diff": "diff:diff",
-        "execution": "execution:execution",
+        "inspect": "execution.inspect:inspect",
+        "replay": "execution.replay:replay",
+        "verify": "execution.verify:verify",
+        "invalidate": "execution.invalidate:invalidate",
+        "export": "execution.export:export",
+        "diff": "execution.diff:diff",
+        "execution": "execution.operate:execution",
     },
     "The file, the people, the machine": {
-        "db": "db:db",
+        "db": "database.commands:db",
         "audit": "audit:audit",
-        "systemd": "systemd:systemd",
-        "completion": "completion:completion",
+        "systemd": "service.systemd:systemd",
+        "completion": "completion.command:completion",
     },
 }
 """The commands as the help shows them. Name -> module:function."""
@@ -102,13 +102,13 @@ class Command(click.Command):
             _complete(param)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        manual.write_text(formatter, f"{inspect.cleandoc(self.help or '')}\n\n{self.touches}")
+        help_format.write_text(formatter, f"{inspect.cleandoc(self.help or '')}\n\n{self.touches}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        manual.write_options(formatter, ctx, self.common)
-        manual.write_exit_codes(formatter, self, self.exits)
-        manual.write_see(formatter, self.see)
-        manual.write_lines(formatter, "Examples", self.examples)
+        help_format.write_options(formatter, ctx, self.common)
+        help_format.write_exit_codes(formatter, self, self.exits)
+        help_format.write_see(formatter, self.see)
+        help_format.write_lines(formatter, "Examples", self.examples)
 
 
 class Changing(Command):
@@ -151,7 +151,7 @@ class Noun(click.Group):
         return list(self.verbs or self.commands)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        manual.write_text(formatter, self.help or "")
+        help_format.write_text(formatter, self.help or "")
 
     def sections(self) -> Mapping[str, Sequence[str]]:
         """The commands of a group under their titles."""
@@ -162,8 +162,8 @@ class Noun(click.Group):
         for title, names in self.sections().items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             rows = [(name.ljust(width), summary(command)) for name, command in commands if command is not None]
-            manual.write_rows(formatter, title, rows)
-        manual.write_options(formatter, ctx, self.common)
+            help_format.write_rows(formatter, title, rows)
+        help_format.write_options(formatter, ctx, self.common)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
@@ -183,8 +183,8 @@ class Root(Noun):
         return {title: list(commands) for title, commands in SECTIONS.items()}
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        manual.write_rows(formatter, "Environment", ENVIRONMENT)
-        manual.write_rows(formatter, "Exit codes", [(str(code), means) for code, means in MEANINGS.items()])
+        help_format.write_rows(formatter, "Environment", ENVIRONMENT)
+        help_format.write_rows(formatter, "Exit codes", [(str(code), means) for code, means in MEANINGS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Commands by their names alone: what each is for would cost the import of all of them."""
@@ -237,7 +237,7 @@ def _complete(param: click.Parameter) -> None:
     """Let a shell be offered what is there."""
 
     def offer(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        from craftcore.cli.completing import offered
+        from craftcore.cli.completion.candidates import offered
 
         return offered(ctx, param, incomplete)
 

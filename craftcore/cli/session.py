@@ -17,7 +17,7 @@ from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
 from craftcore.serialization.plurals import counted
 
 if TYPE_CHECKING:
-    from craftcore.cli.by_hand import Did
+    from craftcore.cli.audited import Did
     from craftcore.services import Core
     from craftcore.storage.transaction import Transaction
 
@@ -110,7 +110,7 @@ class Session:
         Only for a command that is ByHand. It calls `did` for each thing it did something to, which is written to
         `audit_log` in this transaction, under the command's name. Changing a row and saying nothing rolls back.
         """
-        from craftcore.cli.by_hand import Did
+        from craftcore.cli.audited import Did
         from craftcore.storage.doorbell_client import EVERYTHING, ring
 
         context = click.get_current_context()

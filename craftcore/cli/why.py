@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.hint import hint
-from craftcore.cli.kinship import task_of
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.why_limited import limited
@@ -19,6 +18,7 @@ from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
+from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import HELD_UNTIL, Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from craftcore.cli.hint import hint
-from craftcore.cli.kinship import next_key
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
-from craftcore.cli.question_text import how_to_answer, said, until_answered
+from craftcore.cli.task.question_view import how_to_answer, said, until_answered
 from craftcore.errors import NoModel
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
+from craftcore.tasks.lineage_store import next_key
 from craftcore.tasks.model import (
     CONTINUED,
     MESSAGE,

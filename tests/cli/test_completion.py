@@ -13,7 +13,7 @@ import click
 import pytest
 
 from craftcore.activities.model import ActivityStatus
-from craftcore.cli.completing_queries import QUERIES, WITHIN
+from craftcore.cli.completion.queries import QUERIES, WITHIN
 from craftcore.cli.root import COMMANDS
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import Status

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from craftcore.cli.demo_verdict import judge, lines_of
+from craftcore.cli.demo.demo_verdict import judge, lines_of
 from craftcore.triggers.settlement import Succeeded
 from tests.processes import PATIENCE, a_program, environment, until, working_in
 from tests.triggers.life import emit, run_one, start_one

@@ -13,12 +13,12 @@ from dataclasses import replace
 import apsw
 import pytest
 
+from craftcore.cli.disk_space import Room
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
 from craftcore.cli.doctor_work import Work, claims, clock, failed, held, held_tasks, in_doubt, size_of_file, zones
 from craftcore.cli.finding import Level
-from craftcore.cli.room import Room
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock

@@ -6,8 +6,8 @@ import pytest
 
 from craftcore.audit.log import Actor, audit, audited
 from craftcore.cli.audit import _cells
-from craftcore.cli.diff import _shown
 from craftcore.cli.event_text import event_text
+from craftcore.cli.execution.diff import _shown
 from craftcore.cli.output import Output
 from craftcore.schedules.model import Origin, ScheduleSpec
 

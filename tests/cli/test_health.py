@@ -14,10 +14,10 @@ import apsw
 import pytest
 
 from craftcore import App
+from craftcore.cli.disk_space import Room, room_beside
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.idle import Idle, idle
-from craftcore.cli.room import Room, room_beside
-from craftcore.cli.status import BEHIND, DEAD_LATELY
+from craftcore.cli.status.status import BEHIND, DEAD_LATELY
 from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock

@@ -13,7 +13,7 @@ import pytest
 
 from craftcore import errors
 from craftcore.cli import exit_codes, main
-from craftcore.cli.manual import FORMATS
+from craftcore.cli.help_format import FORMATS
 from craftcore.cli.root import Command, Noun, root, summary
 from tests.cli.commands import BY_HAND, READS, WORKS, commands
 from tests.cli.world import World

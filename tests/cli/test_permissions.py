@@ -19,8 +19,9 @@ from tests.processes import PATIENCE, Result, craftcore, environment
 NOBODY = 65534
 PROGRAM = """
 import importlib.metadata, os, sys, anyio
-import craftcore.daemon.main, craftcore.cli.run, craftcore.cli.emit, craftcore.cli.status, craftcore.cli.check
-import craftcore.cli.db
+import craftcore.daemon.main, craftcore.cli.service.run, craftcore.cli.trigger.emit
+import craftcore.cli.status.status, craftcore.cli.service.check
+import craftcore.cli.database.commands
 from craftcore.cli.main import main
 anyio.run(anyio.sleep, 0)  # this and the next import what nobody may be unable to read
 importlib.metadata.version("craftcore")

@@ -102,7 +102,7 @@ def test_it_asks_for_the_daemons_settings_whatever_this_shell_has(folder, daemon
 
 
 def test_a_daemon_that_does_not_answer_is_told_of(folder, daemon, cli, monkeypatch):
-    monkeypatch.setattr("craftcore.cli.reload.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.cli.service.reload.PATIENCE_SECONDS", 0.1)
     daemon.signal(signal.SIGSTOP)
 
     refused = cli("--db", str(folder / "agent.db"), "reload")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from craftcore.actions.process import command_run as command
-from craftcore.cli import schedule_options
+from craftcore.cli.schedule import options
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import facts
 from tests.cli.conftest import NOON
@@ -513,4 +513,4 @@ def test_a_command_runs_by_the_clock_of_a_daemon(tmp_path):
     assert added.code == 0
     [line] = craftcore(tmp_path, "--json", "schedule", "history", "s").json
     assert (line["outcome"], line["cause"]) == ("fired", "time")
-    assert schedule_options.COMMAND == command.COMMAND == "command.run"
+    assert options.COMMAND == command.COMMAND == "command.run"

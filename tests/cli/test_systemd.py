@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.cli.units import SYSTEM, hidden_from_system, of_user, rendered, shipped, this_program
+from craftcore.cli.service.units import SYSTEM, hidden_from_system, of_user, rendered, shipped, this_program
 from craftcore.errors import InvalidInput, NotFound
 from tests.cli.test_permissions import as_nobody, folder, open_to_strangers
 from tests.test_systemd_units import SYSTEM_UNIT, USER_UNIT, analyze, needs_systemd

@@ -21,10 +21,10 @@ import pytest
 from rich.cells import cell_len
 
 from craftcore.cli.session import Session
-from craftcore.cli.top import Looks
-from craftcore.cli.top_frame import Line, cut, frame
-from craftcore.cli.top_model import Rates, Section, View, fitted, rates, size, view
-from craftcore.cli.top_reading import (
+from craftcore.cli.top.command import Looks
+from craftcore.cli.top.layout import Line, cut, frame
+from craftcore.cli.top.model import Rates, Section, View, fitted, rates, size, view
+from craftcore.cli.top.snapshot import (
     DEAD,
     FAILED,
     FAILED_SINCE,
@@ -198,7 +198,7 @@ def test_an_interval_that_is_none_is_refused(cli, here, given):
 def test_without_the_extra_it_says_what_to_install_and_programs_do_without(cli, here, monkeypatch):
     for name in [name for name in sys.modules if name == "rich" or name.startswith("rich.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "craftcore.cli.top_frame", raising=False)
+    monkeypatch.delitem(sys.modules, "craftcore.cli.top.layout", raising=False)
     monkeypatch.setitem(sys.modules, "rich", None)
 
     refused = cli("top", "--once")

@@ -22,8 +22,8 @@ from typing import Any
 import apsw
 
 from craftcore import services
-from craftcore.cli import backup as cli_backup
-from craftcore.cli import restore as cli_restore
+from craftcore.cli.database import backup as cli_backup
+from craftcore.cli.database import restore as cli_restore
 from craftcore.cli.main import main as craftcore
 from craftcore.engine import boot
 from craftcore.storage import whole_file

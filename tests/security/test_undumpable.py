@@ -29,7 +29,7 @@ AS_BEFORE = "import ctypes; ctypes.CDLL(None).prctl(4, 1)\n"
 
 IMPORTS = """
 import ctypes, termios
-import craftcore.cli.doctor, craftcore.cli.reload, craftcore.cli.waiting
+import craftcore.cli.status.doctor, craftcore.cli.service.reload, craftcore.cli.trigger.wait
 """
 """What nobody may be unable to read."""
 

@@ -1,0 +1,178 @@
+"""`craftcore activity`: what irreversible actions came to, and a person's word where nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.cli.activity.resolve import resolve
+from craftcore.cli.activity.view import (
+    FLAGS,
+    LIST_COLUMNS,
+    cells,
+    decisions_for,
+    standing,
+    told_activity,
+    told_event,
+    told_task_of,
+)
+from craftcore.cli.damaged_list import print_list
+from craftcore.cli.event_text import event_text
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.lookup import allowed, the_activity, the_task
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.log_format import shortened
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+
+EVENT_COLUMNS = ("time", "type", "record", "what")
+DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
+TEXT_MAX = 1_000
+EMAIL = "email.send"
+
+
+@click.group(cls=Noun, verbs=("list", "show", "resolve"))
+def activity() -> None:
+    """Irreversible actions: list, show, resolve what is in doubt.
+
+    INTENT is written before a call, DONE or FAILED after it; UNKNOWN is what nobody can know.
+    """
+
+
+activity.add_command(resolve)
+
+
+@activity.command(
+    "list",
+    exits={**OF_A_LIST, NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
+    examples=("craftcore activity list --status unknown", "craftcore activity list --task 01a1fdfa"),
+    see=("craftcore activity show", "craftcore inbox list", "docs/did-it-happen.md"),
+)
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(ActivityStatus)}.")
+@click.option("--task", "task_id", metavar="ID", help="Only of this task.")
+@click.option("--action", metavar="NAME", help="Only of this action, like email.send.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> int:
+    """The newest irreversible actions, newest first.
+
+    Each with what it came to and the provider's reference.
+    """
+    chosen = allowed("status", status, list(ActivityStatus))
+    with session.core().reading() as reader:
+        found = ActivityListing().newest(
+            reader,
+            limit,
+            status=None if chosen is None else ActivityStatus(chosen),
+            task_id=None if task_id is None else the_task(reader, task_id).id,
+            action=action,
+        )
+    return print_list(session, LIST_COLUMNS, found, told=told_activity, cells=cells, key="key")
+
+
+@activity.command(
+    "show",
+    examples=("craftcore activity show 01a1fdfa",),
+    see=("craftcore activity resolve", "craftcore task show", "docs/did-it-happen.md"),
+)
+@click.argument("key", metavar="KEY")
+@click.pass_obj
+def show(session: Session, /, key: str) -> None:
+    """All about an irreversible action, and what to do.
+
+    What was sent and what came of it, when it was called, its history, who decided what, and the commands that settle
+    it.
+    """
+    core = session.core()
+    note, held = read_note(core.database.path)
+    with core.reading() as reader:
+        found = the_activity(reader, key)
+        claims_live = held and not is_booting(reader.value(BOOTED_AT), note, held=held)
+        task = TaskStore().by_seq(reader, found.task_seq)
+        question = QuestionStore().about(reader, found.seq)
+        told = {**told_activity(found), **_around(reader, found, task)}
+    told["question_id"] = None if question is None else question.id
+    if session.json:
+        session.out.document(told)
+    else:
+        _print(session, found, task, told, standing(found, task, question, claims_live=claims_live))
+
+
+def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
+    """What belongs to an activity, beside its row."""
+    store = ActivityListing()
+    return {
+        "task": told_task_of(task),
+        "arguments": json_or_text(found.request_json),
+        "result": json_or_text(found.result_json),
+        "decisions": [with_iso(row) for row in store.decisions(reader, found.seq)],
+        "events": [told_event(event) for event in store.history(reader, found)],
+    }
+
+
+def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], means: str | None) -> None:
+    out = session.out
+    out.line(f"{found.key} is {found.status}: {found.reason}", style="bold")
+    if means is not None:
+        out.line(f"  {means}")
+    out.line()
+    again = f", the last at {clock_time(found.last_call_at)}" if found.calls > 1 else ""
+    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(told["arguments"])
+    out.facts(
+        {
+            "action": found.action,
+            "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
+            "arguments": arguments,
+            "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
+            "mailed as": _sent_as(found),
+            "policy": found.policy,
+            "reference": found.provider_ref,
+            "result": None if found.result_json is None else _value(told["result"]),
+            "unstored": found.result_unstored,
+            "error": None if found.error_code is None else f"{found.error_code}: {found.error_message}",
+            "settled": None if found.settled_at is None else clock_time(found.settled_at),
+        }
+    )
+    if told["decisions"]:
+        names = ("decided_by", "decision", "reference", "note")
+        out.line()
+        out.table(
+            DECISION_COLUMNS,
+            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in told["decisions"]],
+        )
+    if told["events"]:
+        out.line()
+        out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
+    if open_to := decisions_for(found):
+        out.line()
+        to = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
+        out.line(f"{to}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
+        for decision in open_to:
+            session.suggest("activity", "resolve", found.key, FLAGS[decision])
+
+
+def _sent_as(found: Activity) -> str | None:
+    """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
+    if found.status is ActivityStatus.DONE or found.action != EMAIL:
+        return None
+    from craftcore.registry.action import message_id  # and msgspec with it, which no other reading pays for
+
+    return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
+
+
+def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
+
+
+def _value(value: Any) -> Verbatim:
+    return Verbatim(shortened(json_shown(value), TEXT_MAX))

@@ -1,0 +1,88 @@
+"""`craftcore activity resolve`: a person's word on what nobody can know."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from craftcore.activities.ledger import stands
+from craftcore.activities.model import Activity, Decision
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.activity.view import asked_first, brought_about, comes_to_it_again, told_activity, told_task_of
+from craftcore.cli.caller import caller
+from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.lookup import refuse_bad_note, the_activity
+from craftcore.cli.root import ByHand
+from craftcore.cli.session import Session
+from craftcore.daemon.log_format import escaped
+from craftcore.errors import StateRefused
+from craftcore.tasks.model import Task
+
+NOT_SAID = "\0"
+"""`--happened` without a reference. No argument of a process can hold this."""
+
+
+@click.command(
+    "resolve",
+    cls=ByHand,
+    exits={PROBLEM: "it is not in doubt, or has moved on meanwhile", NO_SUCH: None},
+    examples=(
+        'craftcore activity resolve 01a1fdfa --happened ref-9 --note "seen in the bank"',
+        "craftcore activity resolve 01a1fdfa --resend",
+        "craftcore activity resolve 01a1fdfa --give-up",
+    ),
+    see=("craftcore activity show", "craftcore inbox answer", "docs/did-it-happen.md"),
+)
+@click.argument("key", metavar="KEY")
+@click.option(
+    "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
+)
+@click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
+@click.option("--give-up", is_flag=True, help="Nobody will know: leave it, and let its task fail.")
+@click.option("--note", metavar="TEXT", help="Why; it stands beside the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@click.pass_obj
+def resolve(
+    session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
+) -> None:
+    """Say what nobody can know: whether it happened.
+
+    One that is UNKNOWN can be resolved in each of the three ways; a FAILED one, of which it is certain that nothing
+    happened, can be sent again. An open question about it is answered with that, and a task that waits goes on. Give
+    one of the three.
+    """
+    given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
+    chosen = [decision for decision, is_given in given.items() if is_given]
+    if len(chosen) != 1:
+        raise click.UsageError("give one of --happened, --resend and --give-up")
+    [decision] = chosen
+    if note is not None:
+        refuse_bad_note(note)
+    core = session.core()
+    with core.reading() as reader:
+        seen = the_activity(reader, key)
+    # A script named it; a person at a terminal may have meant another one.
+    confirm(yes or not sys.stdin.isatty(), escaped(asked_first(seen, decision)))
+    with session.changing(core) as (tx, did):
+        now = ActivityStore().by_seq(tx, seen.seq)
+        if (now.status, now.calls, now.decision) != (seen.status, seen.calls, seen.decision):
+            raise StateRefused(f"{now.key} has moved on meanwhile: it {stands(now)}; nothing was written")
+        reference = None if happened == NOT_SAID else happened
+        after = core.deciding.decide(tx, seen.key, decision, decided_by=caller(), reference=reference, note=note)
+        did(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
+        task = core.tasks.get(tx, after.task_id)
+    if session.json:
+        session.out.document({**told_activity(after), "task": told_task_of(task)})
+    else:
+        say_decided(session, after, decision, task)
+        if task.status.is_live:
+            session.say_without_daemon(core)
+
+
+def say_decided(session: Session, after: Activity, decision: Decision, task: Task) -> None:
+    """What a decision comes to, and the command that lets a task that has failed come to it again."""
+    session.out.line(brought_about(after, decision, task))
+    if again := comes_to_it_again(decision, task):
+        session.suggest(*again)

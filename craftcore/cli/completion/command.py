@@ -1,0 +1,37 @@
+"""`craftcore completion`: the few lines by which a shell asks us what to offer."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import ShellComplete, get_completion_class
+
+from craftcore.cli.completion.candidates import VARIABLE
+from craftcore.cli.root import Command, root
+from craftcore.cli.session import Session
+
+
+@click.command(
+    cls=Command,
+    touches="Touches no database. At TAB one that is there is read in passing; nothing is made, and nothing said.",
+    exits={},
+    examples=(
+        'eval "$(craftcore completion bash)"    # in ~/.bashrc',
+        'eval "$(craftcore completion zsh)"     # in ~/.zshrc, after compinit',
+        "craftcore completion fish > ~/.config/fish/completions/craftcore.fish",
+    ),
+    see=("docs/reference.md#commands",),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_obj
+def completion(session: Session, /, shell: str) -> None:
+    """Print the script by which a shell completes.
+
+    It offers commands, options, what an option may be, and from the database ids, workflows and schedules.
+    """
+    asked = get_completion_class(shell)
+    assert asked is not None, shell
+    script = ShellComplete.source(asked(root, {}, "craftcore", VARIABLE))  # bash's own would run bash first
+    if session.json:
+        session.out.document({"shell": shell, "script": script})
+    else:
+        click.echo(script, nl=False)

@@ -1,0 +1,1 @@
+"""The commands `db` of the database file."""

@@ -1,0 +1,115 @@
+"""`craftcore diff`: what two records say differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from craftcore.cli.execution.source import given_record, is_file
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import Verbatim, json_shown, with_iso
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.executions.document.diff import ABSENT, Difference, differences
+from craftcore.executions.record import ExecutionRecord, faults
+from craftcore.executions.replay import refusal
+from craftcore.serialization.plurals import counted as of_events
+
+SHOWN = 40
+"""Differences that are shown to people; --json has all of them."""
+
+TEXT_MAX = 48
+BEFORE = 16
+"""Characters of a long text that are shown, and of those how many before the first that differs."""
+
+
+@click.command(
+    cls=Command,
+    touches="Only reads, also files that were exported, and may run beside a daemon.",
+    exits={PROBLEM: "they differ", NO_SUCH: "no such id, or no such database"},
+    examples=("craftcore diff exec-01a1fdfa exec-01a1fdfb", "craftcore diff exec-01a1fdfa ./record.json"),
+    see=("craftcore inspect", "craftcore export", "docs/reference.md#executions"),
+)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.pass_obj
+def diff(session: Session, /, a: str, b: str) -> int:
+    """What differs between two records.
+
+    A and B are ids, which may be shortened, or exported files (with a / in the name, or ending in .json). Compared are
+    status, error, workflow, routing, response, envelope, and the events one by one. What every record has of its own
+    (ids, times, latencies, the number of the attempt) is no difference; --json lists it, too, as "own".
+    """
+    records = given_record(session, a), given_record(session, b)
+    found = differences(*records)
+    counted = [one for one in found if not one.is_own]
+    if session.json:
+        told = {"same": not counted, "a": _told(a, records[0]), "b": _told(b, records[1])}
+        session.out.document({**told, "differences": [_told_difference(one) for one in found]})
+    else:
+        _print(session, records, counted, len(found) - len(counted))
+    return 1 if counted else 0
+
+
+def _print(
+    session: Session, records: tuple[ExecutionRecord, ExecutionRecord], counted: list[Difference], own: int
+) -> None:
+    out = session.out
+    for letter, record in zip("AB", records, strict=True):
+        came_to = f"{record.status} {record.error_code}" if record.error_code else record.status
+        out.line(f"{letter}  {record.id}  {clock_time(record.created_at)}  {came_to}", style="bold")
+        for fault in faults(record):
+            out.line(f"   {fault}", style="bad")
+    out.line()
+    if not counted:
+        how_many = of_events(len(records[0].events), "event")
+        out.line(f"they say the same: status, response, envelope, routing and {how_many}", style="good")
+    else:
+        out.table(("what", "A", "B"), [_cells(one) for one in counted[:SHOWN]])
+    if len(counted) > SHOWN:
+        out.line(f"and {len(counted) - SHOWN:,} more; --json has all of them")
+    elif own:
+        out.line()
+        out.line("beside what every record has of its own: ids, times, latencies; --json has those, too", style="dim")
+
+
+def _cells(one: Difference) -> tuple[str, str, str]:
+    a, b = _shown(one.a), _shown(one.b)
+    same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return one.path, _around(a, same), _around(b, same)
+
+
+def _around(text: str, place: int) -> str:
+    """So much of a text that what stands at `place` can be seen."""
+    start = 0 if len(text) <= TEXT_MAX or place <= BEFORE else place - BEFORE
+    part = f"{'…' if start else ''}{text[start : start + TEXT_MAX]}{'…' if start + TEXT_MAX < len(text) else ''}"
+    return Verbatim(part) if isinstance(text, Verbatim) else part
+
+
+def _shown(value: Any) -> str:
+    if value is ABSENT:
+        return "(not there)"
+    return value if isinstance(value, str) and value else json_shown(value, compact=True)
+
+
+def _told(given: str, record: ExecutionRecord) -> dict[str, Any]:
+    reason = refusal(record)
+    return with_iso(
+        {
+            "execution_id": record.id,
+            "file": given if is_file(given) else None,
+            "created_at": record.created_at,
+            "status": str(record.status),
+            "replayable": reason is None,
+            "replayable_reason": None if reason is None else str(reason),
+            "faults": faults(record),
+        }
+    )
+
+
+def _told_difference(one: Difference) -> dict[str, Any]:
+    """Without `a` or `b` where it is not there."""
+    sides = {side: value for side, value in (("a", one.a), ("b", one.b)) if value is not ABSENT}
+    return {"path": one.path, **sides, "own": one.is_own}

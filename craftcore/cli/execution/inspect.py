@@ -1,0 +1,188 @@
+"""`craftcore inspect`: what was seen of an attempt, of many, and what to do about one that did not end well."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from craftcore.cli.damaged_list import print_list, say_damaged
+from craftcore.cli.execution.view import (
+    LIST_COLUMNS,
+    cells,
+    say_statistics,
+    told_envelope,
+    told_event,
+    told_listed,
+    told_record,
+    told_statistics,
+)
+from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.lookup import bound, require_text, the_record
+from craftcore.cli.output import pasted
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.cli.why import reasons, task_reasons
+from craftcore.daemon.lock import read_note
+from craftcore.errors import ErrorCode, FilterInvalid
+from craftcore.executions.listing_store import ExecutionListing, Sought
+from craftcore.executions.model import Status
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.recovery import Recommendation, State, assess
+from craftcore.executions.statistics import statistics
+from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.attempt_service import facts_of
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.workflow_names import bare
+
+if TYPE_CHECKING:
+    from craftcore.services import Core
+
+LIMIT_MAX = 100_000
+HASH = re.compile(r"sha256:[0-9a-f]{64}")
+LISTED, COUNTED = 50, 10_000
+"""How many records are listed, and how many counted, when nobody says."""
+
+
+@click.command(
+    "inspect",
+    cls=Command,
+    exits={**OF_A_LIST, BAD_FILTER: None},
+    examples=(
+        "craftcore inspect exec-01a1fdfa --events",
+        "craftcore inspect --list --status error --since 2026-11-21T00:00Z",
+        "craftcore inspect --stats --workflow pay",
+    ),
+    see=("craftcore replay", "craftcore execution retry", "craftcore task events", "docs/records.md"),
+)
+@click.argument("execution_id", metavar="[ID]", required=False)
+@click.option("--list", "listed", is_flag=True, help="The newest records, newest first.")
+@click.option("--stats", "counted", is_flag=True, help="Counts and latencies of the newest records.")
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(Status)}.")
+@click.option("--error-code", metavar="CODE", help="Only what failed with it.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
+@click.option("--since", metavar="TIME", help="Begun from then on.")
+@click.option("--until", metavar="TIME", help="Begun before then.")
+@click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=f"How many at most: {LISTED}, of --stats {COUNTED:,}.")
+@click.option("--events", "with_events", is_flag=True, help="Of one: also its events.")
+@click.option("--envelope", "with_envelope", is_flag=True, help="Of one: also what was asked for.")
+@click.pass_obj
+def inspect(
+    session: Session,
+    /,
+    execution_id: str | None,
+    listed: bool,
+    counted: bool,
+    with_events: bool,
+    with_envelope: bool,
+    limit: int | None,
+    **given: str | None,
+) -> int | None:
+    """One execution as JSON, the newest of them, or their counts.
+
+    An execution is the record of one attempt; give its ID, --list or --stats. Of one that did not end well the
+    document says what to do about it, with the commands to paste.
+    """
+    if (execution_id is not None) + listed + counted != 1:
+        raise click.UsageError("give one of ID, --list and --stats")
+    if execution_id is not None:
+        if limit is not None or any(value is not None for value in given.values()):
+            raise click.UsageError("filters and --limit belong to --list and --stats")
+        _one(session, execution_id, with_events=with_events, with_envelope=with_envelope)
+        return None
+    if with_events or with_envelope:
+        raise click.UsageError("--events and --envelope belong to an ID")
+    limit = limit or (LISTED if listed else COUNTED)
+    with session.core().reading() as reader:
+        found = ExecutionListing().newest(reader, limit, _sought(reader, given))
+    if listed:
+        return print_list(session, LIST_COLUMNS, found, told=told_listed, cells=cells)
+    many = statistics([row for row in found if not isinstance(row, Damaged)])
+    if session.json:
+        session.out.document(told_statistics(many, limit))
+    else:
+        say_statistics(session.out, many, limit)
+    return say_damaged(session, [row for row in found if isinstance(row, Damaged)])
+
+
+def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
+    core = session.core()
+    note, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        record = the_record(reader, given)
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        found = _assessed(reader, core, record, daemon_runs=daemon_runs, booting=booting)
+    told = told_record(record)
+    told["recommendation"] = {
+        "state": found.state,
+        "text": found.text,
+        "commands": [pasted(*session.words(*words)) for words in found.commands],
+    }
+    if with_events:
+        told["events"] = [told_event(event) for event in record.events]
+    if with_envelope:
+        told["envelope"] = told_envelope(record)
+    session.out.document(told)
+
+
+def _assessed(
+    reader: Reader, core: Core, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
+) -> Recommendation:
+    """What to do about it; of one that waits, what for."""
+    now, weight = core.clock.now(), core.config.triggers.priority_weight
+    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs and not booting))
+    if found.state is not State.WAITS:
+        return found
+    task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
+    trigger = TriggerStore().get(reader, record.trigger_id)
+    if task is not None:
+        why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+    elif trigger is not None:
+        why = reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+    else:
+        return found
+    return replace(found, text="; ".join(one.text for one in why))
+
+
+def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
+    """The filters as they are stored. Raises FilterInvalid, naming those there are."""
+    for field in ("workflow", "envelope_hash"):
+        if given[field] is not None:
+            require_text(field.replace("_", " "), given[field])
+    return Sought(
+        status=_status(given["status"]),
+        error_code=_error_code(reader, given["error_code"]),
+        workflow=given["workflow"],
+        since=bound("since", given["since"]),
+        until=bound("until", given["until"]),
+        envelope_hash=_hash(given["envelope_hash"]),
+    )
+
+
+def _hash(given: str | None) -> str | None:
+    if given is None or HASH.fullmatch(given):
+        return given
+    raise FilterInvalid(f"envelope hash {given!r:.80} is none; give sha256: and its 64 digits, as inspect ID shows it")
+
+
+def _status(given: str | None) -> Status | None:
+    if given is None or given.lower() in list(Status):
+        return None if given is None else Status(given.lower())
+    raise FilterInvalid(f"status {given!r:.80} is unknown; it must be one of {', '.join(Status)}")
+
+
+def _error_code(reader: Reader, code: str | None) -> str | None:
+    """A code of ours, however it was typed, or one that a workflow of the user's failed with."""
+    if code is None or code.upper() in list(ErrorCode):
+        return None if code is None else code.upper()
+    theirs = ExecutionListing().error_codes(reader) - set(ErrorCode)
+    if code in theirs:
+        return code
+    those = ", ".join([*ErrorCode, *sorted(theirs)])
+    raise FilterInvalid(f"error code {code!r:.80} is unknown; it must be one of {those}")

@@ -1,0 +1,110 @@
+"""`craftcore execution retry` and `skip`: a person decides about an attempt that has no end, or has failed."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import click
+
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.lookup import refuse_bad_reason, the_record
+from craftcore.cli.root import ByHand, Noun
+from craftcore.cli.session import Session
+from craftcore.cli.trigger.view import cancelled, pending_again, tasks_of, told_task_of, told_trigger
+from craftcore.daemon.lock import read_note
+from craftcore.tasks.attempt_service import AttemptHands, facts_of
+from craftcore.tasks.model import Task
+from craftcore.triggers.model import Trigger, TriggerStatus
+
+REFUSED = {
+    PROBLEM: "it runs, has succeeded, was tried again since, or is in doubt; it says which",
+    NO_SUCH: None,
+}
+
+
+@click.group(cls=Noun)
+def execution() -> None:
+    """An attempt that has no end, or failed: retry it, skip it.
+
+    What can be done about one, `craftcore inspect ID` says.
+    """
+
+
+@execution.command(
+    "retry",
+    cls=ByHand,
+    exits=REFUSED,
+    examples=('craftcore execution retry exec-01a1fdfa --reason "the provider is back"',),
+    see=("craftcore inspect", "craftcore task retry", "docs/records.md#after-a-crash"),
+)
+@click.argument("execution_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def retry(session: Session, /, execution_id: str, reason: str) -> None:
+    """Let the trigger of an attempt run again, now.
+
+    One that waits for the end of a backoff does not wait longer; a DEAD or FAILED one gets another life, and so does
+    its task. Where nobody knows whether an irreversible action of it happened, that comes first.
+    """
+    decided = _decide(session, "retry", execution_id, reason)
+    if session.json:
+        return
+    trigger = decided.trigger
+    session.out.line(f"{decided.execution_id} is retried: {trigger.id} {pending_again(trigger, decided.tasks)}")
+    session.say_without_daemon(session.core())
+
+
+@execution.command(
+    "skip",
+    cls=ByHand,
+    exits=REFUSED,
+    examples=('craftcore execution skip exec-01a1fdfa --reason "done by hand"',),
+    see=("craftcore inspect", "craftcore dead discard", "docs/records.md#after-a-crash"),
+)
+@click.argument("execution_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def skip(session: Session, /, execution_id: str, reason: str) -> None:
+    """Let the trigger of an attempt run no more; its task ends.
+
+    A dead letter is discarded, and stays readable as FAILED.
+    """
+    decided = _decide(session, "skip", execution_id, reason)
+    if session.json:
+        return
+    trigger = decided.trigger
+    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {_skipped(trigger, decided.tasks)}")
+
+
+def _skipped(trigger: Trigger, tasks: dict[str, Task]) -> str:
+    match trigger.status:
+        case TriggerStatus.FAILED:
+            return "is discarded, and stays readable as FAILED"
+        case TriggerStatus.CLAIMED:
+            return "is cancelled by the next daemon, before anything runs; its own is gone"
+        case _:
+            return cancelled(trigger, tasks)
+
+
+class _Decided(NamedTuple):
+    execution_id: str
+    trigger: Trigger
+    tasks: dict[str, Task]
+
+
+def _decide(session: Session, decision: Literal["retry", "skip"], given: str, reason: str) -> _Decided:
+    """Decide and log it, in one commit; with --json it is told here."""
+    refuse_bad_reason(reason)
+    core = session.core()
+    hands = AttemptHands(core.triggers, session.words())
+    _, daemon_runs = read_note(core.database.path)
+    with session.changing(core) as (tx, did):
+        record = the_record(tx, given)
+        facts = facts_of(tx, record, tx.now, daemon_runs=daemon_runs)
+        trigger = hands.retry(tx, facts, reason) if decision == "retry" else hands.skip(tx, facts, reason)
+        did(record.id, reason=reason, trigger=trigger.id)
+        tasks = tasks_of(tx, [trigger])
+    if session.json:
+        told = {"trigger": told_trigger(trigger), "task": told_task_of(tasks.get(trigger.id))}
+        session.out.document({"execution_id": record.id, "decision": decision, **told})
+    return _Decided(record.id, trigger, tasks)

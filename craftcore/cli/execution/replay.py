@@ -1,0 +1,90 @@
+"""`craftcore replay`: what an attempt came to, from its record. Nothing is run, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from craftcore.cli.execution.source import envelope_in, is_file, record_in
+from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
+from craftcore.cli.lookup import the_execution
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.errors import CraftcoreError, RowInvalid
+from craftcore.executions import replay as rule
+from craftcore.executions.replay import ReplayResult
+from craftcore.replay_engine import ReplayEngine
+
+
+@click.command(
+    cls=Command,
+    touches="Only reads, also files that were exported, and may run beside a daemon.",
+    exits={NO_SUCH: None, NOT_REPLAYABLE: None},
+    examples=(
+        "craftcore replay exec-01a1fdfa",
+        "craftcore replay ./record.json",
+        "craftcore replay exec-01a1fdfa --force",
+    ),
+    see=("craftcore inspect", "craftcore export", "craftcore invalidate", "docs/reference.md#replay"),
+)
+@click.argument("those", metavar="ID|FILE...", nargs=-1, required=True)
+@click.option("--verify-envelope", "envelope_file", metavar="FILE", help="Only if the record is of this envelope.")
+@click.option("--force", is_flag=True, help="Give what there is of one that cannot be replayed, with warnings.")
+@click.pass_obj
+def replay(session: Session, /, those: tuple[str, ...], envelope_file: str | None, force: bool) -> int:
+    """What was recorded, given back; nothing is run.
+
+    Prints {"status", "payload", "error", "metadata", "from_replay", "original_execution_id", "original_timestamp",
+    "warnings"}; of an attempt that failed, its error. An exported FILE has a / in its name, or ends in .json.
+
+    Of several, a list; one that is refused is {"given", "refused": {"code", "message", …}} in it, and stops none of the
+    others. The exit code is then the highest of theirs.
+    """
+    envelope = None if envelope_file is None else envelope_in(envelope_file)
+    if len(those) == 1:
+        result = _replayed(session, those[0], envelope, force)
+        session.out.document(_told(result))
+        _warn(session, result)
+        return 0
+    told: list[dict[str, Any]] = []
+    code = 0
+    for given in those:
+        try:
+            result = _replayed(session, given, envelope, force)
+            told.append(_told(result))
+            _warn(session, result)
+        except CraftcoreError as error:
+            told.append({"given": given, "refused": _refusal(error)})
+            code = max(code, error.exit_code)
+            session.out.aside(error.message)
+    session.out.document(told)
+    return code
+
+
+def _replayed(session: Session, given: str, envelope: Mapping[str, Any] | None, force: bool) -> ReplayResult:
+    if is_file(given):
+        return rule.replay(record_in(given), envelope, force=force)
+    core = session.core()
+    try:
+        with core.reading() as reader:
+            execution_id = the_execution(reader, given)
+    except UnicodeDecodeError as error:
+        raise RowInvalid(f"{given}: a damaged row has an id that is not UTF-8") from error
+    return ReplayEngine(core).replay(execution_id, envelope, force=force)
+
+
+def _told(result: ReplayResult) -> dict[str, Any]:
+    """The result; the text of the response would say the same once more."""
+    return {field.name: getattr(result, field.name) for field in fields(result) if field.name != "response_json"}
+
+
+def _refusal(error: CraftcoreError) -> dict[str, Any]:
+    return {**error.details, "code": error.name, "message": error.message, "exit_code": error.exit_code}
+
+
+def _warn(session: Session, result: ReplayResult) -> None:
+    if result.warnings:
+        session.out.aside(f"{result.original_execution_id}: {'. '.join(result.warnings)}")

@@ -1,0 +1,190 @@
+"""`craftcore verify`: whether what was recorded is still what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.lookup import refuse_database, the_execution
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.root import Command
+from craftcore.cli.session import Session
+from craftcore.errors import InvalidInput
+from craftcore.executions.chain.head import Head, head_from, head_text
+from craftcore.executions.chain.verify import Counts, Verification
+from craftcore.executions.chain.verify_rules import Area, Fault
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record_store import RecordStore
+from craftcore.files import open_regular
+from craftcore.serialization.plurals import counted
+from craftcore.storage.transaction import Reader
+from craftcore.storage.whole_file import write_whole
+
+HEAD_MAX_BYTES = 64 << 10
+
+SHOWN = 20
+TOLD = 1_000
+"""Problems that are told one by one, to people and to programs; the others are counted."""
+
+
+@click.command(
+    cls=Command,
+    touches="Only reads the database, and may run beside a daemon. Writes what --write-head names.",
+    exits={PROBLEM: "something is not as it was; the first bad record is named, with what to do", NO_SUCH: None},
+    examples=(
+        "craftcore verify",
+        "craftcore verify --write-head head.json",
+        "craftcore verify exec-01a1fdfa",
+    ),
+    see=("craftcore db check", "craftcore audit", "docs/records.md#craftcore-verify"),
+)
+@click.argument("execution_id", metavar="[ID]", required=False)
+@click.option(
+    "--against", metavar="FILE", help="A head, or a backup's manifest, of an earlier day: it must still hold."
+)
+@click.option("--write-head", metavar="FILE", help="Write the head to FILE when all is well, for --against.")
+@click.pass_obj
+def verify(session: Session, /, execution_id: str | None, against: str | None, write_head: str | None) -> int:
+    """Whether what was recorded is what was written.
+
+    Every record, its place in the chain, and the operators' log; with ID that one record by itself. What was cut off
+    at the end shows only --against a head that was kept elsewhere, as the manifest of a backup is.
+    """
+    if execution_id is not None:
+        if against is not None or write_head is not None:
+            raise click.UsageError("--against and --write-head are about all records; leave out the ID")
+        return _one(session, execution_id)
+    before = None if against is None else _head_in(against)
+    core = session.core()
+    if write_head is not None:
+        refuse_database(core.database.path, write_head)
+    with core.reading() as reader:
+        verification = Verification(reader, core.clock.now(), before)
+        found = verification.faults()
+        told = list(islice(found, TOLD))
+        more = sum(1 for _ in found)
+    written = write_head if not told and verification.head is not None else None
+    if written is not None and verification.head is not None:
+        write_whole(Path(written), head_text(verification.head).encode())
+    if session.json:
+        head = None if verification.head is None else with_iso(asdict(verification.head))
+        faults = [_told(fault) for fault in told]
+        session.out.document(
+            {
+                "ok": not told,
+                "checked": asdict(verification.counts),
+                "head": head,
+                "head_written_to": written,
+                "faults": faults,
+                "more_faults": more,
+            }
+        )
+    else:
+        _say(session.out, verification.counts, verification.head)
+        _say_faults(session.out, told, len(told) + more)
+        if not told:
+            session.out.line("all of it is what was written", style="good")
+        if written is not None:
+            session.out.line(f"the head is in {written}: keep a copy on another machine")
+        elif write_head is not None:
+            session.out.line(f"{write_head} was left as it is: a head is written when all is well", style="warn")
+    return 1 if told else 0
+
+
+def _one(session: Session, execution_id: str) -> int:
+    with session.core().reading() as reader:
+        record, faults = _record(reader, execution_id)
+    if session.json:
+        place = None if record is None else record.chain_seq
+        told = [_told(fault) for fault in faults]
+        id = execution_id if record is None else record.id
+        session.out.document({"ok": not faults, "id": id, "place": place, "faults": told})
+        return 1 if faults else 0
+    if record is not None:
+        session.out.line(f"{record.id}: {_standing(record)}")
+    _say_faults(session.out, faults, len(faults))
+    if not faults:
+        session.out.line("it is what was written", style="good")
+    return 1 if faults else 0
+
+
+def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, list[Fault]]:
+    """The record, and what is wrong with it; None where it cannot even be read. Raises NotFound."""
+    whole = the_execution(reader, execution_id)
+    try:
+        record = RecordStore().get(reader, whole)
+        assert record is not None, whole
+        return record, Verification(reader, 0.0).faults_of(record)
+    except (ValueError, TypeError) as error:
+        return None, [Fault(area=Area.RECORD, id=whole, wrong=f"it cannot be read: {error!s:.200}")]
+
+
+def _head_in(file: str) -> Head:
+    try:
+        with open_regular(file) as there:
+            body = there.read(HEAD_MAX_BYTES + 1)
+        if len(body) > HEAD_MAX_BYTES:
+            raise InvalidInput("not a head of ours: it is too large")
+        return head_from(body.decode())
+    except OSError as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file}: not a head of ours: it is no text") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}: {error.message}") from error
+
+
+def _standing(record: ExecutionRecord) -> str:
+    if record.ended_at is None:
+        return "open, so only its envelope and the numbers of its events can be checked"
+    if record.chain_seq is None:
+        return "closed before there was a chain, so only its envelope and the numbers of its events can be checked"
+    stripped = ", and retention took its bodies" if record.stripped_at is not None else ""
+    return f"at place {record.chain_seq} of the chain{stripped}"
+
+
+def _say(out: Output, counts: Counts, head: Head | None) -> None:
+    before = f", {counts.before:,} from before there was a chain" if counts.before else ""
+    gone = f"; {counts.removed:,} removed by retention"
+    out.line(f"records: {counts.chained:,} in the chain{before}, {counts.open:,} open{gone}")
+    out.line(f"operators' log: {counted(counts.audit, 'row')}")
+    if head is not None:
+        out.line(f"head: place {head.place} {head.hash or '(nothing was closed yet)'}")
+
+
+def _say_faults(out: Output, faults: Iterable[Fault], count: int) -> None:
+    shown = list(islice(faults, SHOWN))
+    if not shown:
+        return
+    if shown[0].area in (Area.RECORD, Area.MISSING):
+        out.line(f"the first bad record: {_named(shown[0])}", style="bad")
+    advised: set[Area] = set()
+    for fault in shown:
+        out.line(f"FAIL  {_named(fault)}: {fault.wrong}", style="bad")
+        if fault.area not in advised:
+            out.line(f"      {fault.advice}")
+            advised.add(fault.area)
+    if count > len(shown):
+        out.line(f"and {counted(count - len(shown), 'more problem')}")
+
+
+def _named(fault: Fault) -> str:
+    match fault.area:
+        case Area.RECORD:
+            return f"{fault.id} at place {fault.place}" if fault.place is not None else f"{fault.id}, in no chain"
+        case Area.AUDIT:
+            return f"operators' log, row {fault.place}"
+        case Area.MISSING if fault.place is not None:
+            return f"missing at place {fault.place}"
+        case _:
+            return fault.area.value
+
+
+def _told(fault: Fault) -> dict[str, Any]:
+    return {**asdict(fault), "advice": fault.advice}

@@ -1,0 +1,183 @@
+"""What a person means by what they typed: an id that may be shortened, a filter, a text that is to be stored."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.model import Activity
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.hint import hint
+from craftcore.cli.moments import parse_moment
+from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
+from craftcore.executions.listing_store import ExecutionListing
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record_store import RecordStore
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.lineage_store import task_of
+from craftcore.tasks.model import Question, Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.validation import NOTE_MAX
+from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.validation import is_name, moment
+
+REASON_MAX = 500
+RECORDS_NAMED = 10
+
+RECORD_BEGINS = "exec-"
+
+KEY_BEGINS = "activity:"
+KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
+"""As much of an activity's key as holds the longest id and the longest key of its own."""
+
+
+def the_one(found: Sequence[str], given: str, nobody: str) -> str:
+    """The id that `given` is, or begins, out of the first ids that begin with it, as long as that is unambiguous.
+
+    Raises NotFound, with the text `nobody` where there is none.
+    """
+    if not found:
+        raise NotFound(nobody)
+    if len(found) > 1 and found[0] != given:
+        raise NotFound(f"{given} begins several ids, {found[0]} and {found[1]} among them; give more of it")
+    return found[0]
+
+
+def whole_id(reader: Reader, given: str) -> str:
+    """The id of the trigger that is meant. Raises NotFound."""
+    found = _like(TriggerStore().ids_like, reader, given)
+    return the_one(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
+
+
+def the_task(reader: Reader, given: str) -> Task:
+    """The task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
+    store = TaskStore()
+    found = _like(store.ids_like, reader, given)
+    task = store.get(reader, the_one(found, given, "" if found else _no_task(reader, given)))
+    assert task is not None, given
+    return task
+
+
+def the_question(reader: Reader, given: str) -> Question:
+    """The question that is meant, be it open or not. Raises NotFound."""
+    store = QuestionStore()
+    found = _like(store.ids_like, reader, given)
+    whole = the_one(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
+    question = store.get(reader, whole)
+    assert question is not None, given
+    return question
+
+
+def the_activity(reader: Reader, given: str) -> Activity:
+    """The activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
+    store = ActivityStore()
+    typed = given.removesuffix("…")  # as a table shows a key that is too long for it
+    key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
+    found = ActivityListing().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
+    whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
+    activity = store.get(reader, whole)
+    assert activity is not None, given
+    return activity
+
+
+def the_execution(reader: Reader, given: str) -> str:
+    """The id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's
+    records."""
+    typed = given.removesuffix("…")
+    is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
+    found = ExecutionListing().ids_like(reader, typed) if is_begun else []
+    return the_one(found, typed, "" if found else _no_record(reader, given))
+
+
+def the_record(reader: Reader, given: str) -> ExecutionRecord:
+    """The execution record that is meant. Raises NotFound as `the_execution` does; RowInvalid when a bad disk left it
+    unreadable."""
+    whole = the_execution(reader, given)
+    try:
+        record = RecordStore().get(reader, whole)
+    except ValueError as error:  # text that is not UTF-8, a status that is none
+        raise RowInvalid(f"{whole}: a damaged row cannot be read: {error}") from error
+    assert record is not None, given
+    return record
+
+
+def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
+    """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
+    if value is None:
+        return None
+    if value.upper() not in those:
+        raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(those)}")
+    return value.upper()
+
+
+def bound(field: str, given: str | None) -> float | None:
+    """The moment at which a filter begins or ends; None: there is no such bound. Raises FilterInvalid."""
+    try:
+        return None if given is None else moment(field, parse_moment(given))
+    except InvalidInput as error:
+        raise FilterInvalid(error.message) from None
+
+
+def require_text(field: str, given: str) -> None:
+    """Raise FilterInvalid for what nothing can be found by."""
+    if not given.strip() or any("\ud800" <= char <= "\udfff" for char in given):
+        raise FilterInvalid(f"{field} {given!r:.80} is no text to look for")
+
+
+def refuse_bad_reason(reason: str) -> None:
+    """Raise InvalidInput for what nobody could read, or store."""
+    if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
+        raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
+
+
+def refuse_bad_note(note: str) -> None:
+    """Raise InvalidInput for what nobody could read, or store."""
+    if not note.strip() or len(note) > NOTE_MAX or any("\ud800" <= char <= "\udfff" for char in note):
+        raise InvalidInput(f"the note must be 1 to {NOTE_MAX:,} characters of text")
+
+
+def refuse_database(database: Path, output: str) -> None:
+    """Raise InvalidInput for a file to write to whose name a database has, or one of the files beside it."""
+    real, target = os.path.realpath(database), os.path.realpath(output)
+    beside = (f"{real}-wal", f"{real}-shm", f"{real}-journal", f"{real}.lock")
+    if not output or target == real or target in beside:
+        raise InvalidInput(f"{output!r:.200} is no file to write to: give another name")
+
+
+def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
+    """The first ids that begin with it; none for what begins no id."""
+    return ids_like(reader, given) if is_name(given) else []
+
+
+def _no_record(reader: Reader, given: str) -> str:
+    """Why there is no such record, and what there is instead."""
+    found = _like(TriggerStore().ids_like, reader, given)
+    if len(found) != 1 and found[:1] != [given]:
+        return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
+    records = ExecutionListing().ids_of(reader, found[0], RECORDS_NAMED)
+    if not records:
+        return (
+            f"trigger {found[0]} has no execution: it was never started, and nothing of it happened. "
+            f"See: {hint('trigger', 'why', found[0])}"
+        )
+    return f"{found[0]} is a trigger; its executions are, the newest first: {', '.join(records)}"
+
+
+def _no_task(reader: Reader, given: str) -> str:
+    """Why there is no such task, and what there is instead."""
+    store = TriggerStore()
+    found = _like(store.ids_like, reader, given)
+    trigger = store.get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
+    if trigger is None:
+        return f"no task has the id {given!r:.80}; see: {hint('task', 'list')}"
+    if (task := task_of(reader, trigger)) is not None:
+        return f"{trigger.id} is a trigger of task {task.id}; see: {hint('task', 'show', task.id)}"
+    if trigger.starts:
+        why = f"its workflow {trigger.workflow} takes no ctx" if trigger.workflow else "no workflow with ctx took it"
+    else:
+        why = f"it is {trigger.status} and has never been started"
+    return f"trigger {trigger.id} is no task: {why}. See: {hint('trigger', 'show', trigger.id)}"

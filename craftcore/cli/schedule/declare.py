@@ -1,0 +1,191 @@
+"""`craftcore schedule add` and `edit`: what a schedule runs, and when."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from typing import Any
+
+import click
+
+from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
+from craftcore.cli.root import ByHand
+from craftcore.cli.schedule.id_lookup import the_schedule
+from craftcore.cli.schedule.options import (
+    COMMAND,
+    WithCommand,
+    command_payload,
+    marked,
+    read_options,
+    refuse_irreversible,
+    schedule_options,
+)
+from craftcore.cli.schedule.view import command_line, document, understood, what_changed, what_comes
+from craftcore.cli.session import Session
+from craftcore.cli.status.schedule_section import what_holds_them
+from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
+from craftcore.schedules.service import Put
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.transitions import spec_of
+from craftcore.triggers.declared import refuse_unknown
+
+UNSET = {
+    ("session" if field.name == "session_id" else field.name.replace("_", "-")): field
+    for field in fields(ScheduleSpec)
+    if field.name not in ("id", "when", "workflow", "payload")
+}
+"""The options that can be taken away, each with its field: what is left is the field's default."""
+
+
+@click.command(
+    "add",
+    cls=WithCommand,
+    touches=ByHand.default_touches + " Makes the database where it is missing.",
+    exits={PROBLEM: "the app or the settings declare one of this id", CANNOT_CREATE: "the database cannot be made"},
+    examples=(
+        'craftcore schedule add nightly "every day at 3am" --workflow report',
+        'craftcore schedule add dump "0 3 * * 1-5" --jitter 5m -- pg_dump -f db.sql',
+        'craftcore schedule add once "tomorrow at 9am" --workflow greet',
+    ),
+    see=("craftcore schedule preview", "craftcore schedule edit", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="SCHEDULE")
+@click.argument("words", metavar="EXPR", nargs=-1, required=True)
+@schedule_options
+@click.pass_obj
+def add(
+    session: Session,
+    /,
+    schedule_id: str,
+    words: tuple[str, ...],
+    irreversible: bool | None,
+    command: list[str] | None,
+    **given: str | int | None,
+) -> None:
+    """Declare a schedule, or change the one of this id.
+
+    EXPR is when, in quotes: "every day at 3am", "every monday at 9am", "every 2h", "in 10m", "tomorrow at 9am",
+    "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --.
+
+    The same again changes nothing. An option that is not given has its default, also on a schedule that had another
+    (`edit` changes only what it is given).
+    """
+    if len(words) > 1:
+        raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
+    declared = read_options(given)
+    if command is not None:
+        if "workflow" in declared or "payload" in declared:
+            raise click.UsageError("a command is a workflow and a payload already: give one or the other")
+        declared |= {"workflow": COMMAND, "payload": command_payload(command, irreversible)}
+    elif irreversible is not None:
+        refuse_irreversible()
+    elif "workflow" not in declared:
+        raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
+    spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
+    core = session.core()
+    core.schedules.accept(spec)
+    if not os.path.exists(core.database.path):  # also where one may not look: refused below
+        core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
+    core.prepare()
+    with session.changing(core) as (tx, did):
+        refuse_unknown(tx, [spec.workflow])
+        before = ScheduleStore().get(tx, spec.id)
+        put = core.schedules.put(tx, spec, Origin.OPERATOR)
+        if put.change != "unchanged":
+            did(spec.id, **what_changed(before, put))
+        holds = what_holds_them(tx, tx.now)
+    _say_put(session, put, holds, core.clock.now())
+
+
+@click.command(
+    "edit",
+    cls=WithCommand,
+    exits={PROBLEM: "the app or the settings declare it: change it there", NO_SUCH: None},
+    examples=(
+        'craftcore schedule edit nightly --when "every day at 4am" --jitter 5m',
+        "craftcore schedule edit nightly --unset jitter",
+    ),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--when", metavar="EXPR", help='When, in quotes: "every day at 4am".')
+@click.option(
+    "--unset",
+    "unset",
+    metavar="OPTION",
+    type=click.Choice(list(UNSET)),
+    multiple=True,
+    help="Put an option back to its default: --unset jitter.",
+)
+@schedule_options
+@click.pass_obj
+def edit(
+    session: Session,
+    /,
+    schedule_id: str,
+    when: str | None,
+    unset: tuple[str, ...],
+    irreversible: bool | None,
+    command: list[str] | None,
+    **given: str | int | None,
+) -> None:
+    """Change what is given of a schedule, and leave the rest.
+
+    It never fires the past: what is new counts from now on. What has fired already goes on as it was.
+    """
+    changes = read_options({"when": when, **given})
+    for name in unset:
+        field = UNSET[name]
+        if field.name in changes:
+            raise click.UsageError(f"--{name} is given and unset; which of them?")
+        changes[field.name] = field.default
+    if not changes and command is None and irreversible is None:
+        raise click.UsageError("say what changes: --when, another option, or a command after --")
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        before = the_schedule(tx, schedule_id)
+        spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
+        if "workflow" in changes or command is not None:
+            refuse_unknown(tx, [spec.workflow])
+        put = core.schedules.put(tx, spec, Origin.OPERATOR)
+        if put.change != "unchanged":
+            did(before.id, **what_changed(before, put))
+        holds = what_holds_them(tx, tx.now)
+    _say_put(session, put, holds, core.clock.now())
+
+
+def _work(
+    before: Schedule, changes: dict[str, Any], command: list[str] | None, irreversible: bool | None
+) -> dict[str, Any]:
+    """What a changed command comes to; its directory, environment and timeout stay, and that it is irreversible."""
+    runs_command = before.workflow == COMMAND
+    kept = spec_of(before).payload if runs_command else {}
+    if command is None:
+        if irreversible is not None:
+            if not runs_command or "workflow" in changes or "payload" in changes:
+                refuse_irreversible()
+            return {"payload": marked(dict(kept), irreversible)}
+        if runs_command and changes.get("workflow", COMMAND) != COMMAND and "payload" not in changes:
+            raise click.UsageError("its payload is a command's; give --payload with --workflow")
+        return {}
+    if "workflow" in changes or "payload" in changes:
+        raise click.UsageError("a command is a workflow and a payload already: give one or the other")
+    return {"workflow": COMMAND, "payload": marked({**kept, **command_payload(command, None)}, irreversible)}
+
+
+def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
+    schedule = put.schedule
+    if session.json:
+        session.out.document({**document(schedule), "change": put.change})
+        return
+    session.out.line(
+        f"{schedule.id}: {put.change}. {understood(schedule.expression, schedule.timing, schedule.timezone)}"
+    )
+    if (command := command_line(schedule)) is not None:
+        session.out.line(f"runs: {command}")
+    session.out.line(what_comes(schedule, now))
+    if schedule.status is ScheduleStatus.ACTIVE and holds is not None:
+        session.out.line(holds, style="warn")
+
+
+COMMANDS: tuple[click.Command, ...] = (add, edit)

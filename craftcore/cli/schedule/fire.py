@@ -1,0 +1,217 @@
+"""`craftcore schedule run-now`, `skip-next`, `backfill`, `trust-clock`, `reanchor`: what a person does by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.hint import hint
+from craftcore.cli.moments import clock_time, parse_moment
+from craftcore.cli.output import with_iso
+from craftcore.cli.root import ByHand
+from craftcore.cli.schedule.id_lookup import the_schedule, whole_schedule_id
+from craftcore.cli.schedule.view import document, wall, wall_and_utc, what_comes
+from craftcore.cli.session import Session
+from craftcore.daemon.lock import read_note
+from craftcore.schedules.clock_guard import ClockTrust
+from craftcore.schedules.model import Outcome
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.tick_plan import upcoming
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.validation import moment
+
+
+@click.command(
+    "run-now",
+    cls=ByHand,
+    exits={PROBLEM: "its overlap policy says no", NO_SUCH: None},
+    examples=("craftcore schedule run-now nightly",),
+    see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def run_now(session: Session, /, schedule_id: str) -> int:
+    """Fire a schedule once more, now, whatever its status.
+
+    Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
+    waits for that, or does not run.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        whole = whole_schedule_id(tx, schedule_id)
+        placed = core.schedules.run_now(tx, whole)
+        did(whole, reason=placed.reason, outcome=placed.outcome, trigger=placed.trigger_id)
+        live = AccountStore().at_work(tx, whole)
+        obstacles = list(_obstacles(tx))
+    waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
+    if session.json:
+        told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
+        session.out.document(with_iso({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
+        return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
+    match placed.outcome:
+        case Outcome.SKIPPED:
+            session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
+            return PROBLEM
+        case Outcome.BUFFERED:
+            session.out.line(f"{whole} starts when {live.is_over if live else 'what runs is over'}")
+        case Outcome.FIRED:
+            session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
+    if not read_note(core.database.path)[1]:
+        obstacles.append(f"no daemon runs; it starts with the next one: {hint('run', 'MODULE:APP')}")
+    for obstacle in obstacles:
+        session.out.line(obstacle, style="warn")
+    return 0
+
+
+def _obstacles(reader: Reader) -> Iterator[str]:
+    if held := fact(reader, "held"):
+        yield f"everything is held: {held}. It starts after: {hint('release')}"
+    elif safe_mode := fact(reader, "safe_mode"):
+        yield f"safe mode: {safe_mode}. It starts after: {hint('release')}"
+
+
+@click.command(
+    "skip-next",
+    cls=ByHand,
+    exits={PROBLEM: "it has no occurrence left to skip", NO_SUCH: None},
+    examples=("craftcore schedule skip-next nightly",),
+    see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def skip_next(session: Session, /, schedule_id: str) -> None:
+    """Let the next occurrence pass; said again, also the one after.
+
+    Prints which one passes, and which comes after it.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        whole = whole_schedule_id(tx, schedule_id)
+        skips_at = core.schedules.skip_next(tx, whole)
+        did(whole, skips_at=skips_at)
+        after = the_schedule(tx, whole)
+        now = tx.now
+    then_at = upcoming(after, after=skips_at)
+    if session.json:
+        session.out.document(with_iso({**document(after), "skips_at": skips_at, "then_at": then_at}))
+        return
+    then = (
+        "nothing comes after it" if then_at is None else f"the one after: {wall_and_utc(then_at, after.timezone, now)}"
+    )
+    session.out.line(f"{whole} skips {wall_and_utc(skips_at, after.timezone, now)}")
+    session.out.line(then)
+
+
+@click.command(
+    "backfill",
+    cls=ByHand,
+    exits={PROBLEM: "it does not recur", NO_SUCH: None},
+    examples=("craftcore schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
+    see=("craftcore schedule preview", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--from", "since", metavar="TIME", required=True, help="The first moment of the span.")
+@click.option("--to", "until", metavar="TIME", required=True, help="The last; both are included.")
+@click.pass_obj
+def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> None:
+    """Fire the occurrences of a past span, 1,000 at most.
+
+    What fired before does not fire again. They are due in order, as far apart as --catch-up-spacing of the schedule
+    says; its overlap policy counts.
+    """
+    first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        schedule = the_schedule(tx, schedule_id)
+        placed = core.schedules.backfill(tx, schedule.id, first, last)
+        counts = Counter(one.outcome for one in placed)
+        if placed:
+            did(schedule.id, from_at=first, to_at=last, outcomes=dict(counts))
+    if session.json:
+        keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
+        rows = [with_iso({key: getattr(one, key) for key in keys}) for one in placed]
+        told = {outcome.value: counts[outcome] for outcome in Outcome}
+        session.out.document({"id": schedule.id, **told, "occurrences": rows})
+        return
+    if not placed:
+        span = f"{wall(first, schedule.timezone)} and {wall(last, schedule.timezone)}"
+        session.out.line(f"{schedule.id} has no occurrence between {span}")
+        return
+    words = {
+        Outcome.FIRED: "fired",
+        Outcome.BUFFERED: "waiting for an earlier one",
+        Outcome.SKIPPED: "skipped",
+    }
+    told_counts = ", ".join(f"{counts[outcome]:,} {text}" for outcome, text in words.items() if counts[outcome])
+    session.out.line(f"{schedule.id}: {told_counts}. See: {hint('schedule', 'history', schedule.id)}")
+
+
+@click.command(
+    "trust-clock",
+    cls=ByHand,
+    examples=("craftcore schedule trust-clock",),
+    see=("craftcore schedule reanchor", "craftcore status", "docs/how-it-works.md#schedules"),
+)
+@click.pass_obj
+def trust_clock(session: Session, /) -> None:
+    """Say that the clock is right, so that held schedules go on.
+
+    They are held while the clock shows more than 3 h less than it did before. Look at `date` first.
+
+    What waits for a time that was set while the clock was ahead is due by its own delay then.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        held_until = ClockTrust().trust(tx)
+        did(held_until=held_until)
+        ahead = [schedule.id for schedule in ScheduleStore().ahead(tx, tx.now)]
+        now = tx.now
+    if session.json:
+        session.out.document(with_iso({"released": held_until is not None, "held_until": held_until, "ahead": ahead}))
+        return
+    if held_until is None:
+        session.out.line(f"schedules did not wait for the clock; it shows {clock_time(now)}")
+    else:
+        session.out.line(f"schedules go on at {clock_time(now)}; they waited for {clock_time(held_until)}")
+    if ahead:
+        waiting = "waits" if len(ahead) == 1 else "wait"
+        session.out.line(f"{', '.join(ahead)} {waiting} all the same: accounted for beyond now", style="warn")
+        session.out.line(f"to let them go on from now: {hint('schedule', 'reanchor')}", style="warn")
+
+
+@click.command(
+    "reanchor",
+    cls=ByHand,
+    exits={PROBLEM: "one that is given is not ahead of the clock; nothing was changed", NO_SUCH: None},
+    examples=("craftcore schedule reanchor", "craftcore schedule reanchor ahead"),
+    see=("craftcore schedule trust-clock", "craftcore schedule why", "docs/how-it-works.md#schedules"),
+)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.pass_obj
+def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
+    """Let schedules that are ahead of the clock go on from now.
+
+    A wrong clock has been here and took them beyond now; they would wait until it is that late again. All such, unless
+    IDs are given.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        done = core.schedules.reanchor(tx, [whole_schedule_id(tx, given) for given in ids])
+        for one in done:
+            did(one.id)
+        now = tx.now
+    if session.json:
+        session.out.document([document(schedule) for schedule in done])
+        return
+    for schedule in done:
+        session.out.line(f"{schedule.id} goes on from now. {what_comes(schedule, now)}")
+    if not done:
+        session.out.line("no schedule is ahead of the clock; nothing was changed")
+
+
+COMMANDS: tuple[click.Command, ...] = (run_now, skip_next, backfill, trust_clock, reanchor)

@@ -1,0 +1,42 @@
+"""Which schedule a person means."""
+
+from __future__ import annotations
+
+from craftcore.cli.hint import hint
+from craftcore.cli.lookup import the_one
+from craftcore.errors import NotFound
+from craftcore.schedules.model import Schedule
+from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.validation import ID
+from craftcore.storage.transaction import Reader
+
+IDS_LIKE = """
+SELECT id, status = 'REMOVED' AS removed
+  FROM schedules
+ WHERE id >= :given
+   AND id < :end
+   AND (id = :given OR :removed OR status <> 'REMOVED')
+ ORDER BY id
+ LIMIT 2
+"""
+
+
+def whole_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
+    """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
+
+    What is the whole id of a removed one never means another, also where `removed` ones are not looked for.
+    """
+    found = []
+    if ID.fullmatch(given):
+        found = reader.all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
+    if found and found[0]["id"] == given and found[0]["removed"] and not removed:
+        raise NotFound(f"schedule {given} was removed; see: {hint('schedule', 'history', given)}")
+    nobody = f"no schedule has the id {given!r:.80}; see: {hint('schedule', 'list')}"
+    return the_one([row["id"] for row in found], given, nobody)
+
+
+def the_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:
+    """The schedule of that id. Raises NotFound."""
+    schedule = ScheduleStore().get(reader, whole_schedule_id(reader, given, removed=removed))
+    assert schedule is not None, given
+    return schedule

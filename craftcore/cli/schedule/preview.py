@@ -1,0 +1,146 @@
+"""`craftcore schedule preview`: when an expression comes, on the wall and in UTC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from craftcore.cli.hint import hint
+from craftcore.cli.moments import clock_time, parse_moment, span
+from craftcore.cli.output import Output, with_iso
+from craftcore.cli.root import Command
+from craftcore.cli.schedule.id_lookup import the_schedule
+from craftcore.cli.schedule.view import on_the_wall, understood, wall, what_comes
+from craftcore.cli.session import Session
+from craftcore.errors import RowInvalid, ScheduleInvalid
+from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.recurrence.dst_notes import note
+from craftcore.schedules.recurrence.expression import parse
+from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.timing import Once, Startup, Timing
+from craftcore.schedules.tick_plan import jitter, upcoming
+from craftcore.triggers.validation import moment
+
+
+@click.command(
+    "preview",
+    cls=Command,
+    examples=(
+        "craftcore schedule preview nightly --count 3",
+        'craftcore schedule preview --expr "0 3 * * 1-5" --timezone Europe/Berlin',
+    ),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="[ID]", required=False)
+@click.option("--expr", "expression", metavar="EXPR", help="One that is not added yet; needs no database.")
+@click.option("--timezone", metavar="ZONE", help="Of --expr; else the machine's.")
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@click.option("--from", "since", metavar="TIME", help="From then on; else from now.")
+@click.pass_obj
+def preview(
+    session: Session,
+    /,
+    schedule_id: str | None,
+    expression: str | None,
+    timezone: str | None,
+    count: int,
+    since: str | None,
+) -> None:
+    """The next occurrences of a schedule, on the wall and in UTC.
+
+    Or of any EXPR, without a database. With a note where a change of the clock skips or repeats an hour.
+    """
+    if (schedule_id is None) == (expression is None):
+        raise click.UsageError("give the ID of a schedule, or --expr; not both")
+    if schedule_id is not None and " " in schedule_id:
+        raise click.UsageError(f'an ID has no spaces; to preview an expression: --expr "{schedule_id:.80}"')
+    if timezone is not None and expression is None:
+        raise click.UsageError("--timezone belongs to --expr; a schedule has its own")
+    first = None if since is None else moment("from", parse_moment(since))
+    core = session.core()
+    now = core.clock.now()
+    if schedule_id is not None:
+        with core.reading() as reader:
+            schedule = the_schedule(reader, schedule_id)
+        zone, timing = schedule.timezone, schedule.timing
+        try:
+            head = [understood(schedule.expression, timing, zone)]
+            if schedule.status is not ScheduleStatus.ACTIVE or isinstance(timing, Startup):
+                head.append(what_comes(schedule, now))
+            rows = coming(schedule, now, count, since=first)
+        except ScheduleInvalid as error:  # nothing that was given is at fault
+            told = f"schedule {schedule.id} cannot be read as it is stored: {error.message}"
+            raise RowInvalid(f"{told}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
+    else:
+        assert expression is not None
+        zone = core.clock.zone() if timezone is None else timezone
+        parsed = parse(expression, now=now, timezone=zone, zone_given=timezone is not None)
+        timing, head = parsed.timing, [understood(parsed.text, parsed.timing, zone)]
+        after = now if first is None else _before(first)
+        if first is None and isinstance(timing, Once):
+            after = timing.at - 1  # `immediate` is now, which is not after now
+        rows = [_row(timing, zone, at) for at in islice(_chain(lambda t: next_after(timing, t), after), count)]
+    if session.json:
+        session.out.document(rows)
+        return
+    for line in head:
+        session.out.line(line)
+    print_moments(session.out, rows, zone)
+
+
+def coming(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
+    """The next occurrences that fire, as rows; what is late already is not among them. Raises ScheduleInvalid when
+    this machine does not know its zone."""
+    if schedule.status in (ScheduleStatus.FINISHED, ScheduleStatus.REMOVED):
+        return []
+    after = schedule.high_water_at
+    if not schedule.is_one_time:
+        after = max(after, schedule.skip_to_at or 0.0, now)
+    if since is not None:
+        after = max(_before(since), (schedule.start_at or 0.0) - 1)
+    if schedule.max_runs is not None:
+        count = min(count, max(0, schedule.max_runs - schedule.runs))
+    found = islice(_chain(lambda t: upcoming(schedule, after=t), after), count)
+    return [_row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter)) for at in found]
+
+
+def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
+    """As a table, a note where the clock is changed."""
+    if not rows:
+        out.line("no occurrence comes")
+        return
+    cells = []
+    for row in rows:
+        later = row["fire_at"] - row["nominal_at"]
+        notes = [row["note"], f"fires {span(later)} later (jitter)" if later else None]
+        shown = wall(row["nominal_at"], zone), clock_time(row["nominal_at"])
+        cells.append((*shown, "; ".join(text for text in notes if text)))
+    out.table((zone, "UTC", "note"), cells)
+
+
+def _row(timing: Timing, zone: str, at: float, later: float = 0.0) -> dict[str, Any]:
+    there = on_the_wall(at, zone)
+    return with_iso(
+        {
+            "nominal_at": at,
+            "local": None if there is None else there.isoformat(),
+            "note": note(timing, at),
+            "fire_at": at + later,
+        }
+    )
+
+
+def _chain(following: Callable[[float], float | None], after: float) -> Iterator[float]:
+    moment_ = following(after)
+    while moment_ is not None:
+        yield moment_
+        moment_ = following(moment_)
+
+
+def _before(first: float) -> float:
+    """The latest moment that is before `first`, as occurrences go: they are whole seconds."""
+    return math.ceil(first) - 1

@@ -1,0 +1,138 @@
+"""`craftcore schedule pause`, `resume` and `remove`: whether a schedule fires at all."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.hint import hint
+from craftcore.cli.lookup import refuse_bad_reason
+from craftcore.cli.root import ByHand
+from craftcore.cli.schedule.id_lookup import the_schedule
+from craftcore.cli.schedule.view import document, what_comes
+from craftcore.cli.session import Session
+from craftcore.schedules.model import Origin, Outcome, ScheduleStatus
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.serialization.plurals import counted
+
+
+@click.command(
+    "pause",
+    cls=ByHand,
+    exits={PROBLEM: "it is finished or disabled", NO_SUCH: None},
+    examples=('craftcore schedule pause nightly --reason "the holidays"',),
+    see=("craftcore schedule resume", "craftcore schedule show", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
+@click.pass_obj
+def pause(session: Session, /, schedule_id: str, reason: str) -> None:
+    """Let nothing of a schedule fire until it is resumed.
+
+    What has fired goes on; the command that stops it is printed. What comes meanwhile is accounted for as skipped.
+    """
+    refuse_bad_reason(reason)
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        before = the_schedule(tx, schedule_id)
+        after = core.schedules.pause(tx, before.id, reason)
+        if before.status is not ScheduleStatus.PAUSED:
+            did(after.id, reason=reason)
+        live = AccountStore().at_work(tx, before.id)
+    if session.json:
+        session.out.document(document(after))
+    elif before.status is ScheduleStatus.PAUSED:
+        session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
+    else:
+        session.out.line(f"{after.id} is paused; nothing of it fires until: {hint('schedule', 'resume', after.id)}")
+        if live is not None:
+            stop = hint(live.noun, "cancel", live.id)
+            session.out.line(f"{live}, which has fired, goes on; to stop it: {stop}")
+
+
+@click.command(
+    "resume",
+    cls=ByHand,
+    exits={PROBLEM: "it is finished", NO_SUCH: None},
+    examples=("craftcore schedule resume nightly",),
+    see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.pass_obj
+def resume(session: Session, /, schedule_id: str) -> None:
+    """Let a paused or disabled schedule go on from now.
+
+    What came meanwhile is not made up for, and stands in its history as skipped. A one-time one whose moment came
+    fires now.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        before = the_schedule(tx, schedule_id)
+        after = core.schedules.resume(tx, before.id)
+        if before.status is not ScheduleStatus.ACTIVE:
+            did(after.id, was=before.status)
+        newest = AccountStore().history(tx, before.id, 1)
+        now = tx.now
+    if session.json:
+        session.out.document(document(after))
+        return
+    if before.status is ScheduleStatus.ACTIVE:
+        session.out.line(f"{after.id} is active already; nothing was changed")
+    else:
+        if after.status is ScheduleStatus.ACTIVE:
+            session.out.line(f"{after.id} is active again")
+        for line in newest:
+            if line.decided_at == now and line.outcome is Outcome.SKIPPED:
+                session.out.line(f"skipped: {line.count:,} that came meanwhile")
+    session.out.line(what_comes(after, now))
+    if before.status is ScheduleStatus.DISABLED and before.origin is not Origin.OPERATOR:
+        remark = "unless it is declared again, the next start of the daemon disables it again"
+        session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
+
+
+@click.command(
+    "remove",
+    cls=ByHand,
+    exits={PROBLEM: "the app or the settings declare it: remove it there, or pause it", NO_SUCH: None},
+    examples=("craftcore schedule remove nightly",),
+    see=("craftcore schedule pause", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+)
+@click.argument("schedule_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@click.pass_obj
+def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
+    """Take a schedule away, and its triggers that have not started.
+
+    Its history stays, and what runs goes on; the command that stops it is printed.
+    """
+    core = session.core()
+    with core.reading() as reader:
+        whole = the_schedule(reader, schedule_id).id
+        waiting = len(AccountStore().unstarted_triggers(reader, whole))
+    # A script named it, and its history stays; a person at a terminal may have meant another one.
+    confirm(
+        yes or not sys.stdin.isatty(),
+        f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
+    )
+    with session.changing(core) as (tx, did):
+        cancelled = core.schedules.remove(tx, whole)
+        did(whole, triggers_cancelled=len(cancelled))
+        removed = the_schedule(tx, whole, removed=True)
+        live = AccountStore().at_work(tx, whole)
+    if session.json:
+        session.out.document({**document(removed), "cancelled": cancelled})
+        return
+    also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
+    session.out.line(f"{whole} is removed{also}. What it did: {hint('schedule', 'history', whole)}")
+    if live is not None:
+        session.out.line(f"{live}, which runs, goes on; to stop it: {hint(live.noun, 'cancel', live.id)}")
+
+
+def _triggers(count: int) -> str:
+    return counted(count, "trigger")
+
+
+COMMANDS: tuple[click.Command, ...] = (pause, resume, remove)

@@ -1,0 +1,104 @@
+"""The shipped systemd units: which there are, where each belongs, and their text with the path of the program. Pure,
+but for reading them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.errors import InvalidInput, NotFound
+
+HERE = Path(__file__).resolve()
+SHIPPED = (HERE.parents[2] / "_shipped" / "systemd", HERE.parents[3] / "systemd")
+"""Inside the package in a wheel, at the top of the repository in a checkout."""
+
+HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+"""What the system unit does not see: ProtectHome=yes, PrivateTmp=yes."""
+
+PLAIN_PATH = re.compile(r"/[\w/.+@:~, -]+")
+"""A path that systemd and `env` read as it stands, within quotation marks: no `%`, `$`, `=`, quote or line break."""
+
+PROGRAM = re.compile(r"^(Exec\w+=/usr/bin/env )craftcore ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Where units and their environment file belong, and how one speaks to the systemd that reads them."""
+
+    folder: str
+    units: Path
+    environment: Path
+    systemctl: tuple[str, ...]
+
+
+SYSTEM = Scope(
+    folder=".",
+    units=Path("/etc/systemd/system"),
+    environment=Path("/etc/craftcore/environment"),
+    systemctl=("systemctl",),
+)
+
+
+def of_user(home: Path) -> Scope:
+    """The scope of the user whose home that is."""
+    config = home / ".config"
+    return Scope(
+        folder="user",
+        units=config / "systemd" / "user",
+        environment=config / "craftcore" / "environment",
+        systemctl=("systemctl", "--user"),
+    )
+
+
+def shipped(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -> dict[str, str]:
+    """The units of a scope, name -> text as shipped; with `backup` those of the regular backup, too."""
+    folder = next(place for place in places if place.is_dir()) / scope.folder
+    names = ["craftcore.service"]
+    if backup:
+        names += sorted(path.name for path in folder.glob("craftcore-backup.*"))
+        if len(names) == 1:
+            raise NotFound(f"this craftcore ships no units of a backup: {folder} has none")
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names}
+
+
+def rendered(text: str, program: str) -> str:
+    """The unit with the program that it starts. Raises InvalidInput for a path that systemd would read as another."""
+    if not PLAIN_PATH.fullmatch(program):
+        raise InvalidInput(
+            f"{program!r:.200} cannot stand in a unit: give an absolute path of letters, digits, spaces and /.+@:~,_-"
+        )
+    word = f'"{program}"' if re.search(r"[ ,~]", program) else program
+    return PROGRAM.sub(lambda found: f"{found[1]}{word} ", text)
+
+
+def this_program() -> str:
+    """The `craftcore` that belongs to this Python: of its virtual environment, if it is in one.
+
+    Raises InvalidInput when there is none, as in a checkout that is not installed.
+    """
+    beside = Path(sys.executable).with_name("craftcore")
+    if not os.access(beside, os.X_OK):
+        raise InvalidInput(f"there is no {beside}: install craftcore there, or name its program with --program")
+    return str(beside)
+
+
+def hidden_from_system(program: str) -> str | None:
+    """Which directory keeps the system unit from seeing the program, or the Python that it is run by; None: none."""
+    paths = {program, os.path.realpath(program), os.path.realpath(Path(program).with_name("python"))}
+    for path in sorted(paths):
+        for folder in HIDDEN:
+            if Path(path).is_relative_to(folder):
+                return f"{path} is in {folder}"
+    return None
+
+
+def environment_text(scope: Scope) -> str:
+    """What a new environment file says: nothing yet, and how to say it."""
+    return (
+        "# Variables of craftcore.service, one NAME=value a line. The settings refer to secrets here as env:NAME.\n"
+        "#CRAFTCORE_APP=package.module:app\n"
+        f"#CRAFTCORE_CONFIG={scope.environment.with_name('craftcore.toml')}\n"
+    )

@@ -1,0 +1,1 @@
+"""The commands `status` and `doctor`."""

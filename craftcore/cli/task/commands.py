@@ -1,0 +1,234 @@
+"""`craftcore task`: which there are, how far each has come, and what it did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from craftcore.activities.listing_store import ActivityListing
+from craftcore.cli.activity.view import told_activity
+from craftcore.cli.damaged_list import print_list
+from craftcore.cli.event_text import event_text
+from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
+from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.lookup import allowed, the_task
+from craftcore.cli.moments import clock_time, span
+from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
+from craftcore.cli.root import Noun
+from craftcore.cli.session import Session
+from craftcore.cli.task import operate
+from craftcore.cli.task.question_view import told_question
+from craftcore.cli.task.view import LIST_COLUMNS, cells, held_because, told_event, told_mail, told_task, told_wait
+from craftcore.cli.why import task_reasons
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.log_format import shortened
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.damaged_rows import Damaged, whole
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.mailbox_store import MailStore
+from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore
+from craftcore.tasks.wait_store import WaitStore
+from craftcore.tasks.waits import MAILBOX_MAX
+from craftcore.triggers.workflow_names import bare
+
+EVENT_COLUMNS = ("time", "turn", "type", "what")
+QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
+ACTIVITY_COLUMNS = ("irreversible", "called", "action", "status", "reference", "what")
+MAIL_COLUMNS = ("unread mail", "event", "message", "from", "payload")
+ATTEMPT_COLUMNS = ("turn", "attempt", "began", "status", "took", "error", "record")
+CHILD_COLUMNS = ("child", "workflow", "status", "reason")
+ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN = 10, 20, 20, 100, 20
+TEXT_MAX = 1_000
+
+
+@click.group(cls=Noun, verbs=("list", "show", "events", "cancel", "retry", "signal"))
+def task() -> None:
+    """Workflows in progress: list, show, events, cancel, …
+
+    A workflow that takes ctx is a task. Its id is that of the trigger that created it, which `emit` prints.
+    """
+
+
+for command_ in operate.COMMANDS:
+    task.add_command(command_)
+
+
+@task.command(
+    "list",
+    exits={**OF_A_LIST, BAD_FILTER: None},
+    examples=("craftcore task list --status waiting", "craftcore task list --workflow nap --limit 5"),
+    see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
+)
+@click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
+@click.option("--held", is_flag=True, help="Only live ones that the code of the last start does not fit.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
+@click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(
+    session: Session, /, status: str | None, held: bool, workflow: str | None, session_id: str | None, limit: int
+) -> int:
+    """The newest tasks, newest first.
+
+    Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING. Of one that is held, the
+    reason says what does not fit.
+    """
+    chosen = allowed("status", status, list(TaskStatus))
+    with session.core().reading() as reader:
+        tasks = TaskStore().newest(
+            reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
+        )
+        held_by = {one.id: held_because(reader, one) for one in tasks if not isinstance(one, Damaged)}
+        waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
+    return print_list(
+        session,
+        LIST_COLUMNS,
+        tasks,
+        told=lambda one: {**told_task(one), "held": held_by[one.id], "wait": told_wait(waits[one.id])},
+        cells=lambda one: cells(one, waits[one.id], held_by[one.id]),
+        beside=waits.values(),
+    )
+
+
+@task.command(
+    "show",
+    examples=("craftcore task show 01a1fdfa",),
+    see=("craftcore task events", "craftcore inbox answer", "docs/reference.md#tasks-and-the-inbox"),
+)
+@click.argument("task_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, task_id: str) -> None:
+    """All about a task: what it waits for, and what to do.
+
+    Also its state or result, questions, irreversible actions, unread mail, last attempts and children.
+    """
+    core = session.core()
+    note, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        found = the_task(reader, task_id)
+        weight, now = core.config.triggers.priority_weight, core.clock.now()
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        why = task_reasons(reader, found, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+        held = held_because(reader, found)
+        told = {
+            **told_task(found),
+            "held": held,
+            "reasons": [asdict(reason) for reason in why],
+            **_around(reader, found),
+        }
+    if session.json:
+        session.out.document(told)
+    else:
+        _print(session.out, found, told)
+
+
+@task.command(
+    "events",
+    examples=("craftcore task events 01a1fdfa", "craftcore task events 01a1fdfa --limit 20"),
+    see=("craftcore task show", "craftcore inspect", "docs/records.md#events"),
+)
+@click.argument("task_id", metavar="ID")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
+@click.pass_obj
+def events(session: Session, /, task_id: str, limit: int) -> None:
+    """What a task did, over all its turns, oldest first.
+
+    In all their attempts: steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
+    """
+    with session.core().reading() as reader:
+        found = the_task(reader, task_id)
+        stream = MemoStore().stream(reader, found.id, limit + 1)
+    if len(stream) > limit:
+        session.out.aside(f"these are the last {limit:,}, and there were more: --limit")
+        stream = stream[-limit:]
+    told = [told_event(event) for event in stream]
+    if session.json:
+        session.out.document(told)
+        return
+    rows = [(clock_time(one["at"]), one["turn"], one["type"], event_text(one["type"], one["payload"])) for one in told]
+    session.out.table(EVENT_COLUMNS, rows)
+
+
+def _around(reader: Reader, task: Task) -> dict[str, Any]:
+    """What belongs to a task, beside its row."""
+    questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
+    mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
+    children = TaskStore().children(reader, task, CHILDREN_SHOWN)
+    activities = whole(ActivityListing().newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
+    return {
+        "state": json_or_text(task.state_json),
+        "result": json_or_text(task.result_json),
+        "wait": told_wait(WaitStore().open_of(reader, task.seq)),
+        "questions": [told_question(question) for question in questions],
+        "activities": [told_activity(activity) for activity in activities],
+        "unread": MailStore().unread(reader, task.seq, MAILBOX_MAX),
+        "unread_mail": [told_mail(mail) for mail in mails],
+        "attempts": ExecutionStore().count_of_task(reader, task.id),
+        "last_attempts": [with_iso(row) for row in ExecutionStore().of_task(reader, task.id, ATTEMPTS_SHOWN)],
+        "children": [told_task(child) for child in children],
+    }
+
+
+def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
+    out.line(f"{task.id} is {task.status} at turn {task.turn}", style="bold")
+    for reason in told["reasons"]:
+        out.line(f"  {reason['text']}")
+    out.line()
+    out.facts(
+        {
+            "workflow": task.workflow,
+            "session": task.session_id,
+            "schedule": task.schedule_id,
+            "parent": task.parent_id,
+            "attempts": f"{told['attempts']:,} of all its turns",
+            "trigger": task.trigger_id,
+            "created": clock_time(task.created_at),
+            "moved": clock_time(task.updated_at),
+            "deadline": None if task.deadline_at is None else clock_time(task.deadline_at),
+            "ended": None if task.ended_at is None else clock_time(task.ended_at),
+            "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
+            "state": _value(told["state"]),
+            "result": _value(told["result"]) if task.status is TaskStatus.DONE else None,
+        }
+    )
+    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]])
+    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]])
+    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]])
+    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]])
+    names = ("id", "workflow", "status", "reason")
+    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]])
+
+
+def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    if rows:
+        out.line()
+        out.table(columns, rows)
+
+
+def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    asked = clock_time(told["created_at"])
+    return told["id"], asked, told["status"], told["answer"], told["answered_by"], told["question"]
+
+
+def _activity_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    called = clock_time(told["last_call_at"])
+    return told["key"], called, told["action"], told["status"], told["provider_ref"], told["reason"]
+
+
+def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["created_at"]), told["event"], told["trigger_id"], told["sent_by"], _value(told["payload"])
+
+
+def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    took = None if told["latency_ms"] is None else span(told["latency_ms"] / 1000)
+    began = clock_time(told["created_at"])
+    return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
+
+
+def _value(value: Any) -> Verbatim | None:
+    return None if value is None else Verbatim(shortened(json_shown(value), TEXT_MAX))

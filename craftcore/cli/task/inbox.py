@@ -1,0 +1,146 @@
+"""`craftcore inbox`: what people are asked, and their answers."""
+
+from __future__ import annotations
+
+import click
+
+from craftcore.activities.model import Decision
+from craftcore.activities.store import ActivityStore
+from craftcore.cli.activity.resolve import say_decided
+from craftcore.cli.caller import caller
+from craftcore.cli.damaged_list import say_damaged, told_damaged
+from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
+from craftcore.cli.lookup import refuse_bad_note, the_question
+from craftcore.cli.moments import from_now
+from craftcore.cli.output import Output
+from craftcore.cli.root import ByHand, Noun
+from craftcore.cli.session import Session
+from craftcore.cli.task.question_view import SAID_MAX, told_question, until_answered
+from craftcore.daemon.log_format import shortened
+from craftcore.storage.damaged_rows import Damaged, attempted
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question, QuestionKind, Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+
+OPTIONS_SHOWN = 10
+"""So many options have a command each, if all of them are short."""
+
+
+@click.group(cls=Noun)
+def inbox() -> None:
+    """What tasks ask people: list, answer."""
+
+
+@inbox.command(
+    "list",
+    exits=OF_A_LIST,
+    examples=("craftcore inbox list",),
+    see=("craftcore inbox answer", "craftcore activity list", "docs/reference.md#tasks-and-the-inbox"),
+)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, limit: int) -> int:
+    """The open questions, oldest first, and how to answer each.
+
+    Which task asks what, until when, what holds then, and the command for each answer.
+    """
+    core = session.core()
+    now = core.clock.now()
+    with core.reading() as reader:
+        questions = QuestionStore().open_ones(reader, limit + 1)
+        found = [(question, _task_of(reader, question)) for question in questions]
+    if len(found) > limit:
+        session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
+        found = found[:limit]
+    damaged = [one for pair in found for one in pair if isinstance(one, Damaged)]
+    if session.json:
+        session.out.document(
+            [told_damaged(one) if isinstance(one, Damaged) else told_question(one) for one, _ in found]
+        )
+        return say_damaged(session, damaged)
+    for number, (question, task) in enumerate(found):
+        if number:
+            session.out.line()
+        if isinstance(question, Damaged):
+            session.out.line(f"question {question.id} is damaged: {question.wrong}", style="bold")
+        else:
+            _print(session, question, task, now)
+    if not found:
+        session.out.line("nobody is asked anything")
+    return say_damaged(session, damaged)
+
+
+@inbox.command(
+    "answer",
+    cls=ByHand,
+    exits={PROBLEM: "too late: somebody answered before, or its time is over", NO_SUCH: None},
+    examples=(
+        "craftcore inbox answer 01a1fdfa send",
+        'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
+    ),
+    see=("craftcore inbox list", "craftcore activity resolve", "docs/reference.md#tasks-and-the-inbox"),
+)
+@click.argument("question_id", metavar="ID")
+@click.argument("choice", metavar="CHOICE")
+@click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
+@click.option("--note", metavar="TEXT", help="Why; it stands beside the answer.")
+@click.pass_obj
+def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
+    """Answer a question, once.
+
+    CHOICE is one of its options, or any text where it has none. Who answered stands in the row, and the task goes on
+    with the answer.
+    """
+    if note is not None and not note.strip():
+        refuse_bad_note(note)
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        whole = the_question(tx, question_id).id
+        answered = core.tasks.answer(tx, whole, choice, note=note, reference=reference, answered_by=caller())
+        did(whole, reason=note, choice=choice, reference=reference, task=answered.task_id)
+        task = core.tasks.get(tx, answered.task_id)
+        about = None if answered.activity_key is None else ActivityStore().get(tx, answered.activity_key)
+    if session.json:
+        session.out.document(told_question(answered))
+        return
+    if about is not None:
+        say_decided(session, about, Decision(choice), task)
+    else:
+        becomes = "goes on" if task.status.is_live else f"is {task.status}"
+        session.out.line(f'answered with "{shortened(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
+    if task.status.is_live:
+        session.say_without_daemon(core)
+
+
+def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | None:
+    if isinstance(question, Damaged):
+        return None
+    return attempted(question.task_id, lambda: TaskStore().by_seq(reader, question.task_seq))
+
+
+def _print(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
+    out: Output = session.out
+    asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
+    asked = f"{asks} {question.task_id} of {question.workflow} asked {from_now(question.created_at, now)}:"
+    out.line(asked, style="bold")
+    out.quote(question.question)
+    if not isinstance(task, Task):
+        out.line("  its task is damaged, and nobody can answer before a daemon has set it aside")
+        return
+    takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
+    out.line(f"  {until_answered(question, task, now)}. To answer{takes}:")
+    options = question.options or ("TEXT",)
+    if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
+        for option in options:
+            out.quote(option)
+        options = ("CHOICE",)
+    for option in options:
+        escape = ("--",) if option.startswith("-") else ()
+        session.suggest("inbox", "answer", question.id, *escape, option)
+    if question.activity_key is not None:
+        out.line("  All that is known of it:")
+        session.suggest("activity", "show", question.activity_key)
+    elif question.kind is QuestionKind.CONFLICT:
+        out.line("  What it has done so far:")
+        session.suggest("activity", "list", "--task", task.id)

@@ -1,0 +1,145 @@
+"""`craftcore task signal`, `cancel`, `retry`: what a person does to a task."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from craftcore.cli.caller import caller
+from craftcore.cli.confirm import confirm
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
+from craftcore.cli.lookup import refuse_bad_reason, the_task, whole_id
+from craftcore.cli.payload import read_json
+from craftcore.cli.root import ByHand
+from craftcore.cli.session import Session
+from craftcore.cli.task.view import in_short, told_task
+from craftcore.errors import NotFound
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import TaskStatus
+from craftcore.triggers.store import TriggerStore
+
+
+def _trigger_to_begin(reader: Reader, given: str) -> str | None:
+    """The id of a live trigger that has created no task yet; None: the id is of no such trigger."""
+    try:
+        trigger = TriggerStore().get(reader, whole_id(reader, given))
+    except NotFound:
+        return None
+    if trigger is None or trigger.status.is_settled or trigger.task_id is not None:
+        return None
+    return trigger.id
+
+
+@click.command(
+    "signal",
+    cls=ByHand,
+    exits={PROBLEM: "it has ended, or has too much unread mail", NO_SUCH: None},
+    examples=(
+        "craftcore task signal 01a1fdfa approved true",
+        """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
+    ),
+    see=("craftcore task show", "craftcore inbox answer", "docs/how-it-works.md#tasks"),
+)
+@click.argument("task_id", metavar="ID")
+@click.argument("event", metavar="EVENT")
+@click.argument("payload", metavar="[JSON|@FILE|-]", default="null")
+@click.pass_obj
+def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
+    """Tell a task that an event has happened, and what it brought.
+
+    EVENT is the name that the task waits for; what it brought is any JSON, null unless given. When the task does not
+    wait for it now, it is kept until it does.
+    """
+    brought = read_json(payload)
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        try:
+            whole = the_task(tx, task_id).id
+        except NotFound:
+            if (to_begin := _trigger_to_begin(tx, task_id)) is None:
+                raise
+            whole = to_begin
+        waited = core.tasks.signal(tx, whole, event, brought, sent_by=caller())
+        did(whole, event=event, waited=waited)
+        after = core.tasks.find(tx, whole)
+    if session.json:
+        told = {"id": whole, "status": None} if after is None else told_task(after)
+        session.out.document({**told, "waited": waited})
+        return
+    if after is None:
+        session.out.line(f"{event} is kept for {whole}, which has not begun")
+    elif waited:
+        session.out.line(f"{whole} waited for {event}, and goes on")
+    else:
+        session.out.line(f"{event} is kept for {whole}, which is {in_short(after)}")
+    session.say_without_daemon(core)
+
+
+@click.command(
+    "cancel",
+    cls=ByHand,
+    exits={PROBLEM: "it has ended", NO_SUCH: None},
+    examples=('craftcore task cancel 01a1fdfa --reason "wrong city"',),
+    see=("craftcore task show", "craftcore trigger cancel", "docs/did-it-happen.md#a-person-cancels-the-task"),
+)
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@click.pass_obj
+def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
+    """End a task: at once, or at the next await of what runs.
+
+    It is CANCELLED then, its timers and open questions with it. What it did stays done; an irreversible action that is
+    being called is settled first, or in doubt.
+    """
+    if reason is not None:
+        refuse_bad_reason(reason)
+    core = session.core()
+    with core.reading() as reader:
+        before = the_task(reader, task_id)
+    # A script named it; a person at a terminal may have meant another one.
+    confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {in_short(before)}")
+    with session.changing(core) as (tx, did):
+        after = core.tasks.cancel(tx, before.id, f"cancelled: {reason}" if reason else "cancelled")
+        did(after.id, reason=reason)
+    if session.json:
+        session.out.document(told_task(after))
+    elif after.status.is_live:
+        session.out.line(f"{after.id} runs; asked to cancel")
+        session.say_without_daemon(core)
+    else:
+        session.out.line(f"{after.id} is {after.status}")
+
+
+@click.command(
+    "retry",
+    cls=ByHand,
+    exits={PROBLEM: "it is neither FAILED nor held, or cannot go on; it says why", NO_SUCH: None},
+    examples=("craftcore task retry 01a1fdfa",),
+    see=("craftcore task show", "craftcore trigger requeue", "docs/failures.md"),
+)
+@click.argument("task_id", metavar="ID")
+@click.pass_obj
+def retry(session: Session, /, task_id: str) -> None:
+    """Let a FAILED task try again, or a held one go on.
+
+    A FAILED one tries its last turn again, with all its attempts. What the turn completed before is kept, and not done
+    again. The signals that it was sent and had not read are kept, too. A live task is held while the code does not fit
+    it: retried, it goes on with the code that runs, and may fail. The next start judges it anew.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        after = core.tasks.retry(tx, the_task(tx, task_id).id)
+        did(after.id, turn=after.turn, trigger=after.trigger_id)
+    if session.json:
+        session.out.document(told_task(after))
+        return
+    if after.status is TaskStatus.WAITING:
+        session.out.line(f"{after.id} is not held any more, and waits as before: {after.reason}")
+    else:
+        session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
+    session.say_without_daemon(core)
+
+
+COMMANDS: tuple[click.Command, ...] = (signal, cancel, retry)

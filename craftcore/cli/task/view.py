@@ -1,0 +1,79 @@
+"""A task as it is told: its JSON documents, and its row in a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.damaged_list import told_damaged
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import json_or_text, with_iso
+from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.transaction import Reader, Row
+from craftcore.tasks.hold_store import HoldStore
+from craftcore.tasks.model import Task, Wait
+from craftcore.tasks.turn_event_store import StreamRow
+
+DOCUMENT = (
+    *("id", "workflow", "status", "reason", "turn", "session_id", "schedule_id", "parent_id", "trigger_id"),
+    *("error_code", "error_message", "max_attempts", "turns_alone", "steps_alone", "created_at", "updated_at"),
+    *("deadline_at", "ended_at"),
+)
+"""The keys of a task's JSON document, in this order; moments also as ISO."""
+
+LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
+
+
+def told_task(task: Task) -> dict[str, Any]:
+    """The row for programs, without its state and result."""
+    return with_iso({name: getattr(task, name) for name in DOCUMENT})
+
+
+def told_wait(wait: Wait | Damaged | None) -> dict[str, Any] | None:
+    """What a task waits for; None when it does not."""
+    if wait is None:
+        return None
+    if isinstance(wait, Damaged):
+        return told_damaged(wait)
+    names = ("id", "turn", "name", "kind", "event", "due_at", "created_at")
+    return with_iso({name: getattr(wait, name) for name in names})
+
+
+def told_mail(mail: Row) -> dict[str, Any]:
+    """A mail that nobody has read."""
+    known = {name: value for name, value in mail.items() if name != "payload_json"}
+    return with_iso({**known, "payload": json_or_text(mail["payload_json"])})
+
+
+def told_event(event: StreamRow) -> dict[str, Any]:
+    """An event of a task's stream."""
+    known = {name: value for name, value in event._asdict().items() if name != "payload_json"}
+    return with_iso({**known, "payload": json_or_text(event.payload_json)})
+
+
+def held_because(reader: Reader, task: Task) -> str | None:
+    """What the code of the last start does not fit of a live task; None when it fits, or has ended."""
+    return HoldStore().of(reader, task.id) if task.status.is_live else None
+
+
+def cells(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
+    """Its row under LIST_COLUMNS."""
+    if isinstance(wait, Damaged):
+        until: str | None = "damaged"
+    else:
+        until = None if wait is None or wait.due_at is None else clock_time(wait.due_at)
+    return (
+        task.id,
+        clock_time(task.created_at),
+        task.workflow,
+        task.session_id,
+        task.status,
+        task.turn,
+        until,
+        f"held: {held}" if held is not None else task.error_message or task.reason,
+    )
+
+
+def in_short(task: Task) -> str:
+    """`WAITING at turn 2: waits for an answer`"""
+    why = task.error_message or task.reason
+    return f"{task.status} at turn {task.turn}" + ("" if why is None else f": {why}")

@@ -1,0 +1,153 @@
+"""What `craftcore top` reads, at one moment. Every statement stops when it has enough to show, or goes by an index of
+what is live."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from craftcore.cli.damaged_list import told_damaged
+from craftcore.cli.output import with_iso
+from craftcore.cli.session import Session
+from craftcore.cli.status.status import read_status
+from craftcore.storage.damaged_rows import Damaged, attempted, each
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.triggers.claim_store import PRIORITIES
+from craftcore.triggers.model import HELD_UNTIL
+from craftcore.triggers.store import LATELY
+
+SHOWN = 50
+"""Rows of a section that are read: more than a screen holds."""
+
+RUNNING = """
+SELECT coalesce(executions.workflow, triggers.workflow) AS workflow, triggers.id, triggers.source, triggers.started_at,
+       triggers.attempts AS attempt
+  FROM triggers INDEXED BY triggers_claimed
+  LEFT JOIN executions ON executions.id = 'exec-' || triggers.id || '.' || triggers.starts
+ WHERE triggers.status = 'CLAIMED'
+   AND triggers.started_at IS NOT NULL
+ ORDER BY triggers.started_at, triggers.seq
+ LIMIT :limit
+"""
+NEXT_TRIGGERS = """
+SELECT due_at, 'trigger' AS kind, id, workflow, source
+  FROM triggers INDEXED BY triggers_pending
+ WHERE status = 'PENDING'
+   AND priority = :priority
+   AND due_at < :held_until
+ ORDER BY due_at, seq
+ LIMIT :limit
+"""
+NEXT_SCHEDULES = """
+SELECT next_at AS due_at, 'schedule' AS kind, id, workflow, 'SCHEDULED' AS source
+  FROM schedules
+ WHERE next_at IS NOT NULL
+ ORDER BY next_at, id
+ LIMIT :limit
+"""
+DEAD_MAX = 10_000
+DEAD = """
+SELECT coalesce(error_code, reason) AS error, count(*) AS count, max(settled_at) AS newest_at
+  FROM (SELECT error_code, reason, settled_at
+          FROM triggers
+         WHERE status = 'DEAD'
+         ORDER BY settled_at DESC
+         LIMIT :dead_max)
+ GROUP BY 1
+ ORDER BY 2 DESC, 1
+ LIMIT :limit
+"""
+ENDED = "SELECT head_seq FROM record_chain"
+FAILED = """
+SELECT error_code AS error, count(*) AS count, max(settled_at) AS newest_at
+  FROM triggers INDEXED BY triggers_failed
+ WHERE status = 'FAILED'
+   AND settled_at > :since
+   AND reason = error_code
+ GROUP BY 1
+ ORDER BY 2 DESC, 1
+ LIMIT :limit
+"""
+FAILED_MAX = 10_000
+FAILED_SINCE = """
+SELECT count(*)
+  FROM (SELECT chain_seq
+          FROM executions INDEXED BY executions_error
+         WHERE status = 'error'
+         ORDER BY seq DESC
+         LIMIT :failed_max)
+ WHERE chain_seq > :ended
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One look. `ended`: records that were ever closed, `failed`: of those since the look before this one, how many
+    as an error; 0 at the first; `damaged`: rows of the document that cannot be told as what they were."""
+
+    document: dict[str, Any]
+    damaged: list[Damaged]
+    ended: int
+    failed: int
+
+
+def read_top(session: Session, before: Reading | None = None) -> Reading:
+    """Look. Raises NotFound when there is no database."""
+    status = read_status(session)
+    with session.core().reading() as reader:
+        found = {
+            "running": each(reader, RUNNING, with_iso, limit=SHOWN),
+            "due_next": due_next(reader),
+            "inbox": _inbox(reader),
+            "failed": each(reader, FAILED, with_iso, key="error", since=status["now"] - LATELY, limit=SHOWN),
+            "dead_letters": each(reader, DEAD, with_iso, key="error", dead_max=DEAD_MAX, limit=SHOWN),
+        }
+        told = {
+            name: [told_damaged(one) if isinstance(one, Damaged) else one for one in rows]
+            for name, rows in found.items()
+        }
+        claims_live = status["daemon"]["running"] and not status["daemon"]["booting"]
+        told |= {"running": told["running"] if claims_live else [], "cut_off": [] if claims_live else told["running"]}
+        ended = reader.value(ENDED) or 0
+        since = ended if before is None else before.ended
+        return Reading(
+            document={
+                **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
+                **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
+                "failed_lately": status["failed_lately"],
+                **{name: told[name] for name in ("running", "cut_off", "due_next", "inbox")},
+                "questions": status["tasks"]["questions"],
+                "failed": told["failed"],
+                "dead_letters": told["dead_letters"],
+            },
+            damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],
+            ended=ended,
+            failed=reader.value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
+        )
+
+
+def due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
+    """Triggers that wait and schedules, the first due first: of each priority as many as may be shown. Damaged ones,
+    whose moment is not known, before them."""
+    lines = [
+        each(reader, NEXT_TRIGGERS, with_iso, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
+        for (priority,) in list(reader.tuples(PRIORITIES))
+    ]
+    lines.append(each(reader, NEXT_SCHEDULES, with_iso, limit=SHOWN))
+    damaged = [row for line in lines for row in line if isinstance(row, Damaged)]
+    whole = ([row for row in line if not isinstance(row, Damaged)] for line in lines)
+    found: list[dict[str, Any] | Damaged] = [*damaged, *heapq.merge(*whole, key=itemgetter("due_at"))]
+    return found[:SHOWN]
+
+
+def _inbox(reader: Reader) -> list[dict[str, Any] | Damaged]:
+    names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
+
+    def told(question: Question) -> dict[str, Any] | Damaged:
+        return attempted(question.id, lambda: with_iso({name: getattr(question, name) for name in names}))
+
+    return [one if isinstance(one, Damaged) else told(one) for one in QuestionStore().open_ones(reader, SHOWN)]

@@ -1,0 +1,257 @@
+"""`craftcore trigger`: look at triggers, ask why one waits, cancel and requeue."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
+from craftcore.cli.hint import hint
+from craftcore.cli.live_counts import BOOTED_AT, is_booting, is_cut_off, why_still_claimed
+from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
+from craftcore.cli.moments import clock_time
+from craftcore.cli.output import json_or_text, json_shown, with_iso
+from craftcore.cli.root import ByHand, Noun
+from craftcore.cli.session import Session
+from craftcore.cli.trigger.view import (
+    cancelled,
+    pending_again,
+    print_triggers,
+    say_done,
+    task_is,
+    tasks_of,
+    told_task_of,
+    told_trigger,
+)
+from craftcore.cli.why import reasons
+from craftcore.daemon.lock import read_note
+from craftcore.executions.model import Status
+from craftcore.executions.store import ExecutionStore
+from craftcore.serialization.plurals import counted
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.lineage_store import task_of
+from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.workflow_names import bare
+
+
+@click.group(cls=Noun)
+def trigger() -> None:
+    """What was accepted: list, show, why, cancel, requeue."""
+
+
+@trigger.command(
+    "list",
+    exits={**OF_A_LIST, BAD_FILTER: None},
+    examples=("craftcore trigger list --status pending", "craftcore trigger list --workflow greet --limit 5"),
+    see=("craftcore trigger show", "craftcore trigger why", "docs/reference.md#commands"),
+)
+@click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
+@click.option("--source", metavar="SOURCE", help="Only of this source, like MESSAGE.")
+@click.option("--workflow", metavar="NAME", type=bare, help="Only for this workflow.")
+@click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(
+    session: Session,
+    /,
+    status: str | None,
+    source: str | None,
+    workflow: str | None,
+    session_id: str | None,
+    limit: int,
+) -> int:
+    """The newest triggers, newest first.
+
+    Each with when it is due, its status, attempts, and the reason it is as it is. With --json whole rows.
+    """
+    chosen = {
+        "status": allowed("status", status, list(TriggerStatus)),
+        "source": allowed("source", source, list(TriggerSource)),
+    }
+    with session.core().reading() as reader:
+        found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
+        return print_triggers(session, reader, found)
+
+
+@trigger.command(
+    "show",
+    examples=("craftcore trigger show 01a1fdfa",),
+    see=("craftcore trigger why", "craftcore task show", "craftcore inspect", "docs/schema.md#triggers"),
+)
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, trigger_id: str) -> None:
+    """Everything about one trigger: its row and its attempts.
+
+    Of each attempt the record: how it ended, and its events. First of all its task, where it has one.
+    """
+    with session.core().reading() as reader:
+        row = _get(reader, trigger_id)
+        task = task_of(reader, row)
+        records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
+        booted_at = reader.value(BOOTED_AT)
+    note, held = read_note(session.path)
+    claims_live = held and not is_booting(booted_at, note, held=held)
+    told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
+    if session.json:
+        session.out.document({**told, "task": told_task_of(task), "executions": records})
+        return
+    out = session.out
+    if task is not None:
+        out.line(f"{task_is(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
+    if (left := why_still_claimed(row, claims_live=claims_live)) is not None:
+        out.line(left, style="warn")
+    out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
+    for record in records:
+        error = f", {record['error_code']}" if record["error_code"] else ""
+        out.line()
+        out.line(f"{record['id']}  attempt {record['attempt']}: {record['status']}{error}", style="bold")
+        for event in record["events"]:
+            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  ", json_shown(event["payload"]))
+        if record["response"] is not None:
+            out.line("  response ", json_shown(record["response"]))
+    if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
+        out.line()
+        out.line("what can be done about it:")
+        session.suggest("inspect", records[-1]["id"])
+
+
+@trigger.command(
+    "why",
+    examples=("craftcore trigger why 01a1fdfa",),
+    see=(
+        "craftcore schedule why",
+        "craftcore task show",
+        "craftcore status",
+        "docs/schema.md#questions-and-their-queries",
+    ),
+)
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def why(session: Session, /, trigger_id: str) -> None:
+    """What a trigger waits for, and the query that proves it.
+
+    Every reason there is: not due yet, its lane is busy, a limit is reached, no daemon runs, all is held. Of one that
+    belongs to a task also what that waits for. Of a settled one, how it ended.
+    """
+    core = session.core()
+    note, daemon_runs = read_note(core.database.path)
+    with core.reading() as reader:
+        row = _get(reader, trigger_id)
+        task = task_of(reader, row)
+        weight, now = core.config.triggers.priority_weight, core.clock.now()
+        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        found = reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+    if session.json:
+        told = {"id": row.id, "status": row.status.value, "task": told_task_of(task)}
+        session.out.document({**told, "reasons": [asdict(one) for one in found]})
+        return
+    of_task = "" if task is None else f"; {task_is(row, task)}"
+    session.out.line(f"{row.id} is {row.status.value}{of_task}", style="bold")
+    for one in found:
+        session.out.line(f"  {one.text}")
+        session.out.line(f"    {one.query};", style="dim")
+
+
+@trigger.command(
+    "cancel",
+    cls=ByHand,
+    exits={PROBLEM: "one of them is settled already; none was cancelled", NO_SUCH: None},
+    examples=('craftcore trigger cancel 01a1fdfa --reason "wrong city"', "craftcore trigger cancel --all --yes"),
+    see=("craftcore task cancel", "craftcore trigger list", "docs/how-it-works.md#the-life-of-a-trigger"),
+)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--all", "everything", is_flag=True, help="All live triggers and tasks, instead of IDs.")
+@click.option("--schedules", is_flag=True, help="With --all: schedules, too. Those of code or file are paused.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
+@click.pass_obj
+def cancel(
+    session: Session, /, ids: tuple[str, ...], reason: str | None, everything: bool, schedules: bool, yes: bool
+) -> None:
+    """Settle waiting triggers as cancelled; ask running ones to end.
+
+    Running code is cancelled at its next await, and its trigger settles then. That of a task cancels the task. All of
+    those given, or none.
+
+    --all cancels tasks that wait without a trigger, too, and messages that no task has read are not delivered any more.
+    With --schedules nothing is left that could run: schedules that were added by hand are removed, and those that code
+    or a settings file declares are paused until `craftcore schedule resume`.
+    """
+    if reason is not None:
+        refuse_bad_reason(reason)
+    if schedules and not everything:
+        raise click.UsageError("--schedules needs --all")
+    stopping = ", and stop every schedule" if schedules else ""
+    ids_or_all(ids, everything, yes, f"cancel every trigger that is not settled and every live task{stopping}")
+    core = session.core()
+    words = f"cancelled: {reason}" if reason else "cancelled"
+    with session.changing(core) as (tx, did):
+        if everything:
+            work = core.cancel_all(tx, words, with_schedules=schedules)
+            done = [core.triggers.get(tx, trigger_id) for trigger_id in work.triggers]
+            for subject in dict.fromkeys([*work.triggers, *work.tasks, *work.schedules]):
+                did(subject, reason=reason)
+            if work.tasks or work.schedules:
+                counts = f"{counted(len(work.tasks), 'live task')} and {counted(len(work.schedules), 'schedule')}"
+                tx.after_commit(session.out.aside, f"with them end {counts}")
+        else:
+            chosen = [whole_id(tx, given) for given in ids]
+            done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
+            for row in done:
+                did(row.id, reason=reason)
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: cancelled(row, tasks))
+
+
+@trigger.command(
+    "requeue",
+    cls=ByHand,
+    exits={PROBLEM: "one is not DEAD or FAILED, or its dedup key is taken by now; none was", NO_SUCH: None},
+    examples=("craftcore trigger requeue 01a1fdfa",),
+    see=("craftcore dead requeue", "craftcore task retry", "docs/failures.md"),
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.pass_obj
+def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
+    """Give DEAD or FAILED triggers another life.
+
+    Due now, with all their attempts; a task that failed with one goes on. What its turn completed is not done again.
+    """
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]
+        for row in done:
+            did(row.id)
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: pending_again(row, tasks))
+
+
+def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    told = with_iso({name: value for name, value in row.items() if not name.endswith("_json")})
+    for name in ("envelope", "routing", "response"):
+        told[name] = json_or_text(row[f"{name}_json"])
+    told["events"] = [_event(event) for event in ExecutionStore().events(reader, row["seq"])]
+    return told
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    told = with_iso(row)
+    told["payload"] = json_or_text(told.pop("payload_json"))
+    return told
+
+
+def _get(reader: Reader, given: str) -> Trigger:
+    row = TriggerStore().get(reader, whole_id(reader, given))
+    assert row is not None, given
+    return row
+
+
+def _readable(name: str, told: dict[str, Any], value: Any) -> object:
+    if f"{name}_iso" in told:
+        return None if value is None else clock_time(value)
+    return json_shown(value) if isinstance(value, dict) else value

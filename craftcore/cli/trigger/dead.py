@@ -1,0 +1,98 @@
+"""`craftcore dead`: the dead letters, what could not be done, until a person decides."""
+
+from __future__ import annotations
+
+import click
+
+from craftcore.cli.confirm import ids_or_all
+from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
+from craftcore.cli.lookup import whole_id
+from craftcore.cli.root import ByHand, Noun
+from craftcore.cli.session import Session
+from craftcore.cli.trigger.view import pending_again, print_triggers, say_done, tasks_of
+from craftcore.storage.damaged_rows import whole
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.store import TriggerStore
+
+ALL = 1_000_000
+
+
+@click.group(cls=Noun)
+def dead() -> None:
+    """Dead letters: list, requeue, discard."""
+
+
+@dead.command(
+    "list",
+    exits=OF_A_LIST,
+    examples=("craftcore dead list", "craftcore dead list --limit 5 --json"),
+    see=("craftcore trigger show", "craftcore dead requeue", "docs/failures.md"),
+)
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, limit: int) -> int:
+    """The dead letters, last buried first.
+
+    Triggers whose attempts are spent. They wait here for a person, until retention takes them after 30 days.
+    """
+    with session.core().reading() as reader:
+        found = TriggerStore().dead(reader, limit)
+        return print_triggers(session, reader, found)
+
+
+@dead.command(
+    "requeue",
+    cls=ByHand,
+    exits={PROBLEM: "one cannot have another life, as when its dedup key is taken by now; none was", NO_SUCH: None},
+    examples=("craftcore dead requeue 01a1fdfa", "craftcore dead requeue --all --yes"),
+    see=("craftcore dead list", "craftcore trigger requeue", "docs/failures.md"),
+)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
+@click.pass_obj
+def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+    """Give dead letters another life, due now, with all attempts.
+
+    A task that failed with one goes on; what its turn completed is not done again.
+    """
+    ids_or_all(ids, everything, yes, "run every dead letter again")
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        done = [core.triggers.requeue(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+        for row in done:
+            did(row.id)
+        tasks = tasks_of(tx, done)
+    say_done(session, done, lambda row: pending_again(row, tasks))
+
+
+@dead.command(
+    "discard",
+    cls=ByHand,
+    exits={PROBLEM: "one of them is neither DEAD nor FAILED, or was discarded before; none was", NO_SUCH: None},
+    examples=("craftcore dead discard 01a1fdfa", "craftcore dead discard --all --yes"),
+    see=("craftcore dead list", "craftcore execution skip", "docs/failures.md"),
+)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")
+@click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")
+@click.pass_obj
+def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
+    """Take dead letters off the list; they stay readable as FAILED.
+
+    What has FAILED can be discarded by its id, too: `craftcore status` names it no more.
+    `craftcore trigger requeue` gives them another life all the same, until retention takes their payload.
+    """
+    ids_or_all(ids, everything, yes, "discard every dead letter")
+    core = session.core()
+    with session.changing(core) as (tx, did):
+        done = [core.triggers.discard(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
+        for row in done:
+            did(row.id)
+    say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
+
+
+def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
+    if everything:
+        return [letter.id for letter in whole(TriggerStore().dead(reader, ALL))]
+    return [whole_id(reader, given) for given in dict.fromkeys(ids)]

@@ -1,0 +1,149 @@
+"""`craftcore emit`: accept a trigger, and wait for its end if asked to."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+import click
+
+from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
+from craftcore.cli.moments import parse_duration, parse_moment
+from craftcore.cli.output import with_iso
+from craftcore.cli.payload import read_payload
+from craftcore.cli.root import Changing
+from craftcore.cli.session import Session
+from craftcore.cli.trigger.wait import wait_for_end
+from craftcore.errors import InvalidInput
+from craftcore.producer import Producer
+from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
+
+
+@click.command(
+    cls=Changing,
+    touches="Writes in one commit, beside a daemon or without one; makes the database where it is missing.",
+    exits={
+        WORK_FAILED: "with --wait: it was accepted, and did not succeed",
+        CANNOT_CREATE: "the database cannot be made",
+        TRY_LATER: "with --wait: it has not ended in time; it goes on",
+    },
+    examples=(
+        """craftcore emit greet --payload '{"name": "Ada"}' --wait 1m""",
+        "craftcore emit brief.daily --in 2h --dedup-key brief-monday --dedup-scope ever",
+        "craftcore emit chat --source message --session ada --payload @message.json",
+    ),
+    see=("craftcore trigger why", "craftcore schedule add", "docs/how-it-works.md#the-life-of-a-trigger"),
+)
+@click.argument("workflow", required=False)
+@click.option(
+    "--payload", metavar="JSON|@FILE|-", default="{}", help="A JSON object: the workflow's keyword arguments."
+)
+@click.option(
+    "--source",
+    metavar="SOURCE",
+    default="IMMEDIATE",
+    show_default=True,
+    help="Where it comes from, like MESSAGE: decides priority and rules.",
+)
+@click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run one at a time, in order.")
+@click.option("--dedup-key", metavar="KEY", help="Accept it once, as long as the key is held.")
+@click.option(
+    "--dedup-scope",
+    metavar="ever|active",
+    help="How long the key is held: for ever, or until the work has ended; else as its source says.",
+)
+@click.option(
+    "--on-duplicate",
+    default="keep",
+    show_default=True,
+    metavar="keep|replace|error",
+    help="A second one with the key: the first stays, takes what is new if it has not started, or exit 64.",
+)
+@click.option("--at", metavar="TIME", help="When it is due; else now.")
+@click.option("--in", "delay", metavar="DURATION", help="How long from now it is due.")
+@click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else that of its source.")
+@click.option("--description", metavar="TEXT", help="What a person should read about it.")
+@click.option("--supersedes", metavar="session", help="Settle the session's older waiting ones of this source.")
+@click.option(
+    "--wait", metavar="[DURATION]", is_flag=False, flag_value="inf", help="Wait for its end, and print its result."
+)
+@click.pass_obj
+def emit(
+    session: Session,
+    /,
+    workflow: str | None,
+    payload: str,
+    delay: str | None,
+    at: str | None,
+    wait: str | None,
+    **spec: Any,
+) -> int:
+    """Accept a trigger for WORKFLOW.
+
+    When this returns, it is on disk. Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result
+    instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
+    live task ends when it is delivered: {"delivered_to": the task's id}.
+
+    When another trigger holds the dedup key, nothing is written: "created" is false, "id" is that trigger, "held" is
+    "dedup_key" and "dedup_scope" says for how long. A sentence on standard error says the same.
+
+    WORKFLOW may be left out where the source, or the session, says who takes it.
+    """
+    patience = math.inf if wait is None else parse_duration(wait)
+    if not patience >= 0:
+        raise InvalidInput(f"wait {wait!r:.80} must be seconds, 0 or more")
+    asked = TriggerSpec(
+        workflow=workflow,
+        payload=read_payload(payload),
+        at=None if at is None else parse_moment(at),
+        delay=None if delay is None else parse_duration(delay),
+        **{**spec, "source": spec["source"].upper()},
+    )
+    core = session.core()
+    core.triggers.accept(asked)  # what is refused must not leave a new database behind
+    is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
+    with Producer(session.path, config=core.config) as producer:
+        [emitted] = producer.emit_many([asked])
+    if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
+        session.out.aside(f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB")
+    if emitted.held is not None and asked.on_duplicate == "keep":
+        session.out.aside(_held(emitted, asked.dedup_key))
+    told = with_iso(_told(emitted))
+    if wait is None:
+        if session.json:
+            session.out.document(told)
+        else:
+            click.echo(json.dumps(_told(emitted)))
+        return 0
+    try:
+        return wait_for_end(session, core, told, patience)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
+
+
+def _held(emitted: Emitted, dedup_key: str | None) -> str:
+    """Which trigger stands instead of a new one, and when the same work can be emitted again."""
+    stands = f"trigger {emitted.id} ({emitted.status}) holds the"
+    if emitted.held == "id":
+        return f"no new trigger: {stands} id"
+    if emitted.dedup_scope is DedupScope.EVER:
+        until = "after it is settled, too (scope ever). To run it again, give another key"
+    else:
+        until = "until its work has ended (scope active). Emit it again then, or give another key"
+    return f"no new trigger: {stands} dedup key {dedup_key} {until}"
+
+
+def _told(emitted: Emitted) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "id": emitted.id,
+        "created": emitted.created,
+        "status": emitted.status.value,
+        "due_at": emitted.due_at,
+    }
+    if emitted.dedup_scope is not None:
+        told["dedup_scope"] = emitted.dedup_scope.value
+    if emitted.held is not None:
+        told["held"] = emitted.held
+    return {**told, "payload_differs": True} if emitted.payload_differs else told

@@ -1,0 +1,120 @@
+"""Waiting for the end of what was emitted: of the task, over all its turns and waits; else of the trigger.
+
+Polled: a reader has no bell of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from craftcore.cli.hint import hint
+from craftcore.cli.output import json_or_text
+from craftcore.cli.session import Session
+from craftcore.cli.task.question_view import how_to_answer, said
+from craftcore.daemon.lock import read_note
+from craftcore.errors import StillWaiting
+from craftcore.executions.store import ExecutionStore
+from craftcore.storage.facts import fact
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.lineage_store import task_of
+from craftcore.tasks.model import QuestionStatus, Task, TaskStatus
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.store import TriggerStore
+
+if TYPE_CHECKING:
+    from craftcore.services import Core
+
+WORK_FAILED = 4
+POLL_FIRST, POLL_LAST = 0.01, 0.25
+
+
+def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: float) -> int:
+    """Tell how it ended; the exit code. Raises StillWaiting when it did not in time.
+
+    `told`: what is told of the trigger that was emitted.
+    """
+    with core.reading() as reader:
+        held = fact(reader, "held")
+    if not read_note(session.path)[1]:
+        session.out.aside(f"no daemon runs on {session.path}; waiting for one to be started")
+    if held is not None:
+        session.out.aside(f"everything is held: {held}; waiting for: craftcore release")
+    told |= _ending(session, core, told["id"], time.monotonic() + patience)
+    failed = "error" in told
+    if session.json:
+        session.out.document(told)
+    elif "delivered_to" in told:
+        click.echo(json.dumps({"delivered_to": told["delivered_to"]}))
+    elif not failed:
+        click.echo(json.dumps(told["result"]))
+    if failed:
+        why = told["error"].get("message") or told["error"].get("code") or ""
+        what = "task" if "task_id" in told else "trigger"
+        session.out.aside(f"{what} {told['id']} ended {told['status']} ({told['reason']}): {why}".rstrip(" :"))
+    if (task_id := told.get("delivered_to")) is not None:
+        session.out.aside(f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}")
+    return WORK_FAILED if failed else 0
+
+
+def _ending(session: Session, core: Core, trigger_id: str, deadline: float) -> dict[str, Any]:
+    """How it ended, read until it has. What is asked meanwhile is said, for it may wait for whoever reads this."""
+    pause = POLL_FIRST
+    said_already: set[str] = set()
+    while True:
+        with core.reading() as reader:
+            trigger = TriggerStore().get(reader, trigger_id)
+            assert trigger is not None, trigger_id
+            task = task_of(reader, trigger)
+            if trigger.reason == "delivered":
+                return _delivered(trigger, task)
+            if task is not None and task.id == trigger_id:
+                if not task.status.is_live:
+                    return _task_ended(task)
+                for question in QuestionStore().of_task(reader, task.seq):
+                    if question.status is QuestionStatus.OPEN and question.id not in said_already:
+                        said_already.add(question.id)
+                        session.out.aside(f"it asks, {said(question)}. {how_to_answer(question)}")
+            elif trigger.status.is_settled:
+                return _trigger_ended(reader, trigger)
+        if time.monotonic() >= deadline:
+            raise _still_waiting(trigger, task)
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(pause * 1.5, POLL_LAST)
+
+
+def _task_ended(task: Task) -> dict[str, Any]:
+    told = {"task_id": task.id, "status": task.status.value, "reason": task.reason, "turns": task.turn}
+    if task.status is TaskStatus.DONE:
+        return {**told, "result": json_or_text(task.result_json)}
+    return {**told, "error": {"code": task.error_code, "message": task.error_message}}
+
+
+def _trigger_ended(reader: Reader, trigger: Trigger) -> dict[str, Any]:
+    records = ExecutionStore().of_trigger(reader, trigger.id)
+    response = records[-1]["response_json"] if records else None
+    answer = json.loads(response) if response else {}
+    told = {"status": trigger.status.value, "reason": trigger.reason}
+    if trigger.status is TriggerStatus.DONE and trigger.reason == "succeeded":
+        return {**told, "result": answer.get("payload")}
+    error = answer.get("error") or {"code": trigger.error_code, "message": trigger.error_message}
+    return {**told, "error": error}
+
+
+def _delivered(trigger: Trigger, task: Task | None) -> dict[str, Any]:
+    told = {"status": trigger.status.value, "reason": trigger.reason}
+    return {**told, "delivered_to": None if task is None else task.id}
+
+
+def _still_waiting(trigger: Trigger, task: Task | None) -> StillWaiting:
+    if task is not None and task.id == trigger.id:
+        state = f"task {task.id} is {task.status}" + (f" ({task.reason})" if task.reason else "")
+        see = hint("task", "show", task.id)
+    else:
+        state = f"trigger {trigger.id} is accepted and still {trigger.status}"
+        see = hint("trigger", "why", trigger.id)
+    return StillWaiting(f"{state}; it goes on without this command. See: {see}", id=trigger.id)
