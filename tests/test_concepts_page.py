@@ -14,7 +14,7 @@ import pytest
 from craftcore.activities.model import ActivityStatus
 from craftcore.executions.model import Status
 from craftcore.schedules.model import Outcome, ScheduleStatus
-from craftcore.storage.migrate import LEDGER, shipped
+from craftcore.storage.migrations import LEDGER, shipped
 from craftcore.tasks.model import QuestionStatus, TaskStatus
 from craftcore.triggers.model import TriggerStatus
 from tests.cli.world import a_world

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.storage.migrate import LEDGER, shipped
+from craftcore.storage.migrations import LEDGER, shipped
 from tests.cli.world import World, a_world
 
 PAGE = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from craftcore.storage.migrate import LEDGER, Migration, shipped
+from craftcore.storage.migrations import LEDGER, Migration, shipped
 from craftcore.storage.transaction import Reader
 
 MOST = 100

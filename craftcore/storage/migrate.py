@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import apsw
@@ -18,42 +16,9 @@ from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
 from craftcore.storage.error_mapping import translate
+from craftcore.storage.integrity import check_pages
+from craftcore.storage.migrations import LEDGER, Migration, shipped
 from craftcore.storage.transaction import Reader, Transaction
-
-LEDGER = """
-CREATE TABLE IF NOT EXISTS schema_migrations (
-    name       TEXT NOT NULL PRIMARY KEY,
-    sha256     TEXT NOT NULL,
-    applied_at REAL NOT NULL
-) STRICT
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    """One numbered file."""
-
-    name: str
-    sql: str
-
-    @property
-    def sha256(self) -> str:
-        return sha256(self.sql.encode()).hexdigest()
-
-
-def shipped() -> list[Migration]:
-    """The migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
-    here = Path(__file__).resolve()
-    for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
-        if folder.is_dir():
-            return load(folder)
-    raise DatabaseInvalid("the migrations are missing from this installation; install craftcore again")
-
-
-def load(folder: Path) -> list[Migration]:
-    """The migrations of a folder, in order of their numbers."""
-    files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
-    return [Migration(name=file.stem, sql=file.read_text()) for file in files]
 
 
 def pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
@@ -76,20 +41,6 @@ def require_current(reader: Reader, path: Path) -> None:
     if missing := pending(reader, shipped(), path):
         run = f"craftcore --db {shlex.quote(str(path))} db migrate"
         raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: {run}")
-
-
-def names_made_by(migrations: list[Migration]) -> frozenset[str]:
-    """The tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same name.
-
-    Asked of an empty database, because a real one holds tables of its user's, too.
-    """
-    connection = apsw.Connection(":memory:")
-    try:
-        for sql in (LEDGER, *(migration.sql for migration in migrations)):
-            connection.execute(sql)
-        return frozenset(name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_schema"))
-    finally:
-        connection.close()
 
 
 def migrate(
@@ -163,7 +114,6 @@ def _apply(
 def _keep_copy(database: Database, before: Migration) -> None:
     """A whole, checked copy of the file as it is, mode 0600, under a name that says before what; over an older one."""
     from craftcore.storage.backup.staging_file import a_draft
-    from craftcore.storage.integrity import check_pages  # which knows the schema by this module
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")
     with a_draft(copy) as draft:

@@ -10,7 +10,8 @@ import pytest
 
 from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.activity_events import question_about
 from tests.activities.life import UNKNOWN, an_activity

@@ -9,7 +9,8 @@ from craftcore.activities.model import Decision
 from craftcore.activities.store import INTENTS, UNDECIDED
 from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, decide
 from tests.tasks.life import begin, rows
 from tests.virtual import VirtualCore

@@ -16,7 +16,8 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON
 from tests.processes import DaemonProcess, a_daemon, a_program, craftcore, until

@@ -17,7 +17,8 @@ from craftcore.cli.root import ByHand, Changing, Command
 from craftcore.cli.session import Session
 from craftcore.services import Core
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, commands, line
 from tests.processes import craftcore
 from tests.virtual import VirtualClock

@@ -28,7 +28,8 @@ from craftcore.retention.size_limit import Size
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from craftcore.triggers.store import FailedLately
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.storage.migrate import shipped
+from craftcore.storage.migrations import shipped
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON, Cli
 from tests.cli.world import Here

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from craftcore.errors import RowInvalid
-from craftcore.storage.migrate import shipped
+from craftcore.storage.migrations import shipped
 from tests.virtual import VirtualClock, VirtualCore
 
 CLOSED = "(SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL AND stripped_at IS NULL)"

@@ -18,7 +18,7 @@ from craftcore.storage.backup.backup import complete, read_manifest
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.staging_file import BEGINS, NAME, draft_path
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import shipped
+from craftcore.storage.migrations import shipped
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.storage.backups import ask, change, emit, files, named, rotate, take
 from tests.virtual import VirtualCore
@@ -409,7 +409,8 @@ def test_a_manifest_of_no_moment_is_refused(core, tmp_path, moment):
 
 
 def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, clock):
-    from craftcore.storage.migrate import Migration, migrate
+    from craftcore.storage.migrate import migrate
+    from craftcore.storage.migrations import Migration
 
     first = Migration(name="0001_first", sql="CREATE TABLE first (x INTEGER CHECK (x < 5)) STRICT;")
     second = Migration(name="0002_second", sql="CREATE TABLE second (x INTEGER) STRICT;")

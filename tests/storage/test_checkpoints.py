@@ -17,7 +17,8 @@ from craftcore.errors import StorageError
 from craftcore.storage import checkpoints
 from craftcore.storage import writer as writing
 from craftcore.storage.database import CHECKPOINT_PAGES, Database
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk

@@ -15,7 +15,8 @@ import pytest
 from craftcore.clock import SystemClock
 from craftcore.errors import StorageBusy
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.processes import PATIENCE

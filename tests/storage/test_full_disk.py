@@ -20,7 +20,8 @@ from craftcore.config import Config, DaemonSettings, TriggerSettings
 from craftcore.engine.engine import Engine
 from craftcore.errors import OutcomeUnknown, StorageError, StorageFull
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk

@@ -15,7 +15,8 @@ import pytest
 
 from craftcore.errors import DatabaseInvalid, StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, load, migrate, names_made_by, require_current, shipped
+from craftcore.storage.migrate import migrate, require_current
+from craftcore.storage.migrations import Migration, load, names_made_by, shipped
 from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -215,7 +216,7 @@ def test_a_wheel_carries_the_migrations_where_the_program_looks_for_them(tmp_pat
         archive.extractall(tmp_path / "site")
 
     told = (
-        "from craftcore.storage.migrate import shipped; import craftcore; print(craftcore.__file__, shipped()[0].name)"
+        "from craftcore.storage.migrations import shipped; import craftcore; print(craftcore.__file__, shipped()[0].name)"
     )
     child = subprocess.run(
         [sys.executable, "-P", "-c", told],

@@ -9,7 +9,8 @@ import pytest
 from craftcore.storage import writer as writing
 from craftcore.storage.database import Database
 from craftcore.storage.file_size import KEPT_FREE, free_pages, give_back, gives_back, rebuild, wal_bytes, wal_in_use
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import WAL_KEPT, Writer
 from tests.processes import PATIENCE

@@ -22,7 +22,8 @@ from craftcore.storage.backup.restore import bring, make_current, present_id, re
 from craftcore.storage.backup.staging_file import BEGINS, NAME, Draft, a_draft, draft_path
 from craftcore.storage.database import Database
 from craftcore.storage.facts import forget
-from craftcore.storage.migrate import migrate, shipped
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import shipped
 from tests.processes import a_program
 from tests.storage.backups import ask, change, emit, files, named, take
 from tests.virtual import VirtualClock, VirtualCore

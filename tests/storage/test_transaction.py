@@ -11,7 +11,8 @@ import pytest
 
 from craftcore.errors import StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from tests.virtual import VirtualClock
 
 TABLES = Migration(

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from craftcore.clock import utc_iso
-from craftcore.storage.migrate import shipped
+from craftcore.storage.migrations import shipped
 from craftcore.triggers.backoff import RetryPolicy
 from tests.activities.life import DONE, UNKNOWN, an_activity
 from tests.cli.bank import LOST, Bank

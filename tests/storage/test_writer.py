@@ -14,7 +14,8 @@ import structlog.testing
 
 from craftcore.errors import StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.migrate import Migration, migrate
+from craftcore.storage.migrate import migrate
+from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.processes import PATIENCE

@@ -30,7 +30,8 @@ from craftcore.storage.error_mapping import translate, translate_os
 from craftcore.storage.facts import fact
 from craftcore.storage.integrity import check_file
 from craftcore.storage.lock_pacing import nap
-from craftcore.storage.migrate import migrate, pending, shipped
+from craftcore.storage.migrate import migrate, pending
+from craftcore.storage.migrations import shipped
 from craftcore.storage.whole_file import flush_folder
 
 READ_BYTES = 1 << 20

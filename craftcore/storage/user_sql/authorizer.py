@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import apsw
 
-from craftcore.storage.migrate import names_made_by, shipped
+from craftcore.storage.migrations import names_made_by, shipped
 
 SQLITES_OWN = {"data_version", "page_size"}
 """Settings that SQLite itself reads for a full-text or spatial index of the user's."""

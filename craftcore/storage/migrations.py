@@ -1,0 +1,60 @@
+"""The catalogue of migrations: the numbered SQL files that this program ships, and the names that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+
+from craftcore.errors import DatabaseInvalid
+
+LEDGER = """
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    name       TEXT NOT NULL PRIMARY KEY,
+    sha256     TEXT NOT NULL,
+    applied_at REAL NOT NULL
+) STRICT
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One numbered file."""
+
+    name: str
+    sql: str
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.sql.encode()).hexdigest()
+
+
+def shipped() -> list[Migration]:
+    """The migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
+    here = Path(__file__).resolve()
+    for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
+        if folder.is_dir():
+            return load(folder)
+    raise DatabaseInvalid("the migrations are missing from this installation; install craftcore again")
+
+
+def load(folder: Path) -> list[Migration]:
+    """The migrations of a folder, in order of their numbers."""
+    files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return [Migration(name=file.stem, sql=file.read_text()) for file in files]
+
+
+def names_made_by(migrations: list[Migration]) -> frozenset[str]:
+    """The tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same name.
+
+    Asked of an empty database, because a real one holds tables of its user's, too.
+    """
+    connection = apsw.Connection(":memory:")
+    try:
+        for sql in (LEDGER, *(migration.sql for migration in migrations)):
+            connection.execute(sql)
+        return frozenset(name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_schema"))
+    finally:
+        connection.close()
