@@ -15,6 +15,7 @@ from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
 from craftcore.storage.facts import call_mark, fact
 from craftcore.storage.integrity import FileCheck, check_file, quick_check, schema_faults
+from craftcore.storage.migrations import shipped
 from craftcore.storage.transaction import Reader
 
 CHAIN_ENDS = "SELECT head_seq, head_hash, anchor_seq FROM record_chain"
@@ -73,7 +74,7 @@ def schema_of(reader: Reader, path: Path) -> Schema:
     refused: str | None = None
     missing: list[str] = []
     try:
-        missing = [one.name for one in migrate.pending(reader, migrate.shipped(), path)]
+        missing = [one.name for one in migrate.pending(reader, shipped(), path)]
     except DatabaseInvalid as error:
         refused = error.message
     return Schema(

@@ -39,6 +39,7 @@ from craftcore.services import Core
 from craftcore.storage import migrate
 from craftcore.storage.damaged_rows import whole
 from craftcore.storage.file_size import wal_in_use
+from craftcore.storage.migrations import shipped
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -89,7 +90,7 @@ def refuse_foreign(path: Path, config: Config) -> None:
     core = Core(path, config)
     try:
         with core.database.reading() as reader:
-            migrate.pending(reader, migrate.shipped(), core.database.path)
+            migrate.pending(reader, shipped(), core.database.path)
     except NotFound:
         pass  # it will be made
 

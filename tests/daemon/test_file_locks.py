@@ -218,7 +218,7 @@ def test_making_a_database_opens_no_descriptor_that_another_thread_could_lose_it
 OPENERS = {"open", "os.open", "io.open", "os.fdopen"}
 OPENING_METHODS = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "touch"}
 
-NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "manual.write_text"}
+NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "help_format.write_text"}
 """Calls of the same name that open no file of the file system."""
 
 MAY_OPEN = {
@@ -239,7 +239,7 @@ MAY_OPEN = {
     "files.py": "a file that a person names",
     "storage/daemon_files.py": "the lock file",
     "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
-    "storage/migrate.py": "files of the package",
+    "storage/migrations.py": "files of the package",
     "storage/file_modes.py": "by O_PATH, which opens no file: its close drops no locks",
     "storage/backup/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite",
     "storage/doorbell_client.py": "a folder, by O_PATH",

@@ -20,9 +20,11 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
 from craftcore.retention.service import Retention
 from craftcore.serialization.plurals import counted
-from craftcore.storage import migrate as migrations
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.integrity import check_file
+from craftcore.storage.migrate import migrate as migrate_file
+from craftcore.storage.migrate import pending, require_current
+from craftcore.storage.migrations import shipped
 from craftcore.storage.transaction import Transaction
 
 ROWS = """
@@ -76,9 +78,9 @@ def migrate(context: click.Context, /) -> None:
         Did(tx, name_of(context))(applied=applied)
 
     with core.database.reading() as reader:  # refuses what is not there or not ours before anything is made beside it
-        migrations.pending(reader, migrations.shipped(), core.database.path)
+        pending(reader, shipped(), core.database.path)
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()):
-        applied = migrations.migrate(core.database, core.clock, also=note)
+        applied = migrate_file(core.database, core.clock, also=note)
     if session.json:
         session.out.document({"applied": applied})
     else:
@@ -104,7 +106,7 @@ def check(session: Session, /) -> int:
     """
     database = session.core().database
     with database.reading(with_checks=True) as reader:
-        migrations.require_current(reader, database.path)
+        require_current(reader, database.path)
         found = check_file(reader)
     if session.json:
         session.out.document({"ok": found.is_sound, **asdict(found)})
