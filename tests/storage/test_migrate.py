@@ -215,7 +215,7 @@ def test_a_wheel_carries_the_migrations_where_the_program_looks_for_them(tmp_pat
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
 
-    told = "from craftcore.storage.migrations import shipped; import craftcore; print(craftcore.__file__, shipped()[0].name)"
+    told = "from craftcore.storage import migrations as m; print(m.__file__, m.shipped()[0].name)"
     child = subprocess.run(
         [sys.executable, "-P", "-c", told],
         env={"PYTHONPATH": str(tmp_path / "site")},
@@ -225,6 +225,6 @@ def test_a_wheel_carries_the_migrations_where_the_program_looks_for_them(tmp_pat
         check=False,
     )
     assert child.stdout.split() == [
-        str(tmp_path / "site" / "craftcore" / "__init__.py"),
+        str(tmp_path / "site" / "craftcore" / "storage" / "migrations.py"),
         "0001_triggers_and_executions",
     ], child.stderr
