@@ -1,6 +1,6 @@
 """Settings: frozen, read once from TOML, every mistake reported at once.
 
-One class per table, one field per key: its type says what is allowed (`config_reading.py` goes by it), its default is
+One class per table, one field per key: its type says what is allowed (`loader.py` goes by it), its default is
 what holds without a file. `config/craftcore.toml` tells the why of each to the person who edits it.
 
     Config.load(None)                       the defaults

@@ -1,6 +1,6 @@
 """How settings are read from TOML: what a table may say, and each mistake in it told in a line.
 
-`config.py` says which settings there are: one class per table, whose annotations are the rules here.
+`craftcore.config` says which settings there are: one class per table, whose annotations are the rules here.
 """
 
 from __future__ import annotations

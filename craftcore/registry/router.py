@@ -1,6 +1,6 @@
 """Where a trigger goes. Runs after the durable write, inside the started attempt, never in `emit`.
 
-`routes.py` has the order of the rules; a router of one's own is asked only where they leave it open.
+`routing.py` has the order of the rules; a router of one's own is asked only where they leave it open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values of the user's own types out of JSON text, as annotations say. `as_json.py` makes the text."""
+"""Values of the user's own types out of JSON text, as annotations say. `encode.py` makes the text."""
 
 from __future__ import annotations
 

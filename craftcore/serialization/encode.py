@@ -1,4 +1,4 @@
-"""Values of the user's own types as canonical JSON text. `typed.py` brings them back.
+"""Values of the user's own types as canonical JSON text. `decode.py` brings them back.
 
     dataclass, msgspec Struct, pydantic model          an object of its fields
     list, tuple, named tuple                           an array

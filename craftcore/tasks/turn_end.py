@@ -1,6 +1,6 @@
 """What a turn comes to. It is written by the commit that settles its trigger, and nowhere else.
 
-`entering.py` is how a turn begins, `recording.py` what it completes on its way.
+`turn_start.py` is how a turn begins, `turn_events.py` what it completes on its way.
 """
 
 from __future__ import annotations

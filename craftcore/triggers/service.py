@@ -1,6 +1,6 @@
 """What producers and operators may do to triggers. Each method is a rule over a transaction it is given.
 
-The life of a claim, from lease to settle, is in `claims.py`.
+The life of a claim, from lease to settle, is in `claim_service.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One call of an irreversible action: INTENT on disk, the provider called, what it came to on disk.
 
 begin    the intent; or what is on record already
-call     `calling.py`: the provider, and what its answer means
+call     `provider_call.py`: the provider, and what its answer means
 settle   what it came to, also when the turn is cancelled meanwhile
 """
 

@@ -1,4 +1,4 @@
-"""The shape of a record's document, and what may not be in one. Pure. `document.py` has the words."""
+"""The shape of a record's document, and what may not be in one. Pure. `export.py` has the words."""
 
 from __future__ import annotations
 
