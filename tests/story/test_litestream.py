@@ -141,7 +141,9 @@ def it_is_whole_and_held(place: Place) -> None:
     before = place.paid()
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        number = craftcore(folder, "--json", "emit", "count", "--payload", '{"who": "held"}').json["id"]
+        emitted = craftcore(folder, "--json", "emit", "count", "--payload", '{"who": "held"}')
+        assert emitted.code == 0, emitted.err
+        number = emitted.json["id"]
         assert craftcore(folder, "--json", "trigger", "show", number).json["status"] == "PENDING"
         daemon.signal(signal.SIGTERM)
         assert daemon.ends() == 0
