@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -26,10 +27,10 @@ class Docstring(NamedTuple):
     text: str
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every module of the package with its tree."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> tuple[tuple[Path, ast.Module], ...]:
+    """Return every module of the package with its tree, parsed once for all rules."""
+    return tuple((path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py")))
 
 
 def docstrings(tree: ast.Module) -> Iterator[Docstring]:

@@ -80,7 +80,7 @@ def _escapes(content: bytes, at: int, byte: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _after_backslashes(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    """What is escaped may have been escaped again, so up to four backslashes stand before it."""
+    """Yield the readings of an escape after one to four backslashes: an escaped text may be escaped again."""
     run = _BACKSLASHES.match(content, at)
     if run is None or len(run[0]) > 4:
         return

@@ -201,7 +201,7 @@ class _Automaton:
         return state, starts
 
     def _is_jumped(self, content: bytes, at: int, behind: dict[int, int]) -> bool:
-        """Whether a character that is spelt across this place goes on to one of the ends."""
+        """Return whether a character that is spelt across this place leads to one of the ends."""
         return any(any(self._before(content, place, behind)) for place in range(max(0, at - WIDEST), at))
 
 

@@ -274,7 +274,7 @@ def clock(work: Work) -> Finding:
 
 
 def _parked(work: Work) -> str:
-    """What waits for a time that a clock ahead has set; nothing: an empty text."""
+    """Return the triggers and schedules that wait for a time set by a clock ahead. An empty text when none does."""
     parts = [f"triggers ({work.stamped_ahead:,})"] if work.stamped_ahead else []
     if work.delayed:
         more = f" and {len(work.delayed) - DELAYED_NAMED:,} more" if len(work.delayed) > DELAYED_NAMED else ""

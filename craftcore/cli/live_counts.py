@@ -1,21 +1,25 @@
-"""Whether the claims in the table are of a daemon that works on them, as every command tells it.
+"""One rule for all commands: do the claims in the table belong to a daemon that works on them?
 
-They are not while no daemon runs, nor while one boots: all of them are of the daemon before it then.
+They do not while no daemon runs, and not while one boots: then they belong to the daemon before it.
 """
 
 from __future__ import annotations
 
 from craftcore.daemon.lock_note import LockNote
+from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerStatus
 
 BOOTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 
 
-def is_booting(booted_at: float | None, note: LockNote | None, *, held: bool) -> bool:
-    """Return whether a daemon holds the lock and has not taken back the claims of the one before it.
+def is_booting(reader: Reader, note: LockNote | None, *, held: bool) -> bool:
+    """Return whether a daemon holds the lock and has not taken back the claims of the one before it."""
+    return has_not_booted(reader.value(BOOTED_AT), note, held=held)
 
-    `booted_at`: when the last epoch in the database began. None: no daemon has left a claim.
-    """
+
+def has_not_booted(booted_at: float | None, note: LockNote | None, *, held: bool) -> bool:
+    """Return the same for a known `booted_at`: when the last epoch in the database began. None: no daemon has left a
+    claim."""
     return held and note is not None and booted_at is not None and booted_at < note.started_at
 
 

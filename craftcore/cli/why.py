@@ -55,7 +55,7 @@ def reasons(
     priority_weight: float,
     booting: bool = False,
 ) -> list[Reason]:
-    """What holds, the most telling first; never empty. `booting`: the daemon that runs has taken nothing back yet."""
+    """Return the reasons that hold, the most telling first; at least one. `booting`: no claim was taken back yet."""
     task = task_of(reader, trigger)
     if trigger.status.is_settled:
         return [_settled(trigger), *(went_on(reader, trigger, task, now) if task is not None else [])]

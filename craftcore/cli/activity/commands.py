@@ -22,7 +22,7 @@ from craftcore.cli.activity.view import (
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
-from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
@@ -97,7 +97,7 @@ def show(session: Session, /, key: str) -> None:
     note, held = read_note(core.database.path)
     with core.reading() as reader:
         found = the_activity(reader, key)
-        claims_live = held and not is_booting(reader.value(BOOTED_AT), note, held=held)
+        claims_live = held and not is_booting(reader, note, held=held)
         task = TaskStore().by_seq(reader, found.task_seq)
         question = QuestionStore().about(reader, found.seq)
         told = {**told_activity(found), **_around(reader, found, task)}

@@ -20,7 +20,7 @@ from craftcore.cli.execution.view import (
     told_statistics,
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.root import Command
@@ -116,7 +116,7 @@ def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool
     note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         record = the_record(reader, given)
-        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        booting = is_booting(reader, note, held=daemon_runs)
         found = _assessed(reader, core, record, daemon_runs=daemon_runs, booting=booting)
     told = told_record(record)
     told["recommendation"] = {

@@ -29,9 +29,8 @@ def given_record(session: Session, given: str) -> ExecutionRecord:
 
 def record_in(path: str) -> ExecutionRecord:
     """The record that was exported to a file. Raises InvalidInput with the path to what is wrong in it."""
-    from craftcore.executions.document.load import (
-        record_of,  # it brings msgspec, which other reading commands do without
-    )
+    # It brings msgspec, which other reading commands do without.
+    from craftcore.executions.document.load import record_of
 
     value = _read(path, path)
     try:

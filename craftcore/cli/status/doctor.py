@@ -160,7 +160,7 @@ class Doctor:
         lease = self._config.triggers.lease_seconds
         with self._core.database.reading() as reader:
             now, retention = self._core.clock.now(), Retention(self._config.retention)
-            booting = is_booting(reader.value(BOOTED_AT), note, held=runs)
+            booting = is_booting(reader, note, held=runs)
             work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention, booting=booting)
             return list(work_findings(work))
 

@@ -15,7 +15,7 @@ from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.hint import hint
 from craftcore.cli.idle import Idle, idle, seems_idle
-from craftcore.cli.live_counts import is_booting
+from craftcore.cli.live_counts import has_not_booted
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.root import ByHand, Command
@@ -125,7 +125,7 @@ def read_status(session: Session) -> dict[str, Any]:
         lease_until = reader.value(OLDEST_LEASE)
     looked = running_on(core.database.path)
     note, running = looked.note, looked.held
-    claims_live = running and not is_booting(epoch["started_at"], note, held=running)
+    claims_live = running and not has_not_booted(epoch["started_at"], note, held=running)
     if not claims_live and oldest_claimed is not None:
         oldest = oldest_claimed if oldest is None else min(oldest, oldest_claimed)
     unextended = lease_until is not None and now - lease_until > LEASES_MISSED * core.config.triggers.lease_seconds

@@ -12,7 +12,7 @@ from craftcore.cli.activity.view import told_activity
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.live_counts import BOOTED_AT, is_booting
+from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import allowed, the_task
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
@@ -112,7 +112,7 @@ def show(session: Session, /, task_id: str) -> None:
     with core.reading() as reader:
         found = the_task(reader, task_id)
         weight, now = core.config.triggers.priority_weight, core.clock.now()
-        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        booting = is_booting(reader, note, held=daemon_runs)
         why = task_reasons(reader, found, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
         held = held_because(reader, found)
         told = {

@@ -10,7 +10,7 @@ import click
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.hint import hint
-from craftcore.cli.live_counts import BOOTED_AT, is_booting, is_cut_off, why_still_claimed
+from craftcore.cli.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, json_shown, with_iso
@@ -95,7 +95,7 @@ def show(session: Session, /, trigger_id: str) -> None:
         records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
         booted_at = reader.value(BOOTED_AT)
     note, held = read_note(session.path)
-    claims_live = held and not is_booting(booted_at, note, held=held)
+    claims_live = held and not has_not_booted(booted_at, note, held=held)
     told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
     if session.json:
         session.out.document({**told, "task": told_task_of(task), "executions": records})
@@ -144,7 +144,7 @@ def why(session: Session, /, trigger_id: str) -> None:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
         weight, now = core.config.triggers.priority_weight, core.clock.now()
-        booting = is_booting(reader.value(BOOTED_AT), note, held=daemon_runs)
+        booting = is_booting(reader, note, held=daemon_runs)
         found = reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     if session.json:
         told = {"id": row.id, "status": row.status.value, "task": told_task_of(task)}

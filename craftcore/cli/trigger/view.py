@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from craftcore.cli.damaged_list import print_list, told_damaged
-from craftcore.cli.live_counts import BOOTED_AT, is_booting, is_cut_off, why_still_claimed
+from craftcore.cli.live_counts import is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.session import Session
@@ -53,7 +53,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
     """As a table, or as an array, each with its task; the exit code."""
     tasks = {row.id: _task_to_tell(reader, row) for row in found if not isinstance(row, Damaged)}
     note, held = read_note(session.path)
-    claims_live = held and not is_booting(reader.value(BOOTED_AT), note, held=held)
+    claims_live = held and not is_booting(reader, note, held=held)
 
     def told(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]

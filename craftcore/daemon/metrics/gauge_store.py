@@ -39,7 +39,7 @@ class Gauges:
 
 
 def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
-    """What it says now. Not `claims_live`: no daemon has taken back yet what a dead one left, which is due."""
+    """Read the gauges of this moment. Claims that are not live were left by a dead daemon and count as due."""
     oldest = reader.value(OLDEST_READY, now=now, claims_live=claims_live)
     counts = told_counts(TriggerStore().live_counts(reader, now), claims_live=claims_live)
     del counts["cut_off"]  # they are among those due
