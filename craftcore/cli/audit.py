@@ -9,14 +9,13 @@ import click
 
 from craftcore.audit.listing_store import AuditFilter, AuditListing
 from craftcore.audit.log import Actor, AuditRow
+from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.caller import named
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
-from craftcore.cli.hint import hint
 from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
-from craftcore.cli.root import ByHand, Command
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.daemon.log_format import escaped
 from craftcore.errors import FilterInvalid
 from craftcore.storage.transaction import Reader
@@ -137,7 +136,7 @@ def _by_hand(command: click.Command | None, name: str = "") -> Iterator[str]:
         context = click.Context(command)
         for verb in command.list_commands(context):
             yield from _by_hand(command.get_command(context, verb), f"{name} {verb}".lstrip())
-    elif isinstance(command, ByHand):
+    elif isinstance(command, OperatorCommand):
         yield name
 
 

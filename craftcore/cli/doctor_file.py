@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.cli.finding import Finding, fail, ok, warn
-from craftcore.cli.hint import hint
+from craftcore.cli.session import hint
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from craftcore.cli.hint import hint
+from craftcore.cli.session import hint
 from craftcore.errors import CraftcoreError
 
 RUN = ("craftcore", "run", "MODULE:APP")

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from craftcore.cli.disk_space import Room
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.session import hint
 from craftcore.cli.status.schedule_section import schedules_alarm
 from craftcore.cli.write_lock import Holder
 from craftcore.retention.size_limit import is_near

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.errors import CannotCreate
 
@@ -20,7 +20,7 @@ SETTINGS = (HERE.parents[1] / "_shipped" / "config", HERE.parents[2] / "config")
 
 
 @click.command(
-    cls=Changing,
+    cls=WriteCommand,
     touches="Touches no database.",
     exits={CANNOT_CREATE: "one of the files is there already: nothing was written"},
     examples=("craftcore init", "craftcore init agent"),

@@ -10,8 +10,8 @@ from pathlib import Path
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import parse_moment
+from craftcore.cli.session import hint
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
 from craftcore.executions.listing_store import ExecutionListing
 from craftcore.executions.record import ExecutionRecord

@@ -16,9 +16,8 @@ from typing import TextIO
 
 import click
 
-from craftcore.cli.hint import hint
 from craftcore.cli.root import root
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.daemon.log_format import escaped
 from craftcore.errors import CraftcoreError, NoModel, RowInvalid
 
@@ -123,10 +122,9 @@ def _damage(session: Session) -> str | None:
 
 
 def _complete(session: Session, instruction: str) -> int:
-    """A shell asks what it may offer."""
-    from craftcore.cli.completion.candidates import complete
+    from craftcore.cli.completion.candidates import complete  # its models are not needed by any other command
 
-    return complete(session, instruction)
+    return complete(root, session, instruction)
 
 
 def _refuse(session: Session, code: str, message: str, exit_code: int, **details: object) -> int:

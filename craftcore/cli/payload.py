@@ -1,11 +1,12 @@
-"""A payload as it is typed: JSON, @FILE, or - for standard input. Read strictly: nothing is guessed or dropped."""
+"""JSON as a person gives it: in the arguments, as @FILE, or - for standard input. It is read strictly."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Any
+from collections import Counter
+from typing import Any, NoReturn
 
-from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
 from craftcore.files import open_regular
 
@@ -13,7 +14,7 @@ READ_MAX_BYTES = 64 << 20
 
 
 def read_payload(given: str) -> dict[str, Any]:
-    """The object. Raises InvalidInput for what is not one JSON object, has a key twice, or a number JSON has not."""
+    """Read one JSON object. Raises InvalidInput for anything else, a repeated key, or a number that JSON lacks."""
     payload, where = _read(given)
     if not isinstance(payload, dict):
         raise InvalidInput(f"{where} must be a JSON object such as {{}}, not {type(payload).__name__}")
@@ -21,17 +22,12 @@ def read_payload(given: str) -> dict[str, Any]:
 
 
 def read_json(given: str) -> Any:
-    """Any value. Raises InvalidInput for what is not JSON, has a key twice in an object, or a number JSON has not."""
+    """Read any JSON value. Raises InvalidInput for other text, a repeated key, or a number that JSON lacks."""
     return _read(given)[0]
 
 
 def _read(given: str) -> tuple[Any, str]:
-    """The value, and where it stood."""
-    text, where = _text(given)
-    return strict_json(text, where), where
-
-
-def _text(given: str) -> tuple[str, str]:
+    """Return the value, and the name of its place for messages."""
     try:
         if given == "-":
             where, body = "the payload on standard input", sys.stdin.buffer.read(READ_MAX_BYTES + 1)
@@ -40,7 +36,45 @@ def _text(given: str) -> tuple[str, str]:
             with open_regular(given[1:]) as file:
                 body = file.read(READ_MAX_BYTES + 1)
         else:
-            return given, "the payload"
+            return strict_json(given, "the payload"), "the payload"
     except OSError as error:
         raise InvalidInput(f"the payload {given[:200]} cannot be read: {error.strerror}") from None
-    return utf8_text(body, where, READ_MAX_BYTES), where
+    return strict_json(utf8_text(body, where, READ_MAX_BYTES), where), where
+
+
+def strict_json(text: str, where: str) -> Any:
+    """Parse JSON, without dropping a repeated key or accepting NaN.
+
+    Raises InvalidInput, whose message begins with `where`.
+    """
+
+    def refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+            raise InvalidInput(f"{where} has the key {twice!r:.80} twice in one object")
+        return found
+
+    def refuse_number(name: str) -> NoReturn:
+        raise InvalidInput(f"{where} has {name}, which is no JSON number")
+
+    try:
+        return json.loads(text, object_pairs_hook=refuse_repeated, parse_constant=refuse_number)
+    except InvalidInput:
+        raise
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(f"{where} is not JSON: {error.msg} at {place}") from None
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidInput(f"{where} is not JSON: {reason}") from None
+
+
+def utf8_text(body: bytes, where: str, max_bytes: int) -> str:
+    """Return the text of a file. Raises InvalidInput for bytes that are not UTF-8, or more of them than allowed."""
+    if len(body) > max_bytes:
+        raise InvalidInput(f"{where} has over {max_bytes:,} bytes")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where} is not UTF-8 text, at byte {error.start}") from None

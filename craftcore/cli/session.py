@@ -1,4 +1,4 @@
-"""What the global options come to: which database, which settings, and how to speak. One per invocation."""
+"""The global options of one invocation: its database, its settings, and its form of output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from craftcore.cli.base import OperatorCommand, name_of
 from craftcore.cli.output import Output, pasted
-from craftcore.cli.root import ByHand, name_of
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
 from craftcore.serialization.plurals import counted
@@ -25,7 +25,7 @@ DATABASE = "craftcore.db"
 
 
 class Session:
-    """The global options, wherever on the line they stood; the later one counts."""
+    """The global options, before the command or after it; the later one counts."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
@@ -41,9 +41,9 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """`--db`, else CRAFTCORE_DB, else `craftcore.db` in the service's or the user's state directory.
+        """The value of --db, else of CRAFTCORE_DB, else `craftcore.db` in the state directory of the service or user.
 
-        Raises NotFound where it is looked for in a directory that is gone.
+        Raises NotFound for a relative path when the current directory was removed.
         """
         given = self._given_path
         path = Path(given) if given else state_directory(self._environ) / DATABASE
@@ -56,17 +56,19 @@ class Session:
 
     @property
     def config_path(self) -> Path | None:
-        """`--config`, else CRAFTCORE_CONFIG, else none."""
+        """The value of --config, else of CRAFTCORE_CONFIG, else None."""
         given = self.config_file or self._environ.get("CRAFTCORE_CONFIG")
         return Path(given) if given else None
 
     def load_config(self) -> Config:
-        """Raises ConfigInvalid."""
+        """Read the settings. Raises ConfigInvalid."""
         return Config.load(self.config_path)
 
     def settings(self) -> Config:
-        """The settings; the defaults, and a warning on stderr, where the file cannot be used. For commands that must
-        work beside a mistake in it: emitting, reading, deciding, backup and restore."""
+        """Return the settings, or the defaults after a warning on stderr when the file has a mistake.
+
+        For commands that must work in spite of a mistake: to emit, to read, to decide, to back up and to restore.
+        """
         if self._settings is None:
             try:
                 self._settings = self.load_config()
@@ -78,8 +80,10 @@ class Session:
         return self._settings
 
     def core(self, *, needs_settings: bool = False) -> Core:
-        """The database and its services; nothing is opened yet. `needs_settings`: another setting than the one meant
-        would do harm, so ConfigInvalid is raised where the file cannot be used."""
+        """Return the database and its services, not yet opened.
+
+        With `needs_settings` a mistake in the settings raises ConfigInvalid, because a default would do harm.
+        """
         from craftcore.services import Core
 
         config = self.load_config() if needs_settings else self.settings()
@@ -87,7 +91,7 @@ class Session:
 
     @property
     def is_read_only(self) -> bool:
-        """`--read-only`, or CRAFTCORE_READ_ONLY set to anything but 0."""
+        """True with --read-only, or when CRAFTCORE_READ_ONLY is set to anything but 0."""
         return self.read_only or self._read_only_by_environment
 
     @property
@@ -105,18 +109,18 @@ class Session:
 
     @contextmanager
     def changing(self, core: Core) -> Iterator[tuple[Transaction, Did]]:
-        """One transaction on a database that must exist, and a ring at the daemon's bell after it.
+        """Open one transaction on a database that must exist, and wake the daemon after it.
 
-        Only for a command that is ByHand. It calls `did` for each thing it did something to, which is written to
-        `audit_log` in this transaction, under the command's name. Changing a row and saying nothing rolls back.
+        Only an OperatorCommand may. It calls `did` for each subject that it changed, which adds a row to `audit_log`
+        in the same transaction. A change without a call of `did` rolls back.
         """
         from craftcore.cli.audited import Did
         from craftcore.storage.doorbell_client import EVERYTHING, ring
 
         context = click.get_current_context()
-        assert isinstance(context.command, ByHand), context.command_path
+        assert isinstance(context.command, OperatorCommand), context.command_path
         with core.reading():
-            pass  # the door makes a missing file, and this is no command that makes one
+            pass  # a transaction would create a missing file
         try:
             with core.transaction() as tx:
                 did = Did(tx, name_of(context))
@@ -127,17 +131,16 @@ class Session:
         ring(core.database.path, EVERYTHING)
 
     def suggest(self, *words: str) -> None:
-        """Print a command to paste, which goes to the database that this one went to."""
+        """Print a command to paste, for the same database."""
         self.out.command(*self.words(*words))
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """A command of ours, word by word, which goes to the database that this one went to, also where it is pasted
-        into a shell with another environment."""
+        """Return the words of a command for the same database, which also work in a shell with another environment."""
         where = ("--db", self._given_path) if self._given_path else ()
         return ("craftcore", *where, *words)
 
     def say_without_daemon(self, core: Core) -> None:
-        """Say what is in the way of what was just asked for, where nobody is there to do it."""
+        """Print a warning, with the command to start a daemon, unless one runs."""
         from craftcore.daemon.lock import read_note
 
         if not read_note(core.database.path)[1]:
@@ -152,8 +155,15 @@ def _require_somewhere(path: Path) -> None:
         raise NotFound(f"{path}: the current directory was removed, so it is nowhere. Go to another one") from None
 
 
+def hint(*words: str) -> str:
+    """Return a command to paste: `craftcore task show ID`, with `--db PATH` where this invocation has it."""
+    context = click.get_current_context(silent=True)
+    session = None if context is None else context.find_object(Session)
+    return pasted(*(("craftcore", *words) if session is None else session.words(*words)))
+
+
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Where a database lives when nobody says: systemd's $STATE_DIRECTORY (the first), else the user's own."""
+    """Return the default folder of a database: the first of $STATE_DIRECTORY, else the state directory of the user."""
     if given := environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
     home = environ.get("XDG_STATE_HOME")

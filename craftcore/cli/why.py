@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
+from craftcore.cli.session import hint
 from craftcore.cli.why_limited import limited
 from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
 from craftcore.engine.engine_facts import standing

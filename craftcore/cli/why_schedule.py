@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.proof import Reason, shown
 from craftcore.cli.schedule.view import next_firing, wall_and_utc
+from craftcore.cli.session import hint
 from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.proof import Reason, shown
+from craftcore.cli.session import hint
 from craftcore.cli.task.question_view import how_to_answer, said, until_answered
 from craftcore.errors import NoModel
 from craftcore.storage.transaction import Reader

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import click
 import pytest
 
+from craftcore.cli.base import Command, OperatorCommand, WriteCommand
 from craftcore.cli.main import main
-from craftcore.cli.root import ByHand, Changing, Command
 from craftcore.cli.session import Session
 from craftcore.services import Core
 from craftcore.storage.database import Database
@@ -32,8 +32,8 @@ ME = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
 def test_every_command_reads_or_does_by_hand_or_works():
     kinds = {name: type(command) for name, command in commands()}
 
-    by_hand = {name for name, kind in kinds.items() if issubclass(kind, ByHand)}
-    works = {name for name, kind in kinds.items() if issubclass(kind, Changing)} - by_hand
+    by_hand = {name for name, kind in kinds.items() if issubclass(kind, OperatorCommand)}
+    works = {name for name, kind in kinds.items() if issubclass(kind, WriteCommand)} - by_hand
 
     assert by_hand == set(BY_HAND)
     assert works == set(WORKS)
@@ -190,7 +190,7 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
     session, core = a_session(database)
 
     with (
-        called(ByHand, "forgets"),
+        called(OperatorCommand, "forgets"),
         pytest.raises(AssertionError, match="forgets changed 1 row and did not say to what"),
         session.changing(core) as (tx, _),
     ):
@@ -203,14 +203,14 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
 def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here, database):
     session, core = a_session(database)
 
-    with called(ByHand, "noun verb"), session.changing(core) as (tx, did):
+    with called(OperatorCommand, "noun verb"), session.changing(core) as (tx, did):
         tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
         did(here.world.waiting)
 
     assert [(row.action, row.subject) for row in here.rows()] == [("noun verb", here.world.waiting)]
 
 
-@pytest.mark.parametrize("kind", [Command, Changing])
+@pytest.mark.parametrize("kind", [Command, WriteCommand])
 def test_only_a_command_that_does_things_by_hand_comes_in(here, database, kind):
     session, core = a_session(database)
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from craftcore.activities.model import ActivityStatus
-from craftcore.cli.completion.queries import QUERIES, WITHIN
+from craftcore.cli.completion.id_store import QUERIES
 from craftcore.cli.root import COMMANDS
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import Status
@@ -281,14 +281,11 @@ def test_an_answer_that_a_shell_would_read_is_not_put_on_a_line_either(offered, 
     assert offered("inbox", "answer", here.world.question, "") == ["plain"]
 
 
-ASKED = {**QUERIES, **{name: query for name, (_, query) in WITHIN.items()}}
-
-
-@pytest.mark.parametrize("kind", ASKED)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_no_question_walks_through_what_is_over(core: VirtualCore, kind):
     with core.reading() as reader:
         asked = {"low": "", "high": "\x7f", "most": 50}
-        plan = [row["detail"] for row in reader.all(f"EXPLAIN QUERY PLAN {ASKED[kind]}", **asked)]
+        plan = [row["detail"] for row in reader.all(f"EXPLAIN QUERY PLAN {QUERIES[kind]}", **asked)]
 
     walked = [line for line in plan if line.startswith("SCAN") and not re.search("triggers_dead|_open|json_each", line)]
     assert walked == []

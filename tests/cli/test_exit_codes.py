@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
+from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH
-from craftcore.cli.root import Command
 from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
 from tests.cli.world import World
 

@@ -13,8 +13,9 @@ import pytest
 
 from craftcore import errors
 from craftcore.cli import exit_codes, main
+from craftcore.cli.base import Command, CommandGroup, summary
 from craftcore.cli.help_format import FORMATS
-from craftcore.cli.root import Command, Noun, root, summary
+from craftcore.cli.root import root
 from tests.cli.commands import BY_HAND, READS, WORKS, commands
 from tests.cli.world import World
 from tests.processes import a_daemon, craftcore
@@ -139,7 +140,7 @@ def test_the_commands_stand_in_sections_in_the_order_in_which_one_needs_them(cli
         name for name in root.list_commands(click.Context(root)) if name in SECTION_11.split()
     ] == SECTION_11.split()
     assert list(GROUPS["schedule"].list_commands(click.Context(root))) == SCHEDULE.split()
-    assert isinstance(root, Noun)
+    assert isinstance(root, CommandGroup)
     for title, names in root.sections().items():
         section = page.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
         assert re.findall(r"^  (\S+)", section, re.M) == list(names)
@@ -147,7 +148,7 @@ def test_the_commands_stand_in_sections_in_the_order_in_which_one_needs_them(cli
 
 def test_a_group_that_orders_its_verbs_names_each_once():
     for name, group in GROUPS.items():
-        if isinstance(group, Noun) and group.verbs:
+        if isinstance(group, CommandGroup) and group.verbs:
             assert sorted(group.verbs) == sorted(group.commands), name
 
 

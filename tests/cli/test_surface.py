@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.cli.root import Command
+from craftcore.cli.base import Command
 from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
 from tests.cli.shapes import DOCUMENTS, LISTS
 from tests.processes import APP, a_daemon, craftcore

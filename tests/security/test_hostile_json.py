@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from craftcore.cli.execution.source import envelope_in, record_in
-from craftcore.cli.strict_json import strict_json, utf8_text
+from craftcore.cli.payload import strict_json, utf8_text
 from craftcore.config import Config
 from craftcore.daemon.lock_note import LockNote, note_from, note_line
 from craftcore.errors import CraftcoreError, InvalidInput

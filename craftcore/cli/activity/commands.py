@@ -19,6 +19,7 @@ from craftcore.cli.activity.view import (
     told_event,
     told_task_of,
 )
+from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
@@ -26,7 +27,6 @@ from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
-from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.log_format import shortened
@@ -41,7 +41,7 @@ TEXT_MAX = 1_000
 EMAIL = "email.send"
 
 
-@click.group(cls=Noun, verbs=("list", "show", "resolve"))
+@click.group(cls=CommandGroup, verbs=("list", "show", "resolve"))
 def activity() -> None:
     """Irreversible actions: list, show, resolve what is in doubt.
 

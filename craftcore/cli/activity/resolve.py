@@ -10,11 +10,11 @@ from craftcore.activities.ledger import stands
 from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity.view import asked_first, brought_about, comes_to_it_again, told_activity, told_task_of
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_note, the_activity
-from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.daemon.log_format import escaped
 from craftcore.errors import StateRefused
@@ -26,7 +26,7 @@ NOT_SAID = "\0"
 
 @click.command(
     "resolve",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it is not in doubt, or has moved on meanwhile", NO_SUCH: None},
     examples=(
         'craftcore activity resolve 01a1fdfa --happened ref-9 --note "seen in the bank"',

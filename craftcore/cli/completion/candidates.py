@@ -1,7 +1,6 @@
-"""What a shell offers when somebody presses TAB: commands, options, and what is in the database.
+"""Candidates for shell completion: commands, options, choices, and ids from the database.
 
-It reads in passing, prints what it knows and nothing else, and never fails: a shell that waits or complains in the
-middle of a line is worse than one that offers nothing.
+The database is read without creating files or waiting for locks. Completion prints candidates only, and never fails.
 """
 
 from __future__ import annotations
@@ -10,105 +9,120 @@ import contextlib
 import io
 import re
 import sys
+from collections.abc import Iterable
+from zoneinfo import available_timezones
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from craftcore.cli.completion.queries import MOST, QUERIES, WITHIN
-from craftcore.cli.completion.word_candidates import beginning, words
-from craftcore.cli.root import root
-from craftcore.cli.session import Session
+from craftcore.activities.model import ActivityStatus
+from craftcore.cli.completion.id_store import MOST, QUERIES
 from craftcore.daemon.log_format import escaped
+from craftcore.error_codes import ErrorCode
+from craftcore.executions.model import Status
 from craftcore.storage.passive_read import glancing
+from craftcore.tasks.model import TaskStatus
+from craftcore.triggers.model import TriggerSource, TriggerStatus
 
 VARIABLE = "_CRAFTCORE_COMPLETE"
-"""Set by the shell's script to `bash_complete` and the like."""
+"""Set by the script of the shell to `bash_complete`, `zsh_complete` or `fish_complete`."""
 
 SAFE = re.compile(r"[A-Za-z0-9._:@+][A-Za-z0-9._:@+-]{0,449}")
-"""Every id and key there is, but for what would be read as an option. What else a damaged or hostile row holds is not
-put on anybody's command line."""
+"""The ids and keys that a shell leaves as they are. Any other value comes from a damaged row, and is left out."""
 
 HELP_MAX = 60
+FILES = {"FILE": "file", "PATH": "file", "DIR": "dir", "[DIR]": "dir"}
+"""Metavars that the shell itself completes."""
+
+RECORDS = {"those", "a", "b"}
+"""Parameters that take an execution, or a file with an exported one."""
 
 KINDS = {
-    "trigger_id": "trigger",
-    "task_id": "task",
-    "question_id": "question",
-    "key": "key",
-    "execution_id": "execution",
-    "those": "execution",
-    "a": "execution",
-    "b": "execution",
-    "schedule_id": "schedule",
-    "subject": "subject",
-    "workflow": "workflow",
+    **dict.fromkeys((*RECORDS, "execution_id", "invalidate ids"), "execution"),
+    **{f"{name}_id": name for name in ("trigger", "task", "question", "schedule")},
+    **{f"{name} ids": name for name in ("dead", "trigger", "schedule")},
+    **{name: name for name in ("key", "subject", "workflow", "choice", "event")},
 }
-"""By the name of the parameter; `ids` by the command."""
-IDS = {"dead": "dead", "trigger": "trigger", "schedule": "schedule", "invalidate": "execution"}
-RECORDS = {"those", "a", "b"}
-"""Each an execution, or a file that one was exported to."""
-FILES = {"FILE": "file", "PATH": "file", "DIR": "dir", "[DIR]": "dir"}
-"""By how the help calls it: the shell itself knows what files there are."""
+"""The query for a parameter, by its name, or by the command and its name."""
+
+OWNERS = {"choice": "question_id", "event": "task_id"}
+
+CHOICES: dict[str, Iterable[str]] = {
+    "trigger status": TriggerStatus,
+    "task status": TaskStatus,
+    "activity status": ActivityStatus,
+    "inspect status": Status,
+    "source": TriggerSource,
+    "error_code": ErrorCode,
+}
+ONE_OF = re.compile(r"[a-z_]+(?:\|[a-z_]+)*")
+"""A metavar that lists the choices of an option: `keep|replace|error`."""
 
 
-def complete(session: Session, instruction: str) -> int:
-    """Answer the shell's script in click's protocol, on standard output. Always 0."""
+def complete(root: click.Command, session: object, instruction: str) -> int:
+    """Answer the script of the shell in click's protocol, on standard output. Always return 0."""
     shell, _, what = instruction.partition("_")
-    said: list[str] = []
+    lines: list[str] = []
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            offering = get_completion_class(shell)
-            if offering is not None and what == "complete":
-                said = _answer(offering(root, {"obj": session}, "craftcore", VARIABLE))
-        except (Exception, SystemExit):
-            pass  # nothing to offer
-    for line in said:
-        sys.stdout.write(f"{line}\n")
+        with contextlib.suppress(Exception, SystemExit):
+            completion = get_completion_class(shell)
+            if completion is not None and what == "complete":
+                lines = _answer(completion(root, {"obj": session}, "craftcore", VARIABLE))
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
 
 def _answer(shell: ShellComplete) -> list[str]:
-    """The lines for the shell. `--status=pe` is one word to zsh and fish, and three to bash."""
+    """Return the lines for the shell. `--status=pe` is one word for zsh and fish, and three words for bash."""
     args, incomplete = shell.get_completion_args()
     option, equals, _ = incomplete.partition("=")
-    kept = f"{option}=" if equals and option.startswith("--") else ""
+    prefix = f"{option}=" if equals and option.startswith("--") else ""
     if args and "=" in (args[-1], incomplete):
         args, incomplete = [arg for arg in args if arg != "="], incomplete.removeprefix("=")
     found = shell.get_completions(args, incomplete)
     for item in found:
-        item.value = kept + item.value
+        item.value = prefix + item.value
     return [shell.format_completion(item) for item in found]
 
 
-def offered(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """What a parameter may be; of a kind that the database knows, what is there."""
-    name = param.name or ""
-    if (metavar := param.metavar) in FILES:
-        return [CompletionItem(incomplete, type=FILES[metavar or ""])]
-    if name in RECORDS and ("/" in incomplete or incomplete.startswith(".")):
-        return [CompletionItem(incomplete, type="file")]
+def find_candidates(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Return the values that a parameter may have and that begin with `incomplete`."""
+    name, metavar = param.name or "", param.metavar or ""
     command = [*ctx.command_path.split(), ""][1]
-    if one_of := words(command, param):
-        return [CompletionItem(word) for word in beginning(one_of, incomplete)]
-    if name in WITHIN:
-        return _within(ctx, name, incomplete)
-    kind = IDS.get(command) if name == "ids" else KINDS.get(name)
-    if kind is None:
-        return param.type.shell_complete(ctx, param, incomplete)
+    is_path = "/" in incomplete or incomplete.startswith(".")
+    if metavar in FILES or (name in RECORDS and is_path):
+        return [CompletionItem(incomplete, type=FILES.get(metavar, "file"))]
+    if isinstance(param, click.Option) and ONE_OF.fullmatch(metavar):
+        return _match(metavar.split("|"), incomplete)
+    if name == "timezone":
+        return _match(available_timezones(), incomplete)
+    if (command, name) == ("audit", "action"):
+        root = ctx.find_root().command
+        return _match(root.list_commands(ctx) if isinstance(root, click.Group) else (), incomplete)
+    if choices := CHOICES.get(name) or CHOICES.get(f"{command} {name}"):
+        return _match(choices, incomplete)
+    if kind := KINDS.get(name) or KINDS.get(f"{command} {name}"):
+        return _rows(ctx, kind, incomplete)
+    return param.type.shell_complete(ctx, param, incomplete)
+
+
+def _rows(ctx: click.Context, kind: str, incomplete: str) -> list[CompletionItem[str]]:
     typed = incomplete.removeprefix("activity:") if kind == "key" else incomplete
+    prefix = incomplete.removesuffix(typed) if typed else incomplete
+    low = str(ctx.params.get(OWNERS[kind]) or "") if kind in OWNERS else typed
     with glancing(ctx.find_root().obj.path) as reader:
-        rows = reader.all(QUERIES[kind], low=typed, high=typed + "\x7f", most=MOST)
-    head = incomplete[: len(incomplete) - len(typed)]
+        rows = reader.all(QUERIES[kind], low=low, high=low + "\x7f", most=MOST)
+    if kind in OWNERS:
+        return _match((value for row in rows if SAFE.fullmatch(value := row["value"])), incomplete)
     return [
-        CompletionItem(head + row["value"], help=escaped(row["about"])[:HELP_MAX] if row["about"] else None)
+        CompletionItem(prefix + row["value"], help=escaped(row["about"])[:HELP_MAX] if row["about"] else None)
         for row in rows
-        if SAFE.fullmatch(head + row["value"])
+        if SAFE.fullmatch(prefix + row["value"])
     ]
 
 
-def _within(ctx: click.Context, name: str, incomplete: str) -> list[CompletionItem[str]]:
-    whose, query = WITHIN[name]
-    id = str(ctx.params.get(whose) or "")
-    with glancing(ctx.find_root().obj.path) as reader:
-        found = {row["value"] for row in reader.all(query, low=id, high=id + "\x7f", most=MOST)}
-    return [CompletionItem(word) for word in beginning(found, incomplete) if SAFE.fullmatch(word)]
+def _match(words: Iterable[str], typed: str) -> list[CompletionItem[str]]:
+    """Return the words that begin with `typed`, in small letters if it is: commands read a status in either case."""
+    is_small = typed != "" and typed == typed.lower()
+    found = sorted({word for word in words if word.lower().startswith(typed.lower())})
+    return [CompletionItem(word.lower() if is_small and word == word.upper() else word) for word in found]

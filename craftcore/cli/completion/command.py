@@ -1,12 +1,12 @@
-"""`craftcore completion`: the few lines by which a shell asks us what to offer."""
+"""`craftcore completion`: the script by which a shell asks for candidates."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from craftcore.cli.base import Command
 from craftcore.cli.completion.candidates import VARIABLE
-from craftcore.cli.root import Command, root
 from craftcore.cli.session import Session
 
 
@@ -28,9 +28,10 @@ def completion(session: Session, /, shell: str) -> None:
 
     It offers commands, options, what an option may be, and from the database ids, workflows and schedules.
     """
-    asked = get_completion_class(shell)
-    assert asked is not None, shell
-    script = ShellComplete.source(asked(root, {}, "craftcore", VARIABLE))  # bash's own would run bash first
+    kind = get_completion_class(shell)
+    assert kind is not None, shell
+    root = click.get_current_context().find_root().command
+    script = ShellComplete.source(kind(root, {}, "craftcore", VARIABLE))  # bash's own would run bash first
     if session.json:
         session.out.document({"shell": shell, "script": script})
     else:

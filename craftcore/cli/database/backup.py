@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.executions.chain.head import head_document
 from craftcore.executions.chain.head_store import read_head
@@ -22,7 +22,7 @@ from craftcore.storage.transaction import Reader
 
 @click.command(
     "backup",
-    cls=Changing,
+    cls=WriteCommand,
     touches="Reads one moment of the database, beside a daemon or without one; writes two files of mode 0600.",
     exits={
         NO_SUCH: None,

@@ -9,12 +9,12 @@ from dataclasses import asdict
 import click
 
 from craftcore.cli.audited import Did
+from craftcore.cli.base import CommandGroup, OperatorCommand, name_of
 from craftcore.cli.database.backup import backup
 from craftcore.cli.database.gc import OLDEST, due_lines, gc
 from craftcore.cli.database.restore import restore
 from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
 from craftcore.cli.moments import clock_time, iso
-from craftcore.cli.root import ByHand, Noun, name_of
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
@@ -47,7 +47,7 @@ SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
 """
 
 
-@click.group(cls=Noun, verbs=("migrate", "backup", "restore", "check", "stats", "gc"))
+@click.group(cls=CommandGroup, verbs=("migrate", "backup", "restore", "check", "stats", "gc"))
 def db() -> None:
     """The database file: backup, restore, check, gc, stats."""
 
@@ -59,7 +59,7 @@ db.add_command(gc)
 
 @db.command(
     "migrate",
-    cls=ByHand,
+    cls=OperatorCommand,
     touches="Writes each migration in one commit of its own; stands in `craftcore audit`. Refused while a daemon runs.",
     exits={NO_SUCH: None, TRY_LATER: "a daemon runs, or another program has the file"},
     examples=("craftcore db migrate",),

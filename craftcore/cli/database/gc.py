@@ -10,9 +10,9 @@ from contextlib import nullcontext
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, SETTINGS, TRY_LATER
 from craftcore.cli.progress import Progress
-from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.retention.model import Taken
@@ -40,7 +40,7 @@ NEEDS = "the settings have a mistake: by the default ages it might take what sho
 
 @click.command(
     "gc",
-    cls=ByHand,
+    cls=OperatorCommand,
     touches=(
         "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; stands in "
         "`craftcore audit`. With --dry-run it only reads."

@@ -11,13 +11,12 @@ from typing import Any
 import click
 
 from craftcore.cli.audited import Did
+from craftcore.cli.base import OperatorCommand, name_of
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import ByHand, name_of
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.boot import Process, PutBack, put_back
 from craftcore.errors import InvalidInput
@@ -35,7 +34,7 @@ NO_MACHINE = ""
 
 @click.command(
     "restore",
-    cls=ByHand,
+    cls=OperatorCommand,
     touches="Replaces the database; stands in its `craftcore audit`. Refused while a daemon, or anybody, has it open.",
     exits={
         DATABASE: "the backup is damaged, or not what its manifest says: nothing was changed",

@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.demo.demo_daemon import DemoDaemon, emit_elsewhere
 from craftcore.cli.demo.demo_verdict import Verdict, judge, lines_of
 from craftcore.cli.exit_codes import PROBLEM
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import StorageError
@@ -35,7 +35,7 @@ FRESH = 2 * Config().daemon.concurrency
 
 
 @click.command(
-    cls=Changing,
+    cls=WriteCommand,
     touches="Works in a temporary directory that it removes; never on a database of yours.",
     exits={PROBLEM: "a promise was broken"},
     examples=("craftcore demo", "craftcore demo --triggers 2000 --kills 10"),

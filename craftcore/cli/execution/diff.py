@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.execution.source import given_record, is_file
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, json_shown, with_iso
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.executions.document.diff import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults

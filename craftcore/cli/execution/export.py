@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.lookup import refuse_database, the_record
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.executions.document.export import document_of
 from craftcore.serialization.plurals import counted

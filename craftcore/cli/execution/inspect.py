@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list, say_damaged
 from craftcore.cli.execution.view import (
     LIST_COLUMNS,
@@ -23,7 +24,6 @@ from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import bound, require_text, the_record
 from craftcore.cli.output import pasted
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.cli.why import reasons, task_reasons
 from craftcore.daemon.lock import read_note

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.execution.view import told_record
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason, the_record
-from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.executions.invalidation import Invalidation
 
 
 @click.command(
     "invalidate",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one of them is invalidated already; none was", NO_SUCH: None},
     examples=('craftcore invalidate exec-01a1fdfa --reason "made with the wrong prices"',),
     see=("craftcore replay", "craftcore audit", "docs/reference.md#replay"),

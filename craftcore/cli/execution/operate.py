@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 
 import click
 
+from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason, the_record
-from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import cancelled, pending_again, tasks_of, told_task_of, told_trigger
 from craftcore.daemon.lock import read_note
@@ -22,7 +22,7 @@ REFUSED = {
 }
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def execution() -> None:
     """An attempt that has no end, or failed: retry it, skip it.
 
@@ -32,7 +32,7 @@ def execution() -> None:
 
 @execution.command(
     "retry",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits=REFUSED,
     examples=('craftcore execution retry exec-01a1fdfa --reason "the provider is back"',),
     see=("craftcore inspect", "craftcore task retry", "docs/records.md#after-a-crash"),
@@ -56,7 +56,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
 
 @execution.command(
     "skip",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits=REFUSED,
     examples=('craftcore execution skip exec-01a1fdfa --reason "done by hand"',),
     see=("craftcore inspect", "craftcore dead discard", "docs/records.md#after-a-crash"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.execution.source import envelope_in, is_file, record_in
 from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
 from craftcore.cli.lookup import the_execution
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.errors import CraftcoreError, RowInvalid
 from craftcore.executions import replay as rule

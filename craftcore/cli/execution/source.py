@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.lookup import the_record
+from craftcore.cli.payload import strict_json, utf8_text
 from craftcore.cli.session import Session
-from craftcore.cli.strict_json import strict_json, utf8_text
 from craftcore.errors import InvalidInput
 from craftcore.executions.record import ExecutionRecord
 from craftcore.files import open_regular

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_database, the_execution
 from craftcore.cli.output import Output, with_iso
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
-from craftcore.cli.root import ByHand
 from craftcore.cli.schedule.id_lookup import the_schedule
 from craftcore.cli.schedule.options import (
     COMMAND,
@@ -40,7 +40,7 @@ UNSET = {
 @click.command(
     "add",
     cls=WithCommand,
-    touches=ByHand.default_touches + " Makes the database where it is missing.",
+    touches=OperatorCommand.default_touches + " Makes the database where it is missing.",
     exits={PROBLEM: "the app or the settings declare one of this id", CANNOT_CREATE: "the database cannot be made"},
     examples=(
         'craftcore schedule add nightly "every day at 3am" --workflow report',

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, parse_moment
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import ByHand
 from craftcore.cli.schedule.id_lookup import the_schedule, whole_schedule_id
 from craftcore.cli.schedule.view import document, wall, wall_and_utc, what_comes
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Outcome
@@ -28,7 +27,7 @@ from craftcore.triggers.validation import moment
 
 @click.command(
     "run-now",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "its overlap policy says no", NO_SUCH: None},
     examples=("craftcore schedule run-now nightly",),
     see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-it-works.md#schedules"),
@@ -77,7 +76,7 @@ def _obstacles(reader: Reader) -> Iterator[str]:
 
 @click.command(
     "skip-next",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it has no occurrence left to skip", NO_SUCH: None},
     examples=("craftcore schedule skip-next nightly",),
     see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-it-works.md#schedules"),
@@ -109,7 +108,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 
 @click.command(
     "backfill",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it does not recur", NO_SUCH: None},
     examples=("craftcore schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
     see=("craftcore schedule preview", "craftcore schedule history", "docs/how-it-works.md#schedules"),
@@ -153,7 +152,7 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
 
 @click.command(
     "trust-clock",
-    cls=ByHand,
+    cls=OperatorCommand,
     examples=("craftcore schedule trust-clock",),
     see=("craftcore schedule reanchor", "craftcore status", "docs/how-it-works.md#schedules"),
 )
@@ -186,7 +185,7 @@ def trust_clock(session: Session, /) -> None:
 
 @click.command(
     "reanchor",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one that is given is not ahead of the clock; nothing was changed", NO_SUCH: None},
     examples=("craftcore schedule reanchor", "craftcore schedule reanchor ahead"),
     see=("craftcore schedule trust-clock", "craftcore schedule why", "docs/how-it-works.md#schedules"),

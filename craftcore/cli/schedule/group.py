@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from craftcore.cli.root import Noun
+from craftcore.cli.base import CommandGroup
 from craftcore.cli.schedule import declare, fire, show, state
 from craftcore.cli.schedule.preview import preview
 
@@ -14,7 +14,7 @@ VERBS = (
 )
 
 
-@click.group(cls=Noun, verbs=VERBS)
+@click.group(cls=CommandGroup, verbs=VERBS)
 def schedule() -> None:
     """What runs by the clock: add, list, preview, pause, edit, …
 

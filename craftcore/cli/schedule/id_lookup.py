@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from craftcore.cli.hint import hint
 from craftcore.cli.lookup import the_one
+from craftcore.cli.session import hint
 from craftcore.errors import NotFound
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore

@@ -7,9 +7,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.moments import parse_duration, parse_moment
 from craftcore.cli.payload import read_payload
-from craftcore.cli.root import ByHand
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +81,7 @@ def read_options(given: dict[str, Any]) -> dict[str, Any]:
     return {name: READ[name](value) if name in READ else value for name, value in given.items() if value is not None}
 
 
-class WithCommand(ByHand):
+class WithCommand(OperatorCommand):
     """A command line that may end with `-- PROGRAM ARGUMENTS`, as the parameter `command`; None when it does not."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from craftcore.cli.hint import hint
+from craftcore.cli.base import Command
 from craftcore.cli.moments import clock_time, parse_moment, span
 from craftcore.cli.output import Output, with_iso
-from craftcore.cli.root import Command
 from craftcore.cli.schedule.id_lookup import the_schedule
 from craftcore.cli.schedule.view import on_the_wall, understood, wall, what_comes
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note

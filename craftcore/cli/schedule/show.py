@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, json_shown, with_iso
-from craftcore.cli.root import Command
 from craftcore.cli.schedule.id_lookup import the_schedule
 from craftcore.cli.schedule.preview import coming, print_moments
 from craftcore.cli.schedule.view import (
@@ -24,7 +23,7 @@ from craftcore.cli.schedule.view import (
     wall,
     what_comes,
 )
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.cli.status.schedule_section import what_holds_them
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.daemon.lock import read_note

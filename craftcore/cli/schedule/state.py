@@ -6,14 +6,13 @@ import sys
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.hint import hint
 from craftcore.cli.lookup import refuse_bad_reason
-from craftcore.cli.root import ByHand
 from craftcore.cli.schedule.id_lookup import the_schedule
 from craftcore.cli.schedule.view import document, what_comes
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.schedules.model import Origin, Outcome, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.serialization.plurals import counted
@@ -21,7 +20,7 @@ from craftcore.serialization.plurals import counted
 
 @click.command(
     "pause",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it is finished or disabled", NO_SUCH: None},
     examples=('craftcore schedule pause nightly --reason "the holidays"',),
     see=("craftcore schedule resume", "craftcore schedule show", "docs/how-it-works.md#schedules"),
@@ -55,7 +54,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
 
 @click.command(
     "resume",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it is finished", NO_SUCH: None},
     examples=("craftcore schedule resume nightly",),
     see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-it-works.md#schedules"),
@@ -95,7 +94,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
 
 @click.command(
     "remove",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "the app or the settings declare it: remove it there, or pause it", NO_SUCH: None},
     examples=("craftcore schedule remove nightly",),
     see=("craftcore schedule pause", "craftcore schedule history", "docs/how-it-works.md#schedules"),

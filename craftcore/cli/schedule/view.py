@@ -7,10 +7,10 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import json_or_text, with_iso
 from craftcore.cli.schedule.options import COMMAND
+from craftcore.cli.session import hint
 from craftcore.daemon.log_format import shortened
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Declared, Schedule, ScheduleStatus

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM, SETTINGS
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused

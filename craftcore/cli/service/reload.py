@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM, SETTINGS, TRY_LATER
 from craftcore.cli.output import Output, with_iso
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.daemon.config_reload import Reloaded, last_reload
@@ -22,7 +22,7 @@ POLL_SECONDS = 0.02
 
 
 @click.command(
-    cls=Changing,
+    cls=WriteCommand,
     touches="Signals the daemon of this database, and waits up to 30 s for its answer.",
     exits={
         PROBLEM: "no daemon runs here, or the engine is in a program of its own",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import SETTINGS, TRY_LATER, WORK_FAILED
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 
 
 @click.command(
-    cls=Changing,
+    cls=WriteCommand,
     touches="Works on the database, which it makes, or brings up to date, first. One daemon per database.",
     exits={
         WORK_FAILED: "with --until-idle: something became FAILED or DEAD meanwhile",

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import CommandGroup, WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NOT_PERMITTED
-from craftcore.cli.root import Changing, Noun
 from craftcore.cli.service.units import (
     SYSTEM,
     Scope,
@@ -35,7 +35,7 @@ backup_option = click.option("--backup", is_flag=True, help="With the timer of t
 program_option = click.option("--program", metavar="PATH", help="The craftcore to start; else the one that runs now.")
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def systemd() -> None:
     """The systemd units: print, install."""
 
@@ -73,7 +73,7 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
 
 @systemd.command(
     "install",
-    cls=Changing,
+    cls=WriteCommand,
     touches="Touches no database, and never talks to systemd. Below /etc it takes root.",
     exits={
         CANNOT_CREATE: "another text stands in a unit's place; what differs is shown, nothing was written",

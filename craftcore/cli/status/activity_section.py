@@ -8,9 +8,9 @@ from craftcore.activities.listing_store import ActivityListing
 from craftcore.activities.model import Activity
 from craftcore.cli.activity.view import told_activity
 from craftcore.cli.damaged_list import told_damaged
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
+from craftcore.cli.session import hint
 from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.doctor_daemon import Running, daemon_findings, running_on
 from craftcore.cli.doctor_file import (
     chain,
@@ -33,7 +34,6 @@ from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
 from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.progress import Progress
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.engine.live_state import live_state

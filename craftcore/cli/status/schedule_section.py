@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import Output, with_iso
+from craftcore.cli.session import hint
 from craftcore.schedules.clock_guard import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore

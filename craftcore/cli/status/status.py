@@ -9,17 +9,16 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.disk_space import room_beside
 from craftcore.cli.doctor_daemon import running_on
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.hint import hint
 from craftcore.cli.idle import Idle, idle, seems_idle
 from craftcore.cli.live_counts import has_not_booted
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
-from craftcore.cli.root import ByHand, Command
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.cli.status.activity_section import read_in_doubt, say_in_doubt
 from craftcore.cli.status.schedule_section import read_schedules, say_schedules
 from craftcore.cli.status.task_section import read_tasks, say_tasks
@@ -220,7 +219,7 @@ def others_reading(path: Path, daemon: int | None) -> list[int]:
 
 
 @click.command(
-    cls=ByHand,
+    cls=OperatorCommand,
     examples=("craftcore release",),
     see=("craftcore status", "craftcore db restore", "docs/operating.md#a-restore"),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from craftcore.cli.hint import hint
 from craftcore.cli.output import Output, with_iso
+from craftcore.cli.session import hint
 from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader

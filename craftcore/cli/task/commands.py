@@ -9,6 +9,7 @@ import click
 
 from craftcore.activities.listing_store import ActivityListing
 from craftcore.cli.activity.view import told_activity
+from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
@@ -16,7 +17,6 @@ from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import allowed, the_task
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
-from craftcore.cli.root import Noun
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
 from craftcore.cli.task.question_view import told_question
@@ -46,7 +46,7 @@ ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN =
 TEXT_MAX = 1_000
 
 
-@click.group(cls=Noun, verbs=("list", "show", "events", "cancel", "retry", "signal"))
+@click.group(cls=CommandGroup, verbs=("list", "show", "events", "cancel", "retry", "signal"))
 def task() -> None:
     """Workflows in progress: list, show, events, cancel, …
 

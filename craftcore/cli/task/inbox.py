@@ -7,13 +7,13 @@ import click
 from craftcore.activities.model import Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity.resolve import say_decided
+from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.caller import caller
 from craftcore.cli.damaged_list import say_damaged, told_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import refuse_bad_note, the_question
 from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
-from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.task.question_view import SAID_MAX, told_question, until_answered
 from craftcore.daemon.log_format import shortened
@@ -27,7 +27,7 @@ OPTIONS_SHOWN = 10
 """So many options have a command each, if all of them are short."""
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def inbox() -> None:
     """What tasks ask people: list, answer."""
 
@@ -73,7 +73,7 @@ def list_(session: Session, /, limit: int) -> int:
 
 @inbox.command(
     "answer",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "too late: somebody answered before, or its time is over", NO_SUCH: None},
     examples=(
         "craftcore inbox answer 01a1fdfa send",

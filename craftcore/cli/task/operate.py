@@ -6,12 +6,12 @@ import sys
 
 import click
 
+from craftcore.cli.base import OperatorCommand
 from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason, the_task, whole_id
 from craftcore.cli.payload import read_json
-from craftcore.cli.root import ByHand
 from craftcore.cli.session import Session
 from craftcore.cli.task.view import in_short, told_task
 from craftcore.errors import NotFound
@@ -33,7 +33,7 @@ def _trigger_to_begin(reader: Reader, given: str) -> str | None:
 
 @click.command(
     "signal",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it has ended, or has too much unread mail", NO_SUCH: None},
     examples=(
         "craftcore task signal 01a1fdfa approved true",
@@ -78,7 +78,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
 
 @click.command(
     "cancel",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it has ended", NO_SUCH: None},
     examples=('craftcore task cancel 01a1fdfa --reason "wrong city"',),
     see=("craftcore task show", "craftcore trigger cancel", "docs/did-it-happen.md#a-person-cancels-the-task"),
@@ -114,7 +114,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 
 @click.command(
     "retry",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "it is neither FAILED nor held, or cannot go on; it says why", NO_SUCH: None},
     examples=("craftcore task retry 01a1fdfa",),
     see=("craftcore task show", "craftcore trigger requeue", "docs/failures.md"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from shlex import quote
 from typing import Any
 
-from craftcore.cli.hint import hint
 from craftcore.cli.moments import clock_time, from_now
 from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.session import hint
 from craftcore.daemon.log_format import shortened
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 

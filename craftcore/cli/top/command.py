@@ -9,10 +9,10 @@ import time
 
 import click
 
+from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import OF_A_LIST, SETTINGS
 from craftcore.cli.moments import parse_duration
-from craftcore.cli.root import Command
 from craftcore.cli.session import Session
 from craftcore.cli.top.model import Rates, View, rates, view
 from craftcore.cli.top.snapshot import Reading, read_top

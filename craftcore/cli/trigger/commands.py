@@ -7,15 +7,14 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.hint import hint
 from craftcore.cli.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, json_shown, with_iso
-from craftcore.cli.root import ByHand, Noun
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.cli.trigger.view import (
     cancelled,
     pending_again,
@@ -38,7 +37,7 @@ from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.workflow_names import bare
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def trigger() -> None:
     """What was accepted: list, show, why, cancel, requeue."""
 
@@ -159,7 +158,7 @@ def why(session: Session, /, trigger_id: str) -> None:
 
 @trigger.command(
     "cancel",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one of them is settled already; none was cancelled", NO_SUCH: None},
     examples=('craftcore trigger cancel 01a1fdfa --reason "wrong city"', "craftcore trigger cancel --all --yes"),
     see=("craftcore task cancel", "craftcore trigger list", "docs/how-it-works.md#the-life-of-a-trigger"),
@@ -210,7 +209,7 @@ def cancel(
 
 @trigger.command(
     "requeue",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one is not DEAD or FAILED, or its dedup key is taken by now; none was", NO_SUCH: None},
     examples=("craftcore trigger requeue 01a1fdfa",),
     see=("craftcore dead requeue", "craftcore task retry", "docs/failures.md"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import whole_id
-from craftcore.cli.root import ByHand, Noun
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import pending_again, print_triggers, say_done, tasks_of
 from craftcore.storage.damaged_rows import whole
@@ -17,7 +17,7 @@ from craftcore.triggers.store import TriggerStore
 ALL = 1_000_000
 
 
-@click.group(cls=Noun)
+@click.group(cls=CommandGroup)
 def dead() -> None:
     """Dead letters: list, requeue, discard."""
 
@@ -42,7 +42,7 @@ def list_(session: Session, /, limit: int) -> int:
 
 @dead.command(
     "requeue",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one cannot have another life, as when its dedup key is taken by now; none was", NO_SUCH: None},
     examples=("craftcore dead requeue 01a1fdfa", "craftcore dead requeue --all --yes"),
     see=("craftcore dead list", "craftcore trigger requeue", "docs/failures.md"),
@@ -68,7 +68,7 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 
 @dead.command(
     "discard",
-    cls=ByHand,
+    cls=OperatorCommand,
     exits={PROBLEM: "one of them is neither DEAD nor FAILED, or was discarded before; none was", NO_SUCH: None},
     examples=("craftcore dead discard 01a1fdfa", "craftcore dead discard --all --yes"),
     see=("craftcore dead list", "craftcore execution skip", "docs/failures.md"),

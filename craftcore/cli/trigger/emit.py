@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
 from craftcore.cli.moments import parse_duration, parse_moment
 from craftcore.cli.output import with_iso
 from craftcore.cli.payload import read_payload
-from craftcore.cli.root import Changing
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.wait import wait_for_end
 from craftcore.errors import InvalidInput
@@ -22,7 +22,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 
 
 @click.command(
-    cls=Changing,
+    cls=WriteCommand,
     touches="Writes in one commit, beside a daemon or without one; makes the database where it is missing.",
     exits={
         WORK_FAILED: "with --wait: it was accepted, and did not succeed",

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.hint import hint
 from craftcore.cli.output import json_or_text
-from craftcore.cli.session import Session
+from craftcore.cli.session import Session, hint
 from craftcore.cli.task.question_view import how_to_answer, said
 from craftcore.daemon.lock import read_note
 from craftcore.errors import StillWaiting
