@@ -19,8 +19,9 @@ from craftcore import App, Fail, Snooze, TriggerSource
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.metrics import endpoint
-from craftcore.daemon.metrics.counters import Tally
+from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.gauge_store import OLDEST_READY, read_gauges
+from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render
 from craftcore.engine import scheduler
 from craftcore.errors import CannotCreate, ConfigInvalid
@@ -236,12 +237,11 @@ async def test_the_error_that_ends_the_engine_is_told_as_without_metrics(tmp_pat
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("what", ["serve", "_watch_loop"])
-async def test_an_engine_goes_on_when_its_metrics_end(tmp_path, clock, monkeypatch, what):
-    async def ends(*_: object) -> None:
+async def test_an_engine_goes_on_when_its_metrics_end(tmp_path, clock, monkeypatch):
+    def ends(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(endpoint, what, ends)
+    monkeypatch.setattr(MetricsServer, "service_actions", ends)
     app = an_app(clock)
     with capture_logs() as logs:
         async with lab(app, tmp_path, listening(SOCKET), clock) as it:
@@ -362,11 +362,11 @@ def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, cl
     emit(core)
     start_one(core)
     clock.advance(7)
-    tally = Tally({"greet"}, clock)
+    counters = Counters({"greet"}, clock)
 
-    before = scraped(render(core, tally.counted()))
-    tally.booted()
-    after = scraped(render(core, tally.counted()))
+    before = scraped(render(core, counters))
+    counters.booted()
+    after = scraped(render(core, counters))
 
     found = [told.all("craftcore_triggers", "state") for told in (before, after)]
     assert [(one["due",], one["claimed",], one["running",]) for one in found] == [(1, 0, 0), (0, 0, 1)]
@@ -376,11 +376,11 @@ def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, cl
 
 def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
-    tally = Tally({"greet"}, clock)
-    tally.flushed(3, 0.001)
+    counters = Counters({"greet"}, clock)
+    counters.flushed(3, 0.001)
     core.database.path.write_bytes(b"no database" * 1000)
 
-    found = scraped(render(core, tally.counted()))
+    found = scraped(render(core, counters))
 
     assert found.value("craftcore_database_read") == 0
     assert found.value("craftcore_ready_age_seconds") is None
@@ -390,7 +390,7 @@ def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tm
 def test_a_scrape_of_a_database_that_is_gone_still_tells_what_was_counted(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     core.close()
-    counted = Tally({"greet"}, clock).counted()
+    counted = Counters({"greet"}, clock)
     core.database.path.unlink()
 
     found = scraped(render(core, counted))
@@ -403,15 +403,15 @@ def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     with core.transaction() as tx:
         fill(tx, "many-", fire_at=NEW_YEAR - 100, many=20_000)
-    counted = Tally({"greet"}, clock).counted()
+    counted = Counters({"greet"}, clock)
 
     assert scraped(render(core, counted)).value("craftcore_triggers", state="due") == 20_000
     assert scraped(render(core, counted, within=0.0)).value("craftcore_database_read") == 0
 
 
 def test_every_metric_there_is_stands_in_the_documents(core, clock):
-    tally = Tally({"greet"}, clock)
-    text = render(core, tally.counted()).decode()
+    counters = Counters({"greet"}, clock)
+    text = render(core, counters).decode()
     documented = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
 
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}

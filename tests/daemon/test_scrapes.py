@@ -7,8 +7,9 @@ import random
 import resource
 import socket
 import stat
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, closing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -18,7 +19,7 @@ from structlog.testing import capture_logs
 
 from craftcore.config.references import Endpoint
 from craftcore.daemon.metrics import http_server
-from craftcore.daemon.metrics.http_server import Listener, serve
+from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.errors import CannotCreate
 from tests.daemon.scraping import REQUEST, answer, ask, call, free_port, in_thread
 from tests.processes import PATIENCE
@@ -28,19 +29,24 @@ pytestmark = pytest.mark.anyio
 BODY = b"numbers 1\n"
 
 
-@asynccontextmanager
-async def listening(path: Path, body: bytes = BODY) -> AsyncIterator[Listener]:
-    """It answers with the body at that socket file."""
-    listener = Listener.open(Endpoint(str(path), "", 0), path.parent / "agent.db")
+def opened(where: Endpoint | str, beside: Path, answer: Callable[[], bytes] = lambda: BODY) -> MetricsServer:
+    endpoint = Endpoint(where, "", 0) if isinstance(where, str) else where
+    return MetricsServer(endpoint, beside, lambda: ("text/plain", answer()))
 
-    async def told() -> tuple[str, bytes]:
-        return "text/plain", body
 
-    with closing(listener):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve, listener, told)
-            yield listener
-            tasks.cancel_scope.cancel()
+@contextmanager
+def listening(where: Endpoint | Path, answer: Callable[[], bytes] = lambda: BODY) -> Iterator[MetricsServer]:
+    """It answers so, at that socket file or port."""
+    endpoint = Endpoint(str(where), "", 0) if isinstance(where, Path) else where
+    server = opened(endpoint, Path("agent.db"), answer)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 async def is_answered(path: Path) -> bool:
@@ -53,12 +59,12 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_a_scrape_is_answered_and_the_connection_closed(path):
-    async with listening(path):
-        told = await in_thread(ask, path)
+    with listening(path):
+        head, _, body = (await in_thread(ask, path)).partition(b"\r\n\r\n")
 
-    assert told == (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnumbers 1\n"
-    )
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert {b"Content-Type: text/plain", b"Content-Length: 10", b"Connection: close"} <= set(head.split(b"\r\n"))
+    assert body == b"numbers 1\n"
 
 
 @pytest.mark.parametrize(
@@ -68,20 +74,29 @@ async def test_a_scrape_is_answered_and_the_connection_closed(path):
         (b"GET /metrics?name=x HTTP/1.1\r\n\r\n", "200"),
         (b"GET / HTTP/1.1\r\n\r\n", "404"),
         (b"GET /metrics/../etc/passwd HTTP/1.1\r\n\r\n", "404"),
-        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405"),
-        (b"GET /metrics HTTP/2.0\r\n\r\n", "400"),
-        (b"GET /metrics\r\n\r\n", "400"),
-        (b"\r\n\r\n", "400"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "501"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", "501"),
+        (b"GET /metrics HTTP/2.0\r\n\r\n", "505"),
+        (b"GET\r\n\r\n", "400"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", "400"),
-        (random.Random(1).randbytes(64).replace(b"\r", b"") + b"\r\n\r\n", "400"),
-        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (8 << 10), "400"),
+        (random.Random(1).randbytes(64).replace(b"\r", b"").replace(b"\n", b"") + b"\r\n\r\n", "400"),
+        (b"GET /" + b"x" * (65 << 10) + b" HTTP/1.1\r\n\r\n", "414"),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (65 << 10) + b"\r\n\r\n", "431"),
+        (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", "431"),
     ],
 )
 async def test_what_is_no_scrape_is_told_so(path, request_, status):
-    async with listening(path):
+    with listening(path):
         told = await in_thread(ask, path, request_)
 
         assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        assert (BODY in told) == (status == "200")
+        assert await is_answered(path)
+
+
+async def test_an_empty_request_is_closed(path):
+    with listening(path):
+        assert await in_thread(ask, path, b"\r\n\r\n") == b""
         assert await is_answered(path)
 
 
@@ -92,21 +107,19 @@ async def test_a_request_that_comes_in_pieces_is_one(path):
                 caller.sendall(bytes([byte]))
             return answer(caller)
 
-    async with listening(path):
+    with listening(path):
         assert (await in_thread(in_pieces)).endswith(BODY)
 
 
-async def test_those_who_say_nothing_keep_others_waiting_only_for_a_while(path, monkeypatch):
-    monkeypatch.setattr(http_server, "SECONDS", 0.2)
-    async with listening(path):
+async def test_those_who_say_nothing_are_closed_after_a_while(path, monkeypatch):
+    monkeypatch.setattr(http_server.Handler, "timeout", 0.2)
+    with listening(path):
         with ExitStack() as hanging:
-            callers = [hanging.enter_context(closing(call(path))) for _ in range(2 * http_server.PLACES)]
+            callers = [hanging.enter_context(closing(call(path))) for _ in range(8)]
             for caller in callers[::2]:
                 caller.sendall(b"GET /metr")
 
-            with anyio.fail_after(PATIENCE):
-                while not await is_answered(path):
-                    continue
+            assert await is_answered(path)
 
             ended = [await in_thread(answer, caller) for caller in callers]
     assert ended == [b""] * len(callers)
@@ -114,7 +127,7 @@ async def test_those_who_say_nothing_keep_others_waiting_only_for_a_while(path, 
 
 async def test_those_who_say_nothing_keep_nobody_waiting(path):
     """The oldest of them goes when a newer one comes, long before its time is over."""
-    async with listening(path):
+    with listening(path):
         with ExitStack() as hanging:
             callers = []
             for _ in range(45):
@@ -125,11 +138,25 @@ async def test_those_who_say_nothing_keep_nobody_waiting(path):
             began = anyio.current_time()
             assert await is_answered(path)
 
-            assert anyio.current_time() - began < http_server.SECONDS
             assert [await in_thread(answer, caller) for caller in callers[:13]] == [b""] * 13
+            assert anyio.current_time() - began < http_server.SECONDS
             for caller in callers[-5:]:
                 caller.sendall(REQUEST.removeprefix(b"GET /metr"))
                 assert (await in_thread(answer, caller)).endswith(BODY)
+
+
+async def test_those_who_say_nothing_do_not_hold_up_the_end(path):
+    began = anyio.current_time()
+    with ExitStack() as hanging:
+        with listening(path):
+            callers = [hanging.enter_context(closing(call(path))) for _ in range(8)]
+            for caller in callers:
+                caller.sendall(b"GET /metr")
+            assert await is_answered(path)
+        ended = [await in_thread(answer, caller) for caller in callers]
+
+    assert anyio.current_time() - began < http_server.SECONDS
+    assert ended == [b""] * len(callers)
 
 
 HOSTS = {
@@ -146,20 +173,12 @@ HOSTS = {
 
 
 @pytest.mark.parametrize(("status", "host"), [(status, host) for status, hosts in HOSTS.items() for host in hosts])
-async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(tmp_path, status, host):
+async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(status, host):
     """A page whose name leads to 127.0.0.1 is read by a browser as its own: only its Host tells."""
     where = ("127.0.0.1", free_port())
-    listener = Listener.open(Endpoint("", *where), tmp_path / "agent.db")
-
-    async def told() -> tuple[str, bytes]:
-        return "text/plain", BODY
-
-    with closing(listener):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve, listener, told)
-            got = await in_thread(ask, where, f"GET /metrics HTTP/1.1\r\n{host}\r\n\r\n".encode())
-            old = await in_thread(ask, where, b"GET /metrics HTTP/1.0\r\n\r\n")
-            tasks.cancel_scope.cancel()
+    with listening(Endpoint("", *where)):
+        got = await in_thread(ask, where, f"GET /metrics HTTP/1.1\r\n{host}\r\n\r\n".encode())
+        old = await in_thread(ask, where, b"GET /metrics HTTP/1.0\r\n\r\n")
 
     assert got.startswith(f"HTTP/1.1 {status} ".encode()), got
     assert (BODY in got) == (status == "200")
@@ -168,27 +187,24 @@ async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(tmp_path
 
 async def test_at_a_socket_file_any_host_is_answered(path):
     """No browser comes there, and its mode says who may."""
-    async with listening(path):
+    with listening(path):
         assert (await in_thread(ask, path, b"GET /metrics HTTP/1.1\r\nHost: any\r\n\r\n")).endswith(BODY)
 
 
-async def test_those_who_never_read_keep_others_waiting_only_for_a_while(path, monkeypatch):
-    monkeypatch.setattr(http_server, "SECONDS", 0.2)
+async def test_those_who_never_read_keep_nobody_waiting(path):
     huge = b"x" * (64 << 20)
-    async with listening(path, huge):
+    with listening(path, lambda: huge):
         with ExitStack() as hanging:
-            for _ in range(http_server.PLACES):
+            for _ in range(8):
                 hanging.enter_context(closing(call(path))).sendall(REQUEST)
 
-            with anyio.fail_after(PATIENCE):
-                while not (await in_thread(ask, path)).startswith(b"HTTP/1.1 200"):
-                    continue
+            assert (await in_thread(ask, path)).endswith(huge)
 
 
 async def test_those_who_leave_at_once_are_no_error(path):
-    async with listening(path):
-        with capture_logs() as logs:
-            for number in range(http_server.QUEUE):
+    with capture_logs() as logs:
+        with listening(path):
+            for number in range(http_server.CONNECTIONS):
                 with closing(call(path)) as caller:
                     if number % 2:
                         caller.sendall(REQUEST)
@@ -200,19 +216,14 @@ async def test_those_who_leave_at_once_are_no_error(path):
 async def test_an_answer_that_fails_is_logged_and_the_next_one_is_given(path):
     failures = [LookupError("a bug")]
 
-    async def told() -> tuple[str, bytes]:
+    def told() -> bytes:
         if failures:
             raise failures.pop()
-        return "text/plain", BODY
+        return BODY
 
-    listener = Listener.open(Endpoint(str(path), "", 0), path)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve, listener, told)
-        with capture_logs() as logs:
-            assert await in_thread(ask, path) == b""
+    with listening(path, told), capture_logs() as logs:
+        assert await in_thread(ask, path) == b""
         assert await is_answered(path)
-        tasks.cancel_scope.cancel()
-    listener.close()
 
     assert [line["event"] for line in logs] == ["metrics.failed"]
 
@@ -221,30 +232,31 @@ async def test_without_a_descriptor_left_it_waits_and_goes_on(path, monkeypatch)
     monkeypatch.setattr(http_server, "FULL_SECONDS", 0.01)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with capture_logs() as logs:
-        async with listening(path):
+        with listening(path):
             assert await is_answered(path)
-            caller = call(path)
-            with open(os.devnull, "rb") as highest:
-                first_free = highest.fileno()
+            callers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(8)]
+            filled = [os.open(os.devnull, os.O_RDONLY)]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(filled) + 1, limits[1]))
             try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
-                with anyio.fail_after(PATIENCE):
-                    while not logs:  # noqa: ASYNC110 - a log has no event to wait on
-                        await anyio.sleep(0.01)
+                for caller in callers:
+                    with suppress(OSError):  # a connection that ends leaves a place
+                        while True:
+                            filled.append(os.open(os.devnull, os.O_RDONLY))
+                    caller.connect(str(path))
+                    await anyio.sleep(0.1)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            with closing(caller):
-                caller.sendall(REQUEST)
-                assert (await in_thread(answer, caller)).endswith(BODY)
+                for descriptor in filled:
+                    os.close(descriptor)
+            for caller in callers:
+                with closing(caller):
+                    caller.sendall(REQUEST)
+                    assert (await in_thread(answer, caller)).endswith(BODY)
 
     assert logs[0]["event"] == "metrics.refused"
 
 
 # Where it listens
-
-
-def opened(where: Endpoint | str, beside: Path) -> Listener:
-    return Listener.open(Endpoint(where, "", 0) if isinstance(where, str) else where, beside)
 
 
 async def test_a_relative_path_lies_beside_the_real_database(tmp_path):

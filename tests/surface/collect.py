@@ -23,7 +23,7 @@ from craftcore.cli import exit_codes
 from craftcore.cli.root import root
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.daemon.metrics.counters import LONG, SIZES, Counted, Histogram
+from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.prometheus import render
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import EventType
@@ -149,12 +149,12 @@ def modules() -> list[Path]:
 
 def metrics() -> str:
     """Return the name, type, labels and bounds of every metric, as a new database and one attempt show them."""
-    one, size = Histogram(LONG), Histogram(SIZES)
-    counted = Counted(False, {("hello", "done"): 1}, {"hello": one}, {"hello": one}, one, one, size, one)
+    counters = Counters({"hello"}, SystemClock())
+    counters.count("hello", "done", 0.0, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         core = Core(Path(folder) / "new.db", Config(), SystemClock())
         core.prepare()
-        text = render(core, counted).decode()
+        text = render(core, counters).decode()
         core.close()
     typed = [line for line in text.splitlines() if line.startswith("# TYPE")]
     labels = [line.rpartition(" ")[0] for line in text.splitlines() if "{" in line]

@@ -1,12 +1,10 @@
-"""One question and one answer over a stream socket: as much of HTTP/1.1 as a scrape needs.
+"""The standard library's HTTP server on a port of loopback or a socket file, with a thread for each connection.
 
-    GET /metrics   the answer; anything else is told what is wrong with it
+There is `GET /metrics` and nothing else. A read or a write of a connection has SECONDS. At most CONNECTIONS are open: a
+new one closes the oldest, so that clients that hang do not block a scrape.
 
-A connection has SECONDS for all of it. At most WAITING connections are kept that have not asked yet: a newer one closes
-the oldest. PLACES of those that have asked are answered at a time.
-
-On a port only requests to this machine by its own names are answered. A page in a browser can let its own name lead
-here, but cannot change the Host that the browser sends.
+On a port only requests to this machine by its own names are answered. A web page can point its own name at loopback,
+but it cannot change the Host header that the browser sends.
 """
 
 from __future__ import annotations
@@ -16,10 +14,14 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
 
-import anyio
 import structlog
 
 from craftcore.config.references import Endpoint, is_loopback
@@ -32,64 +34,148 @@ from craftcore.storage.error_mapping import NO_ROOM, no_room
 log = structlog.get_logger(__name__)
 
 SECONDS = 5.0
-PLACES = 8
-WAITING = 32
-QUEUE = 32
-REQUEST_MAX_BYTES = 8 << 10
+CONNECTIONS = 32
 FULL_SECONDS = 1.0
-"""How long nobody is let in after the process had no descriptor left."""
+"""Pause after the process had no descriptor left for a connection."""
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 
-Answer = Callable[[], Awaitable[tuple[str, bytes]]]
-"""Makes what a scrape is told: its content type and its text."""
+
+class Handler(BaseHTTPRequestHandler):
+    """One request and its answer."""
+
+    server: MetricsServer
+    timeout = SECONDS
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # an answer to HTTP/0.9 would have no status line
+    server_version, sys_version = "craftcore", ""
+
+    def do_GET(self) -> None:
+        if self.server.is_port and not self._is_for_this_machine():
+            self.send_error(421, explain="Host must be an address of this machine, or localhost")
+        elif self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, explain="there is only /metrics")
+        else:
+            content_type, body = self.server.answer()
+            self.send_response(200)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+
+    def _is_for_this_machine(self) -> bool:
+        """Return whether the one Host is a loopback address or localhost. HTTP/1.0 may omit it, browsers do not."""
+        hosts = self.headers.get_all("Host") or []
+        if not hosts:
+            return self.request_version == "HTTP/1.0"
+        found = _HOST.fullmatch(hosts[0].strip())
+        return len(hosts) == 1 and found is not None and is_loopback(found[1] or found[2])
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log no request."""
 
 
-class Listener:
-    """A socket that listens on this machine only. `where` names it for people."""
+class MetricsServer(ThreadingMixIn, TCPServer):
+    """A server that listens on this machine only. `where` names its address. Answers are made one at a time.
 
-    def __init__(self, bound: socket.socket, where: str, path: str = "") -> None:
-        self.socket = bound
-        self.where = where
-        self._path = path
-        self._inode = os.lstat(path).st_ino if path else 0
-        self._forget_forks = in_forked_children(bound.close)
+    A relative path begins in the real folder of the file `beside`. Raises CannotCreate when it cannot listen there,
+    or when the path has another file or a socket in use; StorageFull when the disk is full.
+    """
 
-    @classmethod
-    def open(cls, endpoint: Endpoint, beside: str | os.PathLike[str]) -> Listener:
-        """A relative path begins where the file `beside` really lies. Raises CannotCreate when nothing can listen
-        there, or what lies there is no socket, or is one at which somebody listens; StorageFull for want of room."""
-        path = os.path.join(os.path.dirname(os.path.realpath(beside)), endpoint.path) if endpoint.path else ""
-        where = path or f"{endpoint.host}:{endpoint.port}"
-        family = socket.AF_UNIX if path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        unbound = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 4 * CONNECTIONS
+
+    def __init__(
+        self, endpoint: Endpoint, beside: str | os.PathLike[str], answer: Callable[[], tuple[str, bytes]]
+    ) -> None:
+        self._path = os.path.join(os.path.dirname(os.path.realpath(beside)), endpoint.path) if endpoint.path else ""
+        self._inode: int | None = None
+        self._answer = answer
+        self._answering = threading.Lock()
+        self._connections: list[socket.socket] = []
+        self._stopping = threading.Event()
+        self.is_port = not self._path
+        self.where = self._path or f"{endpoint.host}:{endpoint.port}"
+        self.address_family = (
+            socket.AF_UNIX if self._path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+        )
+        super().__init__((endpoint.host, endpoint.port), Handler, bind_and_activate=False)
+        self._forget_forks = in_forked_children(self.socket.close)
         try:
-            if path:
-                _require_free(path)
-                bind(unbound, path)
-            else:
-                unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                unbound.bind((endpoint.host, endpoint.port))
-            unbound.listen(QUEUE)
-            return cls(unbound, where, path)
+            self._bind()
+            self.server_activate()
         except OSError as error:
-            unbound.close()
+            self.close()
             if error.errno in NO_ROOM:
-                raise no_room(where, NO_ROOM[error.errno]) from error
-            raise CannotCreate(
-                f"metrics.listen: cannot listen at {where}: {error.strerror or error}", path=where
-            ) from error
+                raise no_room(self.where, NO_ROOM[error.errno]) from error
+            reason = f"metrics.listen: cannot listen at {self.where}: {error.strerror or error}"
+            raise CannotCreate(reason, path=self.where) from error
         except BaseException:
-            unbound.close()
+            self.close()
             raise
 
+    def _bind(self) -> None:
+        if self.is_port:
+            self.server_bind()
+        else:
+            _require_free(self._path)
+            bind(self.socket, self._path)
+            self._inode = os.lstat(self._path).st_ino
+
+    def run(self) -> None:
+        """Answer scrapes until `stop`. An unexpected error ends the metrics, and not the engine."""
+        try:
+            self.serve_forever()
+        except Exception:
+            log.exception("metrics.stopped")
+
+    def stop(self) -> None:
+        """End `run` and all connections, and close."""
+        self._stopping.set()
+        for connection in (self.socket, *self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it
+        self.shutdown()
+        self.close()
+        with self._answering:  # after this no thread reads the database
+            pass
+
     def close(self) -> None:
-        """Listen no more. A file that somebody else has put there meanwhile stays."""
+        """Close the socket, and remove its file unless another file is in its place."""
         self._forget_forks()
-        self.socket.close()
+        self.server_close()
         with suppress(OSError):
             if self._path and os.lstat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
+
+    def answer(self) -> tuple[str, bytes]:
+        """Return the content type and the text of one scrape."""
+        with self._answering:
+            if self._stopping.is_set():
+                raise ConnectionAbortedError
+            return self._answer()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if not self._stopping.is_set():  # no descriptor is left, and the engine needs the next one
+                log.warning("metrics.refused", reason=error.strerror)
+                self._stopping.wait(FULL_SECONDS)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections = [one for one in (*self._connections, request) if one.fileno() >= 0]  # the others are closed
+        for oldest in self._connections[:-CONNECTIONS]:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # which says that the client has left
+            log.exception("metrics.failed")
 
 
 def _require_free(path: str) -> None:
@@ -104,121 +190,3 @@ def _require_free(path: str) -> None:
             refused = caller.connect_ex(name)
     if refused != errno.ECONNREFUSED:
         raise CannotCreate(f"metrics.listen: somebody else listens at {path}; name another file", path=path)
-
-
-async def serve(listener: Listener, answer: Answer) -> None:
-    """Answer whoever asks; until cancelled."""
-    attending = _Attending(answer, is_port=listener.socket.family != socket.AF_UNIX)
-    async with anyio.create_task_group() as tasks:
-        while True:
-            connection = await _accepted(listener.socket)
-            tasks.start_soon(attending.attend, connection, *attending.admit())
-
-
-class _Attending:
-    """Those who are connected. `waiting`: the ones that have not asked yet, the oldest first."""
-
-    def __init__(self, answer: Answer, *, is_port: bool) -> None:
-        self._answer = answer
-        self._is_port = is_port
-        self._places = anyio.Semaphore(PLACES)
-        self._waiting: dict[int, anyio.CancelScope] = {}
-        self._count = 0
-
-    def admit(self) -> tuple[int, anyio.CancelScope]:
-        """Give a new connection its number, and the time in which it asks; the oldest ends where there are too many."""
-        self._count += 1
-        if len(self._waiting) >= WAITING:
-            self._waiting.pop(next(iter(self._waiting))).cancel()
-        asking = self._waiting[self._count] = anyio.CancelScope()
-        return self._count, asking
-
-    async def attend(self, connection: socket.socket, number: int, asking: anyio.CancelScope) -> None:
-        try:
-            with connection, anyio.move_on_after(SECONDS):
-                with asking:
-                    head = await _request(connection)
-                self._waiting.pop(number, None)
-                if asking.cancelled_caught:
-                    return
-                async with self._places:
-                    await _send(connection, await _response(head, self._answer, is_port=self._is_port))
-        except OSError:
-            pass  # who asked is gone
-        except Exception:
-            log.exception("metrics.failed")
-        finally:
-            self._waiting.pop(number, None)
-
-
-async def _accepted(listening: socket.socket) -> socket.socket:
-    while True:
-        await anyio.wait_readable(listening)
-        try:
-            connection, _ = listening.accept()
-        except BlockingIOError:
-            continue
-        except OSError as error:  # who asked is gone again; or no descriptor is left, and the engine needs the next one
-            log.warning("metrics.refused", reason=error.strerror)
-            await anyio.sleep(FULL_SECONDS)
-            continue
-        connection.setblocking(False)
-        return connection
-
-
-async def _request(connection: socket.socket) -> bytes | None:
-    """The head of a request; None when it is too long, or never came to its end."""
-    head = b""
-    while b"\r\n\r\n" not in head:
-        if len(head) > REQUEST_MAX_BYTES:
-            return None
-        await anyio.wait_readable(connection)
-        try:
-            more = connection.recv(REQUEST_MAX_BYTES)
-        except BlockingIOError:
-            continue
-        if not more:
-            return None
-        head += more
-    return head
-
-
-async def _response(head: bytes | None, answer: Answer, *, is_port: bool) -> bytes:
-    method, _, rest = (head or b"").partition(b"\r\n")[0].partition(b" ")
-    target, _, version = rest.partition(b" ")
-    if not version.startswith(b"HTTP/1."):
-        return _whole("400 Bad Request", "text/plain", b"this is no request of HTTP/1.1\n")
-    if is_port and not _is_for_this_machine(head or b""):
-        return _whole(
-            "421 Misdirected Request", "text/plain", b"Host must be an address of this machine, or localhost\n"
-        )
-    if target.partition(b"?")[0] != b"/metrics":
-        return _whole("404 Not Found", "text/plain", b"there is only /metrics\n")
-    if method != b"GET":
-        return _whole("405 Method Not Allowed", "text/plain", b"it can only be read: GET\n", "Allow: GET\r\n")
-    return _whole("200 OK", *await answer())
-
-
-def _is_for_this_machine(head: bytes) -> bool:
-    """Whether its one Host is a loopback address or localhost. A browser always sends one; HTTP/1.0 need not."""
-    lines = [line.partition(b":") for line in head.split(b"\r\n")[1:]]
-    hosts = [value.strip().decode("latin-1") for name, _, value in lines if name.strip().lower() == b"host"]
-    if not hosts:
-        return head.partition(b"\r\n")[0].endswith(b"HTTP/1.0")
-    found = _HOST.fullmatch(hosts[0])
-    return len(hosts) == 1 and found is not None and is_loopback(found[1] or found[2])
-
-
-def _whole(status: str, content_type: str, body: bytes, more: str = "") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n{more}"
-    return f"{head}Connection: close\r\n\r\n".encode() + body
-
-
-async def _send(connection: socket.socket, text: bytes) -> None:
-    rest = memoryview(text)
-    while rest:
-        try:
-            rest = rest[connection.send(rest) :]
-        except BlockingIOError:
-            await anyio.wait_writable(connection)
-    connection.shutdown(socket.SHUT_WR)
