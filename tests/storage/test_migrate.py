@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,34 +196,3 @@ def test_a_database_that_lacks_a_migration_is_told_how_to_get_it(database, clock
 def test_the_migrations_of_a_checkout_are_those_at_its_top():
     assert shipped() == load(ROOT / "migrations")
     assert shipped()[0].name == "0001_triggers_and_executions"
-
-
-def test_a_wheel_carries_the_migrations_where_the_program_looks_for_them(tmp_path):
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "No module named" in built.stderr:
-        pytest.skip("hatchling is not installed")
-    assert built.returncode == 0, built.stderr
-    [wheel] = tmp_path.glob("*.whl")
-
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-
-    told = "from craftcore.storage import migrations as m; print(m.__file__, m.shipped()[0].name)"
-    child = subprocess.run(
-        [sys.executable, "-P", "-c", told],
-        env={"PYTHONPATH": str(tmp_path / "site")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.stdout.split() == [
-        str(tmp_path / "site" / "craftcore" / "storage" / "migrations.py"),
-        "0001_triggers_and_executions",
-    ], child.stderr

@@ -1,0 +1,99 @@
+"""The wheel, built, installed beside the runtime dependencies alone, and run outside of the repository."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.processes import PATIENCE, environment
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    """The standard output of a command that ends well."""
+    ran = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=environment(**variables), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert ran.returncode == 0, f"{command}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+def required(name: str) -> Iterator[str]:
+    """The distributions that an installed one needs without its extras, and those that they need."""
+    for line in distribution(name).requires or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement.name
+            yield from required(requirement.name)
+
+
+def link(name: str, site: Path) -> None:
+    """Make an installed distribution importable there, and no other."""
+    installed = distribution(name)
+    for top in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
+        if not (site / top).exists():
+            (site / top).symlink_to(Path(str(installed.locate_file(top))))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a virtual environment with the wheel and what it needs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    [wheel] = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=folder)
+    [site] = (folder / "venv").glob("lib/python*/site-packages")
+    for name in {*required("craftcore")}:
+        link(name, site)
+    return python.parent
+
+
+def test_the_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
+    craftcore, agent = installed / "craftcore", tmp_path / "agent"
+    run(craftcore, "init", "agent", cwd=tmp_path)
+    settings = {"CRAFTCORE_DB": str(agent / "agent.db"), "CRAFTCORE_CONFIG": str(agent / "craftcore.toml")}
+
+    run(craftcore, "check", "app:app", cwd=agent, **settings)
+    emitted = run(craftcore, "--json", "emit", "greet", "--payload", '{"name": "Ada"}', cwd=agent, **settings)
+    run(craftcore, "run", "app:app", "--until-idle", cwd=agent, **settings)
+    execution = f"exec-{json.loads(emitted)['id']}.1"
+    replayed = run(craftcore, "replay", execution, cwd=agent, **settings)
+
+    assert "Hello, Ada!" in replayed
+    assert run(craftcore, "--version", cwd=tmp_path) == f"craftcore {distribution('craftcore').version}\n"
+
+
+def test_the_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path):
+    where = (
+        "from craftcore.cli.init import SETTINGS\n"
+        "from craftcore.cli.service.units import SHIPPED\n"
+        "from craftcore.storage import migrations\n"
+        "folders = [next(place for place in places if place.is_dir()) for places in (SETTINGS, SHIPPED)]\n"
+        "print(migrations.__file__, migrations.shipped()[0].name, *folders)\n"
+    )
+    module, first, *shipped = run(installed / "python", "-c", where, cwd=tmp_path).split()
+
+    site = next((installed.parent / "lib").glob("python*/site-packages"))
+    assert Path(module) == site / "craftcore" / "storage" / "migrations.py"
+    assert shipped == [str(site / "craftcore" / "_shipped" / name) for name in ("config", "systemd")]
+    assert first == "0001_triggers_and_executions"
+
+
+def test_the_wheel_needs_no_extra(installed, tmp_path):
+    listed = run(sys.executable, "-m", "pip", "--python", installed / "python", "list", "--format=json", cwd=tmp_path)
+
+    names = {each["name"].replace("-", "_") for each in json.loads(listed)}
+    assert {"craftcore", "anyio", "apsw", "click", "structlog"} <= names
+    assert names.isdisjoint({"rich", "httpx2", "aiosmtplib", "prometheus_client", "trio", "pytest"})
