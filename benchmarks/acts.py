@@ -43,10 +43,11 @@ def main() -> None:
 
 async def rate(path: Path, *, tasks: int, each: int) -> tuple[float, float]:
     """Acts per second over so many tasks at once, and commits per act."""
-    async with an_app().running(path, config=config(concurrency=TASKS)) as engine:
+    app = an_app()
+    async with app.running(path, config=config(concurrency=TASKS)) as engine:
         began, before = time.perf_counter(), engine.writer.commits
         for _ in range(tasks):
-            await engine.app.emit("acts", {"count": each})
+            await app.emit("acts", {"count": each})
         while engine.counts["DONE"] < tasks:
             await engine.settled()
         done = tasks * each

@@ -55,8 +55,8 @@ def main() -> None:
 
 async def rate(path: Path, workflow: str, *, tasks: int, each: int) -> tuple[float, float]:
     """Steps or turns per second over so many tasks, and commits per one of them."""
-    async with an_app().running(path, config=config(concurrency=100)) as engine:
-        app = engine.app
+    app = an_app()
+    async with app.running(path, config=config(concurrency=100)) as engine:
         began, before = time.perf_counter(), engine.writer.commits
         for _ in range(tasks):
             await app.emit(workflow, {"count": each})

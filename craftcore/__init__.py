@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from craftcore.executions.model import Strategy
     from craftcore.executions.replay import ReplayEntry, ReplayResult
+    from craftcore.executions.trigger_view import TriggerView
     from craftcore.producer import Producer
     from craftcore.registry.action import Action, Call
     from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
     from craftcore.tasks.outcomes import Continue, Done
-    from craftcore.tasks.trigger_view import TriggerView
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
     from craftcore.triggers.sources import living_ui_key, proactive_key
@@ -83,7 +83,7 @@ _HOMES = {
     "TaskEvent": "craftcore.engine.turn.context",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
-    "TriggerView": "craftcore.tasks.trigger_view",
+    "TriggerView": "craftcore.executions.trigger_view",
     "living_ui_key": "craftcore.triggers.sources",
     "proactive_key": "craftcore.triggers.sources",
 }

@@ -40,9 +40,9 @@ ALLOWED = {
     ),
     "diagnostics": "storage triggers schedules activities tasks retention engine daemon",
     "operations": "storage audit triggers schedules activities executions tasks services",
-    "producer": "storage triggers services config",
+    "producer": "storage triggers tasks services config",
     "replay_engine": "storage executions services config",
-    "app": "tasks registry engine daemon config",
+    "app": "triggers schedules tasks registry engine daemon config",
     "testing": "storage config",
 }
 """A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""

@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
-from craftcore.app import App
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.registry.registry import Registry
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-def import_app(named: str) -> App:
+def import_app(named: str) -> Registry:
     """The App that `MODULE:APP` names; `MODULE` alone means its `app`, or the only App in it.
 
     Modules are looked for in the current directory first. Raises ConfigInvalid.
@@ -26,14 +26,14 @@ def import_app(named: str) -> App:
     if not _DOTTED.fullmatch(module_name) or module_name.endswith(".py"):
         raise ConfigInvalid(f"{named!r:.200} names no app; give MODULE:APP{_stem_hint(module_name, attribute)}")
     module = _import(module_name)
-    apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+    apps = [name for name, value in vars(module).items() if isinstance(value, Registry)]
     if not attribute:
         attribute = apps[0] if len(apps) == 1 and "app" not in apps else "app"
     if attribute not in vars(module):
         near = apps or get_close_matches(attribute, vars(module), n=1)
         raise ConfigInvalid(f"{module_name} has no {attribute!r:.80}{_did_you_mean(module_name, near)}")
     app = vars(module)[attribute]
-    if not isinstance(app, App):
+    if not isinstance(app, Registry):
         kind = type(app).__name__
         raise ConfigInvalid(
             f"{module_name}:{attribute} is of type {kind}, not an App{_did_you_mean(module_name, apps)}"

@@ -9,15 +9,15 @@ from craftcore.actions.email.action import EMAIL, email_action, send_email
 from craftcore.actions.http.action import HTTP_REQUEST, http_action, send_request
 from craftcore.actions.process.command_run import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.process.program import Programs, passed_on
-from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.secrets import Secrets
+from craftcore.registry.registry import Registry
 
 READY_MADE = (COMMAND, EMAIL, HTTP_REQUEST)
 
 
 @contextmanager
-def with_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> Iterator[None]:
+def with_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -> Iterator[None]:
     """Declare the ready-made workflows and actions while an engine runs the app. The next engine may have other
     settings."""
     workflows, actions = set(app.workflows), set(app.actions)
@@ -32,7 +32,7 @@ def with_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> Ite
                 app.actions.pop(name, None)
 
 
-def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> None:
+def declare_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     """Running programs, sending mail, asking providers over HTTP: as workflows for `emit` and `schedule`, and what is
     irreversible as actions for `ctx.act`."""
     _declare_command(app, config, environ)
@@ -40,7 +40,7 @@ def declare_ready_made(app: App, config: Config, environ: Mapping[str, str]) -> 
     _declare_http(app, config, environ)
 
 
-def _declare_command(app: App, config: Config, environ: Mapping[str, str]) -> None:
+def _declare_command(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     settings = config.command
     programs = Programs(
         timeout=settings.timeout,
@@ -54,14 +54,14 @@ def _declare_command(app: App, config: Config, environ: Mapping[str, str]) -> No
         app.declare(COMMAND, command_run(programs, action), task_when=is_irreversible)
 
 
-def _declare_email(app: App, config: Config, environ: Mapping[str, str]) -> None:
+def _declare_email(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     if EMAIL not in app.actions:
         app.declare_action(email_action(config.email, Secrets(environ).get))
     if EMAIL not in app.workflows:
         app.declare(EMAIL, send_email)
 
 
-def _declare_http(app: App, config: Config, environ: Mapping[str, str]) -> None:
+def _declare_http(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     if HTTP_REQUEST not in app.actions:
         app.declare_action(http_action(config.http, Secrets(environ).get))
     if HTTP_REQUEST not in app.workflows:

@@ -8,9 +8,9 @@ from typing import Any
 import structlog
 
 from craftcore.actions.process.command_run import COMMAND
-from craftcore.app import App
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put, ScheduleService
 
@@ -20,7 +20,7 @@ MARK_IT = "after a crash it may be done again: say irreversible=True, or irrever
 """What is said of an action that by its name cannot be taken back."""
 
 
-def declarations(app: App, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
+def declarations(app: Registry, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
     """What is declared where. Raises ConfigInvalid with one line per mistake: an expression or option that cannot be
     used, a workflow the app does not have, a payload that does not fit it, an id in both places."""
     declared = {

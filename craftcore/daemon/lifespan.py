@@ -14,7 +14,6 @@ from pathlib import Path
 import anyio
 import structlog
 
-from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.daemon.builtin_actions import with_ready_made
@@ -36,6 +35,7 @@ from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import Put
 from craftcore.serialization.untrusted import message_of, type_of
@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def running(
-    app: App,
+    app: Registry,
     path: Path,
     config: Config,
     clock: Clock | None = None,
@@ -78,7 +78,7 @@ async def running(
 
 @asynccontextmanager
 async def _engine(
-    app: App, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
+    app: Registry, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
 ) -> AsyncIterator[Engine]:
     core = Core(path, config, clock)
     app.default_retry = default_retry(config)
@@ -154,7 +154,7 @@ async def _engine(
 
 def _boot(
     core: Core,
-    app: App,
+    app: Registry,
     process: booting.Process,
     lock: DaemonLock,
     declared: Mapping[Origin, Sequence[ScheduleSpec]],

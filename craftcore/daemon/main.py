@@ -20,7 +20,6 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon import logging
 from craftcore.daemon.config_reload import AT_ONCE, answer, changed_keys, default_retry, taken_over
@@ -34,6 +33,7 @@ from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
+from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin
 from craftcore.services import Core
 from craftcore.storage import migrate
@@ -60,7 +60,7 @@ WORK_FAILED = 4
 
 
 def run(
-    app: App, path: Path, load_config: Callable[[], Config], *, paused: bool = False, until_idle: bool = False
+    app: Registry, path: Path, load_config: Callable[[], Config], *, paused: bool = False, until_idle: bool = False
 ) -> int:
     """Run the app on the database at `path`; the exit code.
 
@@ -99,7 +99,7 @@ class Daemon:
     """One run of the daemon: the engine between the service manager, the signals and the clock on the wall."""
 
     def __init__(
-        self, app: App, path: Path, config: Config, load_config: Callable[[], Config], notifier: Notifier
+        self, app: Registry, path: Path, config: Config, load_config: Callable[[], Config], notifier: Notifier
     ) -> None:
         self._app = app
         self._path = path

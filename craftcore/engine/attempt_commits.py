@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from craftcore.app import App
 from craftcore.engine.attempt import Run
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routing import OWN, Delivery, Routes
 from craftcore.errors import LeaseLost
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
+from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.fallback_state import Agents
@@ -48,7 +48,7 @@ class Attempts:
 
     def __init__(
         self,
-        app: App,
+        app: Registry,
         claims: ClaimService,
         entering: Entering,
         turns: TurnService,

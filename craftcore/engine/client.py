@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from craftcore.app import App
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.registry import Registry
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
@@ -29,7 +29,7 @@ class Requests:
 
     def __init__(
         self,
-        app: App,
+        app: Registry,
         triggers: TriggerService,
         tasks: TaskService,
         writer: Writer,

@@ -15,7 +15,6 @@ from typing import Any
 
 import structlog
 
-from craftcore.app import App
 from craftcore.clock import Clock, utc_iso
 from craftcore.engine.asking import ask
 from craftcore.engine.attempt import Run
@@ -30,6 +29,7 @@ from craftcore.engine.runner import Runner
 from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.recorder import Routed
 from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.registry import Registry
 from craftcore.registry.router import Route, unroutable
 from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
@@ -56,7 +56,7 @@ class Consumer:
 
     def __init__(
         self,
-        app: App,
+        app: Registry,
         attempts: Attempts,
         claims: ClaimService,
         writer: Writer,

@@ -10,7 +10,6 @@ from itertools import chain
 import anyio
 import structlog
 
-from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.engine.attempt import Run
@@ -35,6 +34,7 @@ from craftcore.engine.turn.turn import Doors
 from craftcore.engine.where import where as places_of
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
+from craftcore.registry.registry import Registry
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.tick_service import TickService
 from craftcore.serialization.untrusted import message_of, type_of
@@ -72,7 +72,7 @@ class Engine:
 
     def __init__(
         self,
-        app: App,
+        app: Registry,
         triggers: TriggerService,
         claims: ClaimService,
         ticks: TickService,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from craftcore.app import App
 from craftcore.engine.signature_check import misfit
+from craftcore.registry.registry import Registry
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.holds import Holds, advanced_by
@@ -23,7 +23,7 @@ NAMED_MAX = 20
 """How many held tasks a start names in its log."""
 
 
-def misfits(reader: Reader, app: App) -> dict[str, str]:
+def misfits(reader: Reader, app: Registry) -> dict[str, str]:
     """Every live task that the app does not fit, and what does not."""
     found: dict[str, str] = {}
     for task in HoldStore().live(reader):
@@ -35,7 +35,7 @@ def misfits(reader: Reader, app: App) -> dict[str, str]:
 class HeldTasks:
     """For one engine. False when nothing is held, as almost always: then a start asks for nothing."""
 
-    def __init__(self, app: App, holds: Holds) -> None:
+    def __init__(self, app: Registry, holds: Holds) -> None:
         self._app = app
         self._holds = holds
         self._store = HoldStore()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from craftcore.app import App
 from craftcore.engine.boot import Boot
 from craftcore.errors import InvalidInput
+from craftcore.registry.registry import Registry
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import system_key
 
 
-def notify(tx: Transaction, app: App, triggers: TriggerService, boot: Boot) -> str | None:
+def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot) -> str | None:
     """Emit one restart notice where tasks were resumed and a workflow takes SYSTEM; why it cannot take it, or None.
 
     Its payload: `kind` ("restart"), `resumed` and `stale` (how many), `tasks` (the ids of the first of them).

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from craftcore.app import App
 from craftcore.executions.recorder import Routed
+from craftcore.registry.registry import Registry
 from craftcore.registry.router import LiveSession, Route, RoutingContext, by_source
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
@@ -33,7 +33,7 @@ class Delivery(NamedTuple):
 class Routes:
     """The rules of one app. Each method runs on the transaction it is given."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Registry) -> None:
         self._app = app
         self._tasks = TaskStore()
 

@@ -11,7 +11,6 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from craftcore.app import App
 from craftcore.engine.attempt import Run
 from craftcore.engine.failure import failed, outcome_of
 from craftcore.engine.groups import is_only
@@ -23,16 +22,17 @@ from craftcore.engine.turn.provider_call import Withdrawn
 from craftcore.engine.turn.turn import ComesAgain, Doors, Suspend, Turn, continues, told
 from craftcore.engine.user_code import in_thread
 from craftcore.errors import ErrorCode, InvalidInput
+from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import CutPoint, reach
+from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.canonical import canonical
 from craftcore.serialization.decode import from_json
 from craftcore.serialization.encode import json_text
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of
-from craftcore.tasks.model import Creator, Entry, Returned, Suspends
+from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
-from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.settlement import (
     RELEASED,
     Cancelled,
@@ -53,7 +53,7 @@ PLACES_MAX = 10
 class Runner:
     """Runs the workflow of one started trigger."""
 
-    def __init__(self, app: App, doors: Doors, *, overdue_after: float, concurrency: int) -> None:
+    def __init__(self, app: Registry, doors: Doors, *, overdue_after: float, concurrency: int) -> None:
         self._app = app
         self._doors = doors
         self._overdue_after = overdue_after

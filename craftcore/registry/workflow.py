@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from craftcore.errors import ConfigInvalid
+from craftcore.executions.trigger_view import TriggerView
 from craftcore.serialization.arguments import seconds, whole_number
 from craftcore.serialization.decode import convert, require_readable
 from craftcore.serialization.plurals import counted
-from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.validation import is_name

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from craftcore.executions.trigger_view import Creator
+
 
 class TaskStatus(StrEnum):
     """RUNNING -> WAITING, and back; -> DONE | FAILED | CANCELLED. A FAILED one can be retried."""
@@ -244,15 +246,6 @@ class Suspends:
 
 
 Move = Returned | Continues | Suspends
-
-
-class Creator(NamedTuple):
-    """The trigger that created a task, as all its turns see it."""
-
-    payload_json: str
-    description: str | None
-    schedule_id: str | None
-    nominal_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

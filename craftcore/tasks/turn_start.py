@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from craftcore.executions.trigger_view import Creator
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import (
     RESUMED_BY,
-    Creator,
     Entry,
     NewTask,
     QuestionKind,

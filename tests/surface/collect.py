@@ -27,6 +27,7 @@ from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.prometheus import render
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import EventType
+from craftcore.registry.registry import Registry
 from craftcore.services import Core
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
@@ -50,7 +51,7 @@ def described(name: str, value: Any) -> Iterator[str]:
     if not inspect.isclass(value):
         yield f"{name}{signature(value)}"
         return
-    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
+    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object and base is not Registry)
     yield f"class {name}({bases})"
     if issubclass(value, Enum):
         yield from (f"    {member.name} = {member.value!r}" for member in value)

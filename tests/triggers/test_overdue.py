@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.tasks.trigger_view import TriggerView
+from craftcore.executions.trigger_view import TriggerView
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.overdue import in_words, overdue_note, overdue_seconds
 from tests.triggers.life import BROKEN, ack, emit, look, start_one

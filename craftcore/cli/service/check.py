@@ -18,7 +18,7 @@ from craftcore.serialization.plurals import counted, noun_for
 from craftcore.tasks.store import TaskStore
 
 if TYPE_CHECKING:
-    from craftcore.app import App
+    from craftcore.registry.registry import Registry
     from craftcore.services import Core
 
 NAMED_MAX = 20
@@ -126,12 +126,12 @@ def _warnings(named: str | None) -> list[str]:
 
 def _schedules(session: Session, named: str | None) -> str:
     """Those of the app and of the settings can be declared as they are, and what they run would take them."""
-    from craftcore.app import App
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import declare_ready_made
     from craftcore.daemon.declared_schedules import declarations
+    from craftcore.registry.registry import Registry
 
-    app, core = App() if named is None else import_app(named), session.core()
+    app, core = Registry() if named is None else import_app(named), session.core()
     declare_ready_made(app, core.config, os.environ)
     declared = [spec.id for specs in declarations(app, core.config, core.schedules).values() for spec in specs]
     return f"declared are {', '.join(declared)}" if declared else "none are declared"
@@ -160,7 +160,7 @@ def _database(session: Session) -> str:
         return f"{core.database.path} is not there yet; the daemon or the first emit makes it"
 
 
-def _deployed(session: Session, named: str) -> tuple[App, Core]:
+def _deployed(session: Session, named: str) -> tuple[Registry, Core]:
     """The app with what is ready-made, and the database, to be read."""
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import declare_ready_made

@@ -38,12 +38,12 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     daemon.shutdown_grace (30 s); the second cancels it and gives its attempts back. SIGHUP is `craftcore reload`.
     """
     session.load_config()  # a mistake in it is told before an app's import may take its time
-    from craftcore.app import App
     from craftcore.daemon import main
     from craftcore.daemon.app_loader import import_app
+    from craftcore.registry.registry import Registry
 
     code = main.run(
-        App() if app is None else import_app(app),
+        Registry() if app is None else import_app(app),
         session.path,
         session.load_config,
         paused=paused,

@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.app import App
 from craftcore.config import MetricsSettings
 from craftcore.config.references import endpoint
 from craftcore.daemon.groups import only
@@ -19,6 +18,7 @@ from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render, require_client
 from craftcore.engine.observer import Observer, Unobserved
+from craftcore.registry.registry import Registry
 from craftcore.services import Core
 
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ LAG_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def observing(app: App, core: Core, settings: MetricsSettings) -> AsyncIterator[Observer]:
+async def observing(app: Registry, core: Core, settings: MetricsSettings) -> AsyncIterator[Observer]:
     """Yield the observer of the engine, and answer scrapes while the block runs.
 
     Raises ConfigInvalid when prometheus-client is missing, CannotCreate when the address cannot be used.

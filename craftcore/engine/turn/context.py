@@ -21,11 +21,11 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.engine.unawaited_calls import CallsMade, awaited
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
+from craftcore.executions.trigger_view import TriggerView
 from craftcore.registry.action import Action
 from craftcore.serialization.arguments import list_of, whole_number
 from craftcore.serialization.encode import json_text
 from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
-from craftcore.tasks.trigger_view import TriggerView
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
 from craftcore.triggers.validation import is_name, moment, shown

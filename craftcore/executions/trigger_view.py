@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from craftcore.executions.model import execution_id
-from craftcore.tasks.model import Creator
 from craftcore.triggers.model import Claim
 from craftcore.triggers.overdue import due_moment, overdue_note, overdue_seconds
+
+
+class Creator(NamedTuple):
+    """The trigger that created a task, as all its turns see it."""
+
+    payload_json: str
+    description: str | None
+    schedule_id: str | None
+    nominal_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

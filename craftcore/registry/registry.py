@@ -1,0 +1,300 @@
+"""Declared things: the workflows, actions and schedules of one app, and what they say about a trigger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from craftcore.activities.model import OnUnknown
+from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.registry.action import Action, Declare, terms_of
+from craftcore.registry.workflow import Rate, Workflow, parameters, wrong_order
+from craftcore.schedules.model import ScheduleSpec
+from craftcore.serialization.arguments import given as shown
+from craftcore.serialization.arguments import list_of, seconds, whole_number
+from craftcore.serialization.untrusted import message_of
+from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
+from craftcore.triggers.model import NewTrigger, TriggerSource
+from craftcore.triggers.validation import NAME
+from craftcore.triggers.workflow_names import bare
+
+if TYPE_CHECKING:
+    from craftcore.registry.router import Router
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class Registry:
+    """Declarations of one app, as the engine reads them.
+
+    `by_source` has the workflow for the triggers of a source that name none.
+    """
+
+    def __init__(self, name: str = "app", *, router: Router | None = None) -> None:
+        if router is not None and not callable(getattr(router, "route", None)):
+            raise ConfigInvalid(f"App: router {shown(router)} must have a method `async def route(trigger, context)`")
+        self.name = name
+        self.router = router
+        self.workflows: dict[str, Workflow] = {}
+        self.actions: dict[str, Action] = {}
+        self.by_source: dict[str, str] = {}
+        self.schedules: dict[str, ScheduleSpec] = {}
+        self.default_retry = RetryPolicy()
+        self._engine: Any = None
+
+    def attach(self, engine: Any) -> None:
+        """Set the engine that runs these declarations, or None. Raises ConfigInvalid for a second engine."""
+        if engine is not None and self._engine is not None:
+            raise ConfigInvalid(f"app {self.name} is running already")
+        self._engine = engine
+
+    def workflow(
+        self,
+        name: str,
+        *,
+        sources: Iterable[TriggerSource | str] = (),
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
+        retry: RetryPolicy | None = None,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+        version: str | None = None,
+        fallback: Iterable[str] = (),
+    ) -> Callable[[F], F]:
+        """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
+
+        A first parameter called `ctx` receives a TaskContext; the others are the payload's keys, converted to their
+        annotations (dataclasses, msgspec structs and pydantic models included). `sources`: triggers of these sources
+        that name no workflow come here. `timeout` is for one attempt, `deadline` for the whole task, from its first
+        start to its end, waits included; both in seconds, None: no limit.
+        Raises ConfigInvalid when the declaration contradicts itself or another one.
+
+        At most `concurrency` of its triggers are claimed or running at once, and no more of its attempts start than
+        `rate` allows; the rest waits in the table and holds up nobody else. Both count what names this workflow, and
+        what names none and is of its `sources`; not what a router sends here, nor what falls back to it.
+
+        `fallback`: when it fails (whatever the reason, its timeout included), these workflows are tried at once in the
+        same attempt, each once, in this order; the attempt fails as the last of them did. Not once an irreversible
+        action of the task has begun. `version="2.0"` declares `name@2.0`, which is another workflow; the version of a
+        name without one is 1.0.
+        """
+        _require_name("workflow", name)
+        if version is not None:
+            given: object = version
+            if not isinstance(given, str) or not given:
+                raise ConfigInvalid(f'workflow {name}: version {shown(version)} must be text, as in version="2.0"')
+            name = f"{name}@{version}"
+
+        def declare(fn: F) -> F:
+            self.declare(
+                name,
+                fn,
+                sources=sources,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                deadline=deadline,
+                retry=retry,
+                concurrency=concurrency,
+                rate=rate,
+                fallback=fallback,
+            )
+            return fn
+
+        return declare
+
+    def declare(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        sources: Iterable[TriggerSource | str] = (),
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        deadline: float | timedelta | None = None,
+        retry: RetryPolicy | None = None,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+        fallback: Iterable[str] = (),
+        task_when: Callable[[str], bool] | None = None,
+    ) -> Workflow:
+        """`workflow` without the decorator.
+
+        `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
+        the file is being written to, so it only looks.
+        """
+        name = bare(name)
+        if not re.fullmatch(NAME, name):
+            raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        if name in self.workflows:
+            raise ConfigInvalid(f"workflow {name} is declared twice")
+        if concurrency is not None:
+            whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
+        for option, value, is_right, expected in (
+            ("rate", rate, isinstance(rate, Rate), "a Rate, as in Rate(10, per=60)"),
+            ("retry", retry, isinstance(retry, RetryPolicy), "a RetryPolicy, as in RetryPolicy(max_attempts=3)"),
+            ("task_when", task_when, callable(task_when), "a function of the payload's JSON"),
+        ):
+            if value is not None and not is_right:
+                raise ConfigInvalid(f"workflow {name}: {option} {shown(value)} must be {expected}")
+        if self._engine is not None and (concurrency is not None or rate is not None):
+            raise ConfigInvalid(f"workflow {name}: the app runs already; declare limits before it is started")
+        if max_attempts is not None and retry is not None:
+            raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
+        if max_attempts is not None:
+            whole_number(f"workflow {name}: max_attempts", max_attempts, 1, ATTEMPTS_MAX, ConfigInvalid)
+        named: tuple[Any, ...] = list_of(f"workflow {name}: fallback", fallback, "names", ConfigInvalid)
+        if wrong := wrong_order(name, named) or wrong_order(name, tuple(map(bare, named))):
+            raise ConfigInvalid(f"workflow {name} has {wrong}")
+        of = list_of(f"workflow {name}: sources", sources, "trigger sources", ConfigInvalid)
+        read = parameters(name, fn)
+        if deadline is not None and not read.takes_context:
+            raise ConfigInvalid(f"workflow {name}: a deadline is for a task, and only a workflow with ctx is one")
+        workflow = Workflow(
+            name=name,
+            fn=fn,
+            sources=tuple(self._source(name, each) for each in of),
+            concurrency=concurrency,
+            rate=rate,
+            fallback=tuple(map(bare, named)),
+            retry=retry,
+            max_attempts=max_attempts,
+            timeout=_seconds(name, "timeout", timeout),
+            deadline=_seconds(name, "deadline", deadline),
+            task_when=task_when,
+            **read._asdict(),
+        )
+        self.workflows[name] = workflow
+        self.by_source.update((source, name) for source in workflow.sources)
+        return workflow
+
+    def action(
+        self,
+        name: str,
+        *,
+        irreversible: bool | None = None,
+        on_unknown: OnUnknown | str | None = None,
+        idempotent_provider: bool = False,
+        idempotency_window: float | timedelta | None = None,
+        timeout: float | timedelta = 60.0,
+        settle_after: float | timedelta | None = None,
+    ) -> Declare:
+        """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
+
+        With `irreversible=True` (email, payment, post, message) it goes through the ledger: its intent is on disk
+        before it is called, its result after, and what happened once is not done again. It ends by returning the
+        provider's reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is
+        certain), or by `raise Fail` (the provider refused, and nothing happened). After anything else nobody knows, and
+        `on_unknown` says what then: ASK unless given. Otherwise it is a step, and may be done again after a crash; a
+        start warns of one whose name says that this would do harm, unless it has `irreversible=False`.
+
+        `idempotent_provider`: it does one thing once for each `call.key`, for `idempotency_window` seconds (None: for
+        ever). `timeout` is for one call, in seconds. `settle_after`: how many seconds after a call a "no" of
+        `reconcile` is believed, as many as the timeout unless given. A plain function runs in a thread, which cannot be
+        stopped: it is waited for. Raises ConfigInvalid when the declaration contradicts itself or another one.
+        """
+        _require_name("action", name)
+        if irreversible is not None and not isinstance(irreversible, bool):
+            raise ConfigInvalid(f"action {name}: irreversible {shown(irreversible)} must be True or False")
+
+        def declare(fn: Callable[..., Any]) -> Action[Any]:
+            terms = terms_of(
+                name,
+                irreversible=bool(irreversible),
+                on_unknown=on_unknown,
+                idempotent_provider=idempotent_provider,
+                idempotency_window=idempotency_window,
+                timeout=timeout,
+                settle_after=settle_after,
+            )
+            return self.declare_action(Action(name, fn, terms, is_marked=irreversible is not None))
+
+        return declare
+
+    def declare_action(self, action: Action[T]) -> Action[T]:
+        """`action` without the decorator. Raises ConfigInvalid."""
+        if action.name in self.actions:
+            raise ConfigInvalid(f"action {action.name} is declared twice")
+        self.actions[action.name] = action
+        return action
+
+    def _declare_schedule(self, spec: ScheduleSpec) -> None:
+        """Add a schedule. Raises ConfigInvalid for an id declared twice, and for an app that runs already."""
+        if not isinstance(spec.id, str):
+            raise ConfigInvalid(f"schedule {shown(spec.id)} must be the id of a schedule, as text")
+        if self._engine is not None:
+            raise ConfigInvalid(f"schedule {spec.id}: the app runs already; declare schedules before it is started")
+        if spec.id in self.schedules:
+            raise ConfigInvalid(f"schedule {spec.id} is declared twice")
+        self.schedules[spec.id] = spec
+
+    def policy_of(self, workflow: str | None) -> RetryPolicy:
+        """The retry policy of a workflow, the default where it declares none or is unknown."""
+        declared = self.workflows.get(workflow) if workflow is not None else None
+        if declared is None:
+            return self.default_retry
+        if declared.max_attempts is not None:
+            return replace(self.default_retry, max_attempts=declared.max_attempts)
+        return declared.retry or self.default_retry
+
+    def check(self, row: NewTrigger) -> None:
+        """Refuse an accepted trigger that this app could only fail: unknown workflow, payload that does not fit."""
+        if row.workflow is None:
+            return
+        workflow = self.workflows.get(row.workflow)
+        if workflow is None:
+            raise UnknownWorkflow(f"no workflow is named {row.workflow}; declared are {', '.join(self.workflows)}")
+        try:
+            workflow.arguments(row.payload_json)
+        except BaseException as error:  # msgspec's own, or whatever the author's types raise
+            raise InvalidInput(f"the payload does not fit {row.workflow}: {message_of(error)}") from error
+
+    def check_fallbacks(self, others: Collection[str] = ()) -> None:
+        """Raises ConfigInvalid for workflows that fall back to what nobody declared. `others`: what is declared besides
+        when it is run."""
+        lacking = [
+            f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"
+            for workflow in self.workflows.values()
+            for name in workflow.fallback
+            if name not in self.workflows and name not in others
+        ]
+        if lacking:
+            raise ConfigInvalid("\n".join(lacking))
+
+    def check_actions(self) -> list[str]:
+        """The actions that by their names cannot be taken back, and do not say whether they can.
+
+        Raises ConfigInvalid for those that are to be reconciled, and nothing says how.
+        """
+        if lacking := [action.name for action in self.actions.values() if action.lacks_reconciler]:
+            lines = (f"action {name}: on_unknown=RECONCILE, and no reconcile of it is declared" for name in lacking)
+            raise ConfigInvalid("\n".join(lines))
+        return [action.name for action in self.actions.values() if action.is_doubtful]
+
+    def _source(self, workflow: str, value: object) -> TriggerSource:
+        try:
+            source = TriggerSource(value)  # type: ignore[arg-type]
+        except ValueError:
+            raise ConfigInvalid(
+                f"workflow {workflow}: source {shown(value)} is unknown; it must be one of {', '.join(TriggerSource)}"
+            ) from None
+        if source in self.by_source:
+            raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
+        return source
+
+
+def _require_name(kind: str, name: object) -> None:
+    """Raise ConfigInvalid for a decorator without its parentheses, which would declare nothing, and say so nowhere."""
+    if not isinstance(name, str):
+        raise ConfigInvalid(f'{kind} {shown(name)} has no name: declare it with @app.{kind}("its.name")')
+
+
+def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
+    """An option in seconds. Raises ConfigInvalid when it is no time."""
+    if value is None:
+        return None
+    return seconds(f"workflow {workflow}: {name}", value, ConfigInvalid, most=LONGEST_WAIT, above=True)
