@@ -1,6 +1,7 @@
 """What can go wrong, as it stands in records: one table of codes, and what is done about each.
 
-The first fourteen are the failure model's own, the others are ours beside them. docs/failures.md says when each occurs.
+The first fourteen are the failure model's own, the others are ours beside them.
+The page docs/reference/error-codes.md explains each code.
 """
 
 from __future__ import annotations

@@ -84,15 +84,16 @@ def is_read_by_a_test(block: Block) -> bool:
     return test_with(block.page, f"```{block.language}") is not None
 
 
+RECORDS = "docs/explanation/records-and-integrity.md"
 ALONE = [
     *of("README.md", "python", "with Producer("),
-    *of("records.md", "python"),
-    *of("reference.md", "python", "App("),
-    *of("reference.md", "python", "Producer("),
+    *of(RECORDS, "python"),
+    *of("docs/reference/python-api.md", "python", "App("),
+    *of("docs/reference/python-api.md", "python", "Producer("),
 ]
-FRAGMENTS = of("reference.md", "python", "send_invoice")
+FRAGMENTS = of("docs/reference/python-api.md", "python", "send_invoice")
 OF_THE_SHELL = {"umask", "cd"}
-PLAIN = {"records.md": "events_hash"}
+PLAIN = {RECORDS: "events_hash"}
 """What is neither a picture nor typed, and is compared below."""
 
 KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
@@ -100,10 +101,10 @@ KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
     "sh": (is_named, is_typed),
     "": (lambda block: block.is_picture, lambda block: block.first.startswith(PLAIN.get(block.page, "\0")), is_typed),
     "toml": (lambda block: block in of(block.page, "toml"),),
-    "json": (lambda block: block in of("failures.md", "json"),),
+    "json": (lambda block: block in of("docs/reference/error-codes.md", "json"),),
     "sql": (is_read_by_a_test,),
     "yaml": (is_read_by_a_test,),
-    "ini": (is_read_by_a_test,),
+    "ini": (is_named, is_read_by_a_test),
 }
 
 
@@ -131,7 +132,7 @@ def test_no_block_is_missed():
     ],
 )
 def test_one_that_nobody_checks_would_be_seen(text):
-    [block] = blocks_of("schema.md", text)
+    [block] = blocks_of("docs/reference/schema.md", text)
     assert not any(knows(block) for knows in KNOWN.get(block.language, ()))
 
 
@@ -151,9 +152,17 @@ def test_every_command_in_a_line_of_a_page_is_one_with_options_that_it_has():
     assert said > 150
 
 
+OPERATORS = (
+    "docs/how-to/back-up-and-restore.md",
+    "docs/how-to/deploy-with-systemd.md",
+    "docs/how-to/monitor.md",
+    "docs/how-to/replicate-with-litestream.md",
+    "docs/how-to/resolve-unknown-activities.md",
+    "docs/explanation/records-and-integrity.md",
+)
 RUN_ON_A_WORLD = [
     (page, words)
-    for page in ("operating.md", "records.md")
+    for page in OPERATORS
     for block in (*of(page, "sh"), *of(page, ""))
     if block.name is None and not block.is_picture
     for words in typed(block)
@@ -161,7 +170,7 @@ RUN_ON_A_WORLD = [
 ]
 
 
-def test_the_lines_of_operating_and_records_do_what_they_are_there_for(tmp_path):
+def test_the_lines_of_the_operators_pages_do_what_they_are_there_for(tmp_path):
     """Each on a file of its own, in order of the page; what it names is put in."""
     assert len(RUN_ON_A_WORLD) > 12
     for number, (page, words) in enumerate(RUN_ON_A_WORLD):
@@ -216,7 +225,7 @@ def defined_by(block: Block, **given: Any) -> dict[str, Any]:
 
 @pytest.mark.anyio
 async def test_the_router_of_the_reference_sends_french_to_the_french_agent(tmp_path):
-    [block] = of("reference.md", "python", "ByLanguage")
+    [block] = of("docs/reference/python-api.md", "python", "ByLanguage")
     app = defined_by(block)["app"]
 
     @app.workflow("reply.french")
@@ -235,7 +244,7 @@ async def test_the_router_of_the_reference_sends_french_to_the_french_agent(tmp_
 
 
 def test_the_llm_router_of_the_reference_can_be_made():
-    [block] = of("reference.md", "python", "LLMRouter(")
+    [block] = of("docs/reference/python-api.md", "python", "LLMRouter(")
     names = defined_by(block)
     assert isinstance(names["app"].router, LLMRouter)
 
@@ -276,9 +285,9 @@ async def test_the_action_of_the_reference_is_reconciled_as_it_says(tmp_path, ar
 
 
 def test_the_hashes_of_records_can_be_computed_with_the_program_of_the_page(tmp_path):
-    [program] = of("records.md", "python")
+    [program] = of(RECORDS, "python")
     independently = defined_by(program)["independently"]
-    [said] = [block for block in of("records.md", "") if block.first.startswith("events_hash")]
+    [said] = [block for block in of(RECORDS, "") if block.first.startswith("events_hash")]
     [fields] = re.findall(r"^record_hash +\{(.*?)\}", said.text, re.MULTILINE | re.DOTALL)
     a_world(tmp_path / "agent.db")
 
@@ -305,7 +314,7 @@ def test_settings_of_a_page_are_settings(tmp_path, block):
 
 
 def test_the_failure_of_the_page_is_what_is_recorded(tmp_path):
-    [block] = of("failures.md", "json")
+    [block] = of("docs/reference/error-codes.md", "json")
     app = App()
 
     @app.workflow("report", timeout=0.05, max_attempts=1)

@@ -17,6 +17,8 @@ from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 README = DOCS["README.md"]
+INDEX = DOCS["docs/README.md"]
+CLI = DOCS["docs/reference/cli.md"]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -25,7 +27,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_in_the_reference_and_explains_itself(name):
-    assert re.search(rf"`{name}( |`)", DOCS["reference.md"]), f"{name} is missing from docs/reference.md"
+    assert re.search(rf"`{name}( |`)", CLI), f"{name} is missing from docs/reference/cli.md"
     command = COMMANDS[name]
     assert command.help, name
     for parameter in command.params:
@@ -37,7 +39,7 @@ def test_every_command_is_in_the_reference_and_explains_itself(name):
 def test_the_reference_names_the_options_of_a_command_and_no_others(name):
     """Or says that they stand below; its own help has each of them."""
     command = COMMANDS[name]
-    rows = re.findall(rf"^\| `{name}(?: [^`]*)?` \|.*$", DOCS["reference.md"], re.M)
+    rows = re.findall(rf"^\| `{name}(?: [^`]*)?` \|.*$", CLI, re.M)
     named = set(re.findall(r"(?<=[`· ])--[a-z-]+|(?<=`)-o\b", " ".join(re.findall(r"`[^`]*`", " ".join(rows)))))
     options = [param for param in command.params if isinstance(param, click.Option)]
     own = [param for param in options if param.opts[0] not in GLOBAL]
@@ -45,7 +47,7 @@ def test_the_reference_names_the_options_of_a_command_and_no_others(name):
     assert rows
     elsewhere = {"--json", "--force"} if name == "craftcore invalidate" else {"--json"}
     assert named - elsewhere <= {word for param in options for word in param.opts}
-    below = set(re.findall(r"--[a-z-]+", DOCS["reference.md"])) if "below" in " ".join(rows) else set()
+    below = set(re.findall(r"--[a-z-]+", CLI)) if "below" in " ".join(rows) else set()
     assert [param.opts for param in own if not (named | below) & set(param.opts)] == []
 
 
@@ -61,7 +63,7 @@ def test_no_document_names_a_command_that_does_not_exist():
 
 def test_every_public_name_is_in_the_reference():
     for name in craftcore.__all__:
-        assert re.search(rf"`[^`]*\b{name}\b", DOCS["reference.md"]), name
+        assert re.search(rf"`[^`]*\b{name}\b", DOCS["docs/reference/python-api.md"]), name
 
 
 def test_the_example_on_the_first_screen_runs(tmp_path):
@@ -108,18 +110,21 @@ def test_the_example_of_a_task_runs(tmp_path):
     assert ran.stdout.splitlines() == ["['\"lamp is ordered as activity:', ':1.1\"']", "2 42.0"], ran.stderr
 
 
-def test_the_readme_lists_every_document_once():
-    listed = re.findall(r"^\| \[[^]]+\]\(docs/([^)]+)\) \|", README, re.M)
-    assert sorted(["README.md", *listed]) == sorted(DOCS)
+def test_the_index_lists_every_document_once():
+    listed = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", INDEX, re.M)
+    assert sorted(["docs/README.md", *(f"docs/{name}" for name in listed)]) == sorted(
+        name for name in DOCS if name.startswith("docs/")
+    )
+    assert "](docs/README.md)" in README
 
 
 def test_every_link_leads_somewhere():
     for document, text in DOCS.items():
-        folder = ROOT if document == "README.md" else ROOT / "docs"
+        folder = (ROOT / document).parent
         for target, heading in re.findall(r"\]\((?!https://)([^)#]*)#?([^)]*)\)", text):
             assert (folder / target).exists(), f"{document} links to {target}"
             if heading:
-                of = DOCS[Path(target).name] if target else text
+                of = DOCS[str((folder / target).resolve().relative_to(ROOT))] if target else text
                 assert heading in headings(of), f"{document} links to {target}#{heading}"
 
 

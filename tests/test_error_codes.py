@@ -124,7 +124,7 @@ def test_what_user_code_derives_from_ours_and_does_not_initialise_has_the_codes_
 
 # The document
 
-FAILURES = (Path(__file__).parents[1] / "docs" / "failures.md").read_text(encoding="utf-8")
+FAILURES = (Path(__file__).parents[1] / "docs" / "reference" / "error-codes.md").read_text(encoding="utf-8")
 LINE = re.compile(r"^\| `([A-Z_]+)` \| (\w+) \| (yes|no|maybe) \| (exponential|`Retry-After`|) ?\| (\S.*) \|$", re.M)
 
 

@@ -1,4 +1,4 @@
-"""docs/handlers.md: every program of the page is run as a reader would, and killed where it says that it can be."""
+"""Every program of the guides is run as a reader would, and killed where they say that it can be."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from craftcore.failpoints import CutPoint
+from tests.blocks import PAGES
 from tests.engine.lab import look
 from tests.processes import PATIENCE, Result, craftcore, environment
 
-PAGE = (Path(__file__).parents[1] / "docs" / "handlers.md").read_text(encoding="utf-8")
+GUIDES = ("docs/how-to/write-handlers.md", "docs/how-to/test-workflows.md", "docs/how-to/change-code-safely.md")
+PAGE = "\n".join(PAGES[name] for name in GUIDES)
 PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
 RUN_HERE = {"invoice", "digest", "fetch", "probe", "trial", "assistant", "stock", "brief", "killed", "test_invoice"}
 
@@ -278,7 +280,7 @@ def test_a_wait_without_a_key_may_be_taken_for_another_when_one_is_put_before_it
 
 
 def test_the_points_of_the_page_are_points_in_their_order():
-    [said] = re.findall(r"in order: (.*?)\n\n", PAGE, re.DOTALL)
+    [said] = re.findall(r"points in order: (.*?)\n\n", PAGE, re.DOTALL)
     points = re.findall(r"`([\w.]+)`", said)
 
     known = [point.value for point in CutPoint]

@@ -1,4 +1,4 @@
-"""docs/schema.md is the contract: it names every table, view and column there is and no other, and its queries run."""
+"""docs/reference/schema.md is the contract: it names every table, view and column and no other, and its queries run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import apsw
 import pytest
 
 from craftcore.storage.migrations import LEDGER, shipped
+from tests.blocks import PAGES
 from tests.cli.world import World, a_world
 
-PAGE = (Path(__file__).parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
+PAGE = PAGES["docs/reference/schema.md"]
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 QUERIES = [
     query.strip()
@@ -33,8 +34,8 @@ print(json.dumps([connection.execute(sys.argv[2], named).fetchall(), plan]))
 
 
 def columns(section: str) -> list[str]:
-    """What the section lists as promised, and as ours."""
-    listed = re.findall(r"^(?:promised|ours): (.*?)(?:\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
+    """What the section lists as promised, and as internal."""
+    listed = re.findall(r"^(?:promised|internal): (.*?)(?:\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
     return [name for part in listed for name in re.findall(r"`(\w+)`", part)]
 
 
@@ -57,17 +58,17 @@ def test_every_table_and_view_has_its_section(schema):
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_every_column_is_promised_or_ours(schema, name):
+def test_every_column_is_promised_or_internal(schema, name):
     listed = columns(SECTIONS[name])
 
     assert len(listed) == len(set(listed))
     assert set(listed) == set(schema[name])
 
 
-def test_no_view_has_a_column_that_is_ours():
+def test_no_view_has_a_column_that_is_internal():
     for name, section in SECTIONS.items():
         if name.startswith("v_"):
-            assert "ours:" not in section
+            assert "internal:" not in section
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ UID_MAX = 2**32 - 2
         'craftcore audit --action "task cancel" --since 2026-11-21T00:00Z',
         "craftcore audit nightly",
     ),
-    see=("craftcore verify", "craftcore task events", "docs/reference.md#who-did-what"),
+    see=("craftcore verify", "craftcore task events", "docs/reference/cli.md#the-audit-log"),
 )
 @click.argument("subject", metavar="[ID]", required=False)
 @click.option("--action", metavar="COMMAND", help='Only this: "task cancel"; or a noun for all its verbs: task.')

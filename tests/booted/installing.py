@@ -1,4 +1,4 @@
-"""craftcore as it comes to a server: the wheel and what it needs, installed by the words of docs/operating.md."""
+"""craftcore on a server: the wheel and its dependencies, installed as docs/how-to/deploy-with-systemd.md says."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ WHEEL_SECONDS = 600.0
 
 
 def steps(name: str) -> str:
-    """The block of docs/operating.md under that mark."""
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    """The block of docs/how-to/deploy-with-systemd.md under that mark."""
+    page = (ROOT / "docs" / "how-to" / "deploy-with-systemd.md").read_text(encoding="utf-8")
     [found] = re.findall(rf"<!-- booted: {name} -->\n```\w+\n(.*?)```", page, re.DOTALL)
     return str(found)
 

@@ -95,7 +95,7 @@ class Service:
         return pid
 
     def craftcore(self, *arguments: str) -> Result:
-        """A command of root's, as docs/operating.md has it."""
+        """A command of root's, as docs/how-to/deploy-with-systemd.md has it."""
         return self.machine.run("craftcore", *arguments, CRAFTCORE_DB=DATABASE)
 
     def told(self, *arguments: str) -> Any:

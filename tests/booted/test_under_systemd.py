@@ -415,7 +415,7 @@ def test_a_backup_is_made_while_the_daemon_works_and_can_be_restored(service):
 
 
 def test_the_daemons_own_database_is_restored_by_root_and_the_daemon_can_open_it(service):
-    """Stop, restore, start, release: as docs/operating.md has it."""
+    """Stop, restore, start, release: as docs/how-to/back-up-and-restore.md has it."""
     service.start()
     note = service.emit("note", "--in", "1h")
     service.machine.do("systemctl", "start", BACKUP)

@@ -52,7 +52,7 @@ def test_there_is_every_command_that_was_promised_and_no_other():
 
 @pytest.mark.parametrize("name", NAMED)
 def test_it_has_a_page(name):
-    reference = (TESTS.parent / "docs" / "reference.md").read_text()
+    reference = (TESTS.parent / "docs" / "reference" / "cli.md").read_text()
 
     assert re.search(rf"^\| `craftcore {name}[ `]", reference, re.M)
 

@@ -7,7 +7,7 @@ and every kind of provider that may be declared together.
 Each cell is a task of its own. It suffers its fault, and then the engine, its policy and a person who looks into the
 provider's book do what they do, until everything is over. What came of it is read off that book and the ledger.
 
-The tables it prints are those of `docs/did-it-happen.md`.
+The tables it prints are those of `docs/explanation/irreversible-actions.md`.
 """
 
 from __future__ import annotations

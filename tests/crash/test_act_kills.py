@@ -17,7 +17,7 @@ from tests.crash.crews import campaign_of, result_of
 MATRIX = "tests.crash.act_matrix"
 CAMPAIGN = "tests.crash.act_campaign"
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "did-it-happen.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "irreversible-actions.md"
 
 DECLARED = 16
 """Pairs of a policy and a kind of provider that may be declared."""

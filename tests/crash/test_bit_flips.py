@@ -1,6 +1,6 @@
 """One flipped bit anywhere in a copy of the file: `db check` or `verify` finds it, or everything reads as before, or it
-lies in a value that no hash covers. What those are is said here, and in docs/records.md: only checksums of whole pages
-would find them."""
+lies in a value that no hash covers. They are listed here and in docs/explanation/records-and-integrity.md: only
+checksums of whole pages would find them."""
 
 from __future__ import annotations
 

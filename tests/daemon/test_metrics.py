@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import anyio
 import pytest
@@ -26,6 +25,7 @@ from craftcore.daemon.metrics.prometheus import render
 from craftcore.engine import scheduler
 from craftcore.errors import CannotCreate, ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
+from tests.blocks import PAGES
 from tests.cli.world import NOON, a_world
 from tests.daemon.scraping import Scrape, free_port, listening, scrape, scraped
 from tests.engine.lab import Lab, lab
@@ -293,7 +293,7 @@ def test_a_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl, which is not here")
 def test_the_settings_and_the_command_of_the_page_bring_a_scrape(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+    page = PAGES["docs/reference/metrics.md"]
     [settings] = re.findall(r"```toml\n(\[metrics\]\n.*?)```", page, re.DOTALL)
     [command] = re.findall(r"^curl .*$", page, re.MULTILINE)
     (tmp_path / "app.py").write_text(APP)
@@ -412,7 +412,7 @@ def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
 def test_every_metric_there_is_stands_in_the_documents(core, clock):
     counters = Counters({"greet"}, clock)
     text = render(core, counters).decode()
-    documented = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
+    documented = PAGES["docs/reference/metrics.md"]
 
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     assert len(names) == 23

@@ -22,7 +22,7 @@ from tests.virtual import VirtualClock, VirtualCore
 
 
 def independently(value: Any) -> str:
-    """As docs/records.md has it: sorted keys, no spaces, ASCII, sha256 in hex."""
+    """As docs/explanation/records-and-integrity.md has it: sorted keys, no spaces, ASCII, sha256 in hex."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 

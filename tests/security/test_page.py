@@ -1,4 +1,4 @@
-"""docs/security.md names a test for each thing it promises, and each of them is there."""
+"""docs/explanation/security.md names a test for each thing it promises, and each of them is there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
 
 
 def test_every_promise_has_a_test_that_is_there():

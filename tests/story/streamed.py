@@ -1,6 +1,6 @@
 """A daemon and its emitters at work, and Litestream beside them, set up as the document says.
 
-The blocks of docs/operating.md are used as they stand there, but for the folders: those are the test's.
+The blocks of docs/how-to/replicate-with-litestream.md are used unchanged, except the folders: those are the test's.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 import apsw
 import pytest
 
+from tests.blocks import PAGES
 from tests.processes import PATIENCE, Result, a_daemon, a_program, environment, until
 from tests.storage.backups import ask
 
-OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
-SECTION = OPERATING.partition("\n## Continuous replication with Litestream\n")[2].partition("\n## ")[0]
+SECTION = PAGES["docs/how-to/replicate-with-litestream.md"]
 [CONFIG] = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
 [UNIT] = re.findall(r"```ini\n(.*?)```", SECTION, re.DOTALL)
 [SYNC, RESTORE, TRIAL] = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)

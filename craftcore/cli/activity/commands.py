@@ -56,7 +56,7 @@ activity.add_command(resolve)
     "list",
     exits={**OF_A_LIST, NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
     examples=("craftcore activity list --status unknown", "craftcore activity list --task 01a1fdfa"),
-    see=("craftcore activity show", "craftcore inbox list", "docs/did-it-happen.md"),
+    see=("craftcore activity show", "craftcore inbox list", "docs/how-to/resolve-unknown-activities.md"),
 )
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(ActivityStatus)}.")
 @click.option("--task", "task_id", metavar="ID", help="Only of this task.")
@@ -83,7 +83,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 @activity.command(
     "show",
     examples=("craftcore activity show 01a1fdfa",),
-    see=("craftcore activity resolve", "craftcore task show", "docs/did-it-happen.md"),
+    see=("craftcore activity resolve", "craftcore task show", "docs/how-to/resolve-unknown-activities.md"),
 )
 @click.argument("key", metavar="KEY")
 @click.pass_obj

@@ -33,7 +33,7 @@ NOT_SAID = "\0"
         "craftcore activity resolve 01a1fdfa --resend",
         "craftcore activity resolve 01a1fdfa --give-up",
     ),
-    see=("craftcore activity show", "craftcore inbox answer", "docs/did-it-happen.md"),
+    see=("craftcore activity show", "craftcore inbox answer", "docs/how-to/resolve-unknown-activities.md"),
 )
 @click.argument("key", metavar="KEY")
 @click.option(

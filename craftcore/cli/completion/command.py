@@ -19,7 +19,7 @@ from craftcore.cli.session import Session
         'eval "$(craftcore completion zsh)"     # in ~/.zshrc, after compinit',
         "craftcore completion fish > ~/.config/fish/completions/craftcore.fish",
     ),
-    see=("docs/reference.md#commands",),
+    see=("docs/reference/cli.md",),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_obj

@@ -33,7 +33,7 @@ from craftcore.storage.transaction import Reader
         "craftcore db backup -o backup.db",
         "craftcore db backup --dir backups --keep 14",
     ),
-    see=("craftcore db restore", "craftcore systemd install", "docs/operating.md#a-backup"),
+    see=("craftcore db restore", "craftcore systemd install", "docs/how-to/back-up-and-restore.md#back-up"),
 )
 @click.option("-o", "--output", metavar="FILE", help="Write it there; there must be no such file yet.")
 @click.option("--dir", "folder", metavar="DIR", help="Write it into DIR, under a name with the moment.")

@@ -63,7 +63,7 @@ db.add_command(gc)
     touches="Writes each migration in one commit of its own; stands in `craftcore audit`. Refused while a daemon runs.",
     exits={NO_SUCH: None, TRY_LATER: "a daemon runs, or another program has the file"},
     examples=("craftcore db migrate",),
-    see=("craftcore db backup", "craftcore db check", "docs/schema.md"),
+    see=("craftcore db backup", "craftcore db check", "docs/reference/schema.md"),
 )
 @click.pass_context
 def migrate(context: click.Context, /) -> None:
@@ -95,7 +95,12 @@ def migrate(context: click.Context, /) -> None:
         DATABASE: "it is damaged: keep the file, and restore a backup",
     },
     examples=("craftcore db check",),
-    see=("craftcore verify", "craftcore doctor", "craftcore db restore", "docs/records.md#craftcore-db-check"),
+    see=(
+        "craftcore verify",
+        "craftcore doctor",
+        "craftcore db restore",
+        "docs/explanation/records-and-integrity.md#craftcore-db-check",
+    ),
 )
 @click.pass_obj
 def check(session: Session, /) -> int:
@@ -126,7 +131,7 @@ def check(session: Session, /) -> int:
 @db.command(
     "stats",
     examples=("craftcore db stats",),
-    see=("craftcore db gc", "craftcore status", "docs/operating.md#retention"),
+    see=("craftcore db gc", "craftcore status", "docs/reference/configuration.md#retention"),
 )
 @click.pass_obj
 def stats(session: Session, /) -> None:

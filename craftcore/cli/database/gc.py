@@ -47,7 +47,7 @@ NEEDS = "the settings have a mistake: by the default ages it might take what sho
     ),
     exits={NO_SUCH: None, TRY_LATER: "with --vacuum: a daemon runs", SETTINGS: NEEDS},
     examples=("craftcore db gc --dry-run", "craftcore db gc"),
-    see=("craftcore db stats", "docs/operating.md#retention"),
+    see=("craftcore db stats", "docs/reference/configuration.md#retention"),
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--vacuum", is_flag=True, help="Write the file anew without its free pages. Refused beside a daemon.")

@@ -44,7 +44,7 @@ NO_MACHINE = ""
         "craftcore db restore backups/craftcore-20261122T031500Z.db",
         "craftcore db restore backup.db --yes",
     ),
-    see=("craftcore db backup", "craftcore release", "docs/operating.md#a-restore"),
+    see=("craftcore db backup", "craftcore release", "docs/how-to/back-up-and-restore.md#restore"),
 )
 @click.argument("file", metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask before a database is replaced; needed without a terminal.")

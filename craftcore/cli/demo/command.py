@@ -39,7 +39,7 @@ FRESH = 2 * Config().daemon.concurrency
     touches="Works in a temporary directory that it removes; never on a database of yours.",
     exits={PROBLEM: "a promise was broken"},
     examples=("craftcore demo", "craftcore demo --triggers 2000 --kills 10"),
-    see=("craftcore run", "docs/guarantees.md"),
+    see=("craftcore run", "docs/explanation/guarantees.md"),
 )
 @click.option("--triggers", type=click.IntRange(20, 20_000), default=400, show_default=True, help="How many to emit.")
 @click.option("--kills", type=click.IntRange(0, 50), default=4, show_default=True, help="How often to kill the daemon.")

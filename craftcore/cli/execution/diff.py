@@ -30,7 +30,7 @@ BEFORE = 16
     touches="Only reads, also files that were exported, and may run beside a daemon.",
     exits={PROBLEM: "they differ", NO_SUCH: "no such id, or no such database"},
     examples=("craftcore diff exec-01a1fdfa exec-01a1fdfb", "craftcore diff exec-01a1fdfa ./record.json"),
-    see=("craftcore inspect", "craftcore export", "docs/reference.md#executions"),
+    see=("craftcore inspect", "craftcore export", "docs/reference/cli.md#executions"),
 )
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")

@@ -19,7 +19,7 @@ from craftcore.storage.whole_file import write_whole
     cls=Command,
     touches="Only reads the database, and may run beside a daemon. Writes FILE, over one that is there.",
     examples=("craftcore export exec-01a1fdfa", "craftcore export exec-01a1fdfa -o record.json"),
-    see=("craftcore replay", "craftcore diff", "docs/records.md"),
+    see=("craftcore replay", "craftcore diff", "docs/explanation/records-and-integrity.md"),
 )
 @click.argument("execution_id", metavar="ID")
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; without it, print it.")

@@ -58,7 +58,12 @@ LISTED, COUNTED = 50, 10_000
         "craftcore inspect --list --status error --since 2026-11-21T00:00Z",
         "craftcore inspect --stats --workflow pay",
     ),
-    see=("craftcore replay", "craftcore execution retry", "craftcore task events", "docs/records.md"),
+    see=(
+        "craftcore replay",
+        "craftcore execution retry",
+        "craftcore task events",
+        "docs/explanation/records-and-integrity.md",
+    ),
 )
 @click.argument("execution_id", metavar="[ID]", required=False)
 @click.option("--list", "listed", is_flag=True, help="The newest records, newest first.")

@@ -17,7 +17,7 @@ from craftcore.executions.invalidation import Invalidation
     cls=OperatorCommand,
     exits={PROBLEM: "one of them is invalidated already; none was", NO_SUCH: None},
     examples=('craftcore invalidate exec-01a1fdfa --reason "made with the wrong prices"',),
-    see=("craftcore replay", "craftcore audit", "docs/reference.md#replay"),
+    see=("craftcore replay", "craftcore audit", "docs/reference/cli.md#replay"),
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")

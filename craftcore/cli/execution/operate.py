@@ -35,7 +35,7 @@ def execution() -> None:
     cls=OperatorCommand,
     exits=REFUSED,
     examples=('craftcore execution retry exec-01a1fdfa --reason "the provider is back"',),
-    see=("craftcore inspect", "craftcore task retry", "docs/records.md#after-a-crash"),
+    see=("craftcore inspect", "craftcore task retry", "docs/explanation/records-and-integrity.md#after-a-crash"),
 )
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
@@ -59,7 +59,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     cls=OperatorCommand,
     exits=REFUSED,
     examples=('craftcore execution skip exec-01a1fdfa --reason "done by hand"',),
-    see=("craftcore inspect", "craftcore dead discard", "docs/records.md#after-a-crash"),
+    see=("craftcore inspect", "craftcore dead discard", "docs/explanation/records-and-integrity.md#after-a-crash"),
 )
 @click.argument("execution_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")

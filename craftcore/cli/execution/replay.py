@@ -28,7 +28,7 @@ from craftcore.replay_engine import ReplayEngine
         "craftcore replay ./record.json",
         "craftcore replay exec-01a1fdfa --force",
     ),
-    see=("craftcore inspect", "craftcore export", "craftcore invalidate", "docs/reference.md#replay"),
+    see=("craftcore inspect", "craftcore export", "craftcore invalidate", "docs/reference/cli.md#replay"),
 )
 @click.argument("those", metavar="ID|FILE...", nargs=-1, required=True)
 @click.option("--verify-envelope", "envelope_file", metavar="FILE", help="Only if the record is of this envelope.")

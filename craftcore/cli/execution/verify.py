@@ -42,7 +42,7 @@ TOLD = 1_000
         "craftcore verify --write-head head.json",
         "craftcore verify exec-01a1fdfa",
     ),
-    see=("craftcore db check", "craftcore audit", "docs/records.md#craftcore-verify"),
+    see=("craftcore db check", "craftcore audit", "docs/explanation/records-and-integrity.md#craftcore-verify"),
 )
 @click.argument("execution_id", metavar="[ID]", required=False)
 @click.option(

@@ -47,7 +47,7 @@ UNSET = {
         'craftcore schedule add dump "0 3 * * 1-5" --jitter 5m -- pg_dump -f db.sql',
         'craftcore schedule add once "tomorrow at 9am" --workflow greet',
     ),
-    see=("craftcore schedule preview", "craftcore schedule edit", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule preview", "craftcore schedule edit", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="SCHEDULE")
 @click.argument("words", metavar="EXPR", nargs=-1, required=True)
@@ -105,7 +105,7 @@ def add(
         'craftcore schedule edit nightly --when "every day at 4am" --jitter 5m',
         "craftcore schedule edit nightly --unset jitter",
     ),
-    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--when", metavar="EXPR", help='When, in quotes: "every day at 4am".')

@@ -30,7 +30,7 @@ from craftcore.triggers.validation import moment
     cls=OperatorCommand,
     exits={PROBLEM: "its overlap policy says no", NO_SUCH: None},
     examples=("craftcore schedule run-now nightly",),
-    see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -79,7 +79,7 @@ def _obstacles(reader: Reader) -> Iterator[str]:
     cls=OperatorCommand,
     exits={PROBLEM: "it has no occurrence left to skip", NO_SUCH: None},
     examples=("craftcore schedule skip-next nightly",),
-    see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -111,7 +111,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "it does not recur", NO_SUCH: None},
     examples=("craftcore schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
-    see=("craftcore schedule preview", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule preview", "craftcore schedule history", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--from", "since", metavar="TIME", required=True, help="The first moment of the span.")
@@ -154,7 +154,7 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     "trust-clock",
     cls=OperatorCommand,
     examples=("craftcore schedule trust-clock",),
-    see=("craftcore schedule reanchor", "craftcore status", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule reanchor", "craftcore status", "docs/how-to/schedule-work.md"),
 )
 @click.pass_obj
 def trust_clock(session: Session, /) -> None:
@@ -188,7 +188,7 @@ def trust_clock(session: Session, /) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "one that is given is not ahead of the clock; nothing was changed", NO_SUCH: None},
     examples=("craftcore schedule reanchor", "craftcore schedule reanchor ahead"),
-    see=("craftcore schedule trust-clock", "craftcore schedule why", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule trust-clock", "craftcore schedule why", "docs/how-to/schedule-work.md"),
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.pass_obj

@@ -32,7 +32,7 @@ from craftcore.triggers.validation import moment
         "craftcore schedule preview nightly --count 3",
         'craftcore schedule preview --expr "0 3 * * 1-5" --timezone Europe/Berlin',
     ),
-    see=("craftcore schedule show", "craftcore schedule add", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule show", "craftcore schedule add", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="[ID]", required=False)
 @click.option("--expr", "expression", metavar="EXPR", help="One that is not added yet; needs no database.")

@@ -48,7 +48,7 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
     cls=Command,
     exits=OF_A_LIST,
     examples=("craftcore schedule list", "craftcore schedule list --all"),
-    see=("craftcore schedule show", "craftcore schedule why", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule show", "craftcore schedule why", "docs/how-to/schedule-work.md"),
 )
 @click.option("--all", "removed", is_flag=True, help="Removed ones, too.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
@@ -112,7 +112,7 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
     "show",
     cls=Command,
     examples=("craftcore schedule show nightly",),
-    see=("craftcore schedule why", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule why", "craftcore schedule history", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -170,7 +170,7 @@ def show(session: Session, /, schedule_id: str) -> None:
     "why",
     cls=Command,
     examples=("craftcore schedule why nightly",),
-    see=("craftcore trigger why", "craftcore schedule show", "docs/how-it-works.md#schedules"),
+    see=("craftcore trigger why", "craftcore schedule show", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -199,7 +199,7 @@ def why(session: Session, /, schedule_id: str) -> None:
     "history",
     cls=Command,
     examples=("craftcore schedule history nightly --limit 5",),
-    see=("craftcore schedule show", "craftcore trigger show", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule show", "craftcore trigger show", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines at most.")

@@ -23,7 +23,7 @@ from craftcore.serialization.plurals import counted
     cls=OperatorCommand,
     exits={PROBLEM: "it is finished or disabled", NO_SUCH: None},
     examples=('craftcore schedule pause nightly --reason "the holidays"',),
-    see=("craftcore schedule resume", "craftcore schedule show", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule resume", "craftcore schedule show", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
@@ -57,7 +57,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "it is finished", NO_SUCH: None},
     examples=("craftcore schedule resume nightly",),
-    see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -97,7 +97,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "the app or the settings declare it: remove it there, or pause it", NO_SUCH: None},
     examples=("craftcore schedule remove nightly",),
-    see=("craftcore schedule pause", "craftcore schedule history", "docs/how-it-works.md#schedules"),
+    see=("craftcore schedule pause", "craftcore schedule history", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")

@@ -37,7 +37,7 @@ Check = Callable[[], str]
         SETTINGS: "one with what is declared",
     },
     examples=("craftcore check app:app", "craftcore --config craftcore.toml check"),
-    see=("craftcore doctor", "craftcore run", "docs/operating.md"),
+    see=("craftcore doctor", "craftcore run", "docs/how-to/deploy-with-systemd.md"),
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.pass_obj

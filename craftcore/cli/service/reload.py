@@ -31,7 +31,7 @@ POLL_SECONDS = 0.02
         SETTINGS: "there are mistakes in the settings; nothing was changed",
     },
     examples=("craftcore reload",),
-    see=("craftcore check", "craftcore status", "docs/operating.md#changed-settings"),
+    see=("craftcore check", "craftcore status", "docs/how-to/deploy-with-systemd.md#changed-settings"),
 )
 @click.pass_obj
 def reload(session: Session) -> int:

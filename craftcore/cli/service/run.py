@@ -22,7 +22,7 @@ from craftcore.cli.session import Session
         "craftcore --db agent.db --config craftcore.toml run app:app",
         "craftcore run app:app --until-idle",
     ),
-    see=("craftcore check", "craftcore status", "craftcore systemd install", "docs/how-it-works.md"),
+    see=("craftcore check", "craftcore status", "craftcore systemd install", "docs/explanation/lifecycle.md"),
 )
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--until-idle", is_flag=True, help="Leave when nothing is claimed and nothing due.")

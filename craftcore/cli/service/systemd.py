@@ -45,7 +45,7 @@ def systemd() -> None:
     touches="Touches no database, and writes nothing.",
     exits={},
     examples=("craftcore systemd print", "craftcore systemd print --user --backup"),
-    see=("craftcore systemd install", "docs/operating.md"),
+    see=("craftcore systemd install", "docs/how-to/deploy-with-systemd.md"),
 )
 @user_option
 @backup_option
@@ -84,7 +84,7 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
         "craftcore systemd install --user --backup",
         "craftcore systemd install --root image --program /opt/craftcore/bin/craftcore",
     ),
-    see=("craftcore systemd print", "craftcore run", "docs/operating.md"),
+    see=("craftcore systemd print", "craftcore run", "docs/how-to/deploy-with-systemd.md"),
 )
 @user_option
 @backup_option

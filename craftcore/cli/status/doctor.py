@@ -49,7 +49,7 @@ STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
     cls=Command,
     exits={PROBLEM: "there is a FAIL"},
     examples=("craftcore doctor", "craftcore doctor --full"),
-    see=("craftcore status", "craftcore check", "craftcore db check", "docs/operating.md#is-it-well"),
+    see=("craftcore status", "craftcore check", "craftcore db check", "docs/how-to/monitor.md"),
 )
 @click.option("--full", is_flag=True, help="Read every page and compare it with its indexes and keys.")
 @click.pass_obj

@@ -60,7 +60,7 @@ SELECT id, due_at
 @click.command(
     cls=Command,
     examples=("craftcore status", "craftcore --db agent.db status --json"),
-    see=("craftcore doctor", "craftcore top", "craftcore trigger why", "docs/operating.md#is-it-well"),
+    see=("craftcore doctor", "craftcore top", "craftcore trigger why", "docs/how-to/monitor.md"),
 )
 @click.pass_obj
 def status(session: Session) -> None:
@@ -221,7 +221,7 @@ def others_reading(path: Path, daemon: int | None) -> list[int]:
 @click.command(
     cls=OperatorCommand,
     examples=("craftcore release",),
-    see=("craftcore status", "craftcore db restore", "docs/operating.md#a-restore"),
+    see=("craftcore status", "craftcore db restore", "docs/how-to/back-up-and-restore.md#restore"),
 )
 @click.pass_obj
 def release(session: Session) -> None:

@@ -62,7 +62,7 @@ for command_ in operate.COMMANDS:
     "list",
     exits={**OF_A_LIST, BAD_FILTER: None},
     examples=("craftcore task list --status waiting", "craftcore task list --workflow nap --limit 5"),
-    see=("craftcore task show", "craftcore inbox list", "docs/reference.md#tasks-and-the-inbox"),
+    see=("craftcore task show", "craftcore inbox list", "docs/reference/cli.md#tasks-and-the-inbox"),
 )
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
 @click.option("--held", is_flag=True, help="Only live ones that the code of the last start does not fit.")
@@ -98,7 +98,7 @@ def list_(
 @task.command(
     "show",
     examples=("craftcore task show 01a1fdfa",),
-    see=("craftcore task events", "craftcore inbox answer", "docs/reference.md#tasks-and-the-inbox"),
+    see=("craftcore task events", "craftcore inbox answer", "docs/reference/cli.md#tasks-and-the-inbox"),
 )
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
@@ -130,7 +130,7 @@ def show(session: Session, /, task_id: str) -> None:
 @task.command(
     "events",
     examples=("craftcore task events 01a1fdfa", "craftcore task events 01a1fdfa --limit 20"),
-    see=("craftcore task show", "craftcore inspect", "docs/records.md#events"),
+    see=("craftcore task show", "craftcore inspect", "docs/reference/events.md"),
 )
 @click.argument("task_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")

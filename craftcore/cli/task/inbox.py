@@ -36,7 +36,7 @@ def inbox() -> None:
     "list",
     exits=OF_A_LIST,
     examples=("craftcore inbox list",),
-    see=("craftcore inbox answer", "craftcore activity list", "docs/reference.md#tasks-and-the-inbox"),
+    see=("craftcore inbox answer", "craftcore activity list", "docs/reference/cli.md#tasks-and-the-inbox"),
 )
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
@@ -79,7 +79,7 @@ def list_(session: Session, /, limit: int) -> int:
         "craftcore inbox answer 01a1fdfa send",
         'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
     ),
-    see=("craftcore inbox list", "craftcore activity resolve", "docs/reference.md#tasks-and-the-inbox"),
+    see=("craftcore inbox list", "craftcore activity resolve", "docs/reference/cli.md#tasks-and-the-inbox"),
 )
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")

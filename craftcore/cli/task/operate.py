@@ -39,7 +39,7 @@ def _trigger_to_begin(reader: Reader, given: str) -> str | None:
         "craftcore task signal 01a1fdfa approved true",
         """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
     ),
-    see=("craftcore task show", "craftcore inbox answer", "docs/how-it-works.md#tasks"),
+    see=("craftcore task show", "craftcore inbox answer", "docs/explanation/lifecycle.md#tasks"),
 )
 @click.argument("task_id", metavar="ID")
 @click.argument("event", metavar="EVENT")
@@ -81,7 +81,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "it has ended", NO_SUCH: None},
     examples=('craftcore task cancel 01a1fdfa --reason "wrong city"',),
-    see=("craftcore task show", "craftcore trigger cancel", "docs/did-it-happen.md#a-person-cancels-the-task"),
+    see=("craftcore task show", "craftcore trigger cancel", "docs/explanation/irreversible-actions.md"),
 )
 @click.argument("task_id", metavar="ID")
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
@@ -117,7 +117,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
     cls=OperatorCommand,
     exits={PROBLEM: "it is neither FAILED nor held, or cannot go on; it says why", NO_SUCH: None},
     examples=("craftcore task retry 01a1fdfa",),
-    see=("craftcore task show", "craftcore trigger requeue", "docs/failures.md"),
+    see=("craftcore task show", "craftcore trigger requeue", "docs/reference/error-codes.md"),
 )
 @click.argument("task_id", metavar="ID")
 @click.pass_obj

@@ -26,7 +26,7 @@ SHORTEST, LONGEST = 0.1, 3600.0
     cls=Command,
     exits={**OF_A_LIST, SETTINGS: "it needs rich: pip install 'craftcore[top]'; --json does without"},
     examples=("craftcore top", "craftcore top --interval 10s", "craftcore top --once"),
-    see=("craftcore status", "craftcore trigger list", "docs/operating.md#metrics-and-top"),
+    see=("craftcore status", "craftcore trigger list", "docs/how-to/monitor.md#top"),
 )
 @click.option("--interval", metavar="DURATION", default="2s", show_default=True, help="How often it looks: 0.1s to 1h.")
 @click.option("--once", is_flag=True, help="Print one frame and leave, as where there is no terminal.")

@@ -46,7 +46,7 @@ def trigger() -> None:
     "list",
     exits={**OF_A_LIST, BAD_FILTER: None},
     examples=("craftcore trigger list --status pending", "craftcore trigger list --workflow greet --limit 5"),
-    see=("craftcore trigger show", "craftcore trigger why", "docs/reference.md#commands"),
+    see=("craftcore trigger show", "craftcore trigger why", "docs/reference/cli.md"),
 )
 @click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
 @click.option("--source", metavar="SOURCE", help="Only of this source, like MESSAGE.")
@@ -79,7 +79,7 @@ def list_(
 @trigger.command(
     "show",
     examples=("craftcore trigger show 01a1fdfa",),
-    see=("craftcore trigger why", "craftcore task show", "craftcore inspect", "docs/schema.md#triggers"),
+    see=("craftcore trigger why", "craftcore task show", "craftcore inspect", "docs/reference/schema.md#triggers"),
 )
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
@@ -126,7 +126,7 @@ def show(session: Session, /, trigger_id: str) -> None:
         "craftcore schedule why",
         "craftcore task show",
         "craftcore status",
-        "docs/schema.md#questions-and-their-queries",
+        "docs/reference/schema.md#questions-and-their-queries",
     ),
 )
 @click.argument("trigger_id", metavar="ID")
@@ -161,7 +161,7 @@ def why(session: Session, /, trigger_id: str) -> None:
     cls=OperatorCommand,
     exits={PROBLEM: "one of them is settled already; none was cancelled", NO_SUCH: None},
     examples=('craftcore trigger cancel 01a1fdfa --reason "wrong city"', "craftcore trigger cancel --all --yes"),
-    see=("craftcore task cancel", "craftcore trigger list", "docs/how-it-works.md#the-life-of-a-trigger"),
+    see=("craftcore task cancel", "craftcore trigger list", "docs/explanation/lifecycle.md#triggers"),
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
@@ -212,7 +212,7 @@ def cancel(
     cls=OperatorCommand,
     exits={PROBLEM: "one is not DEAD or FAILED, or its dedup key is taken by now; none was", NO_SUCH: None},
     examples=("craftcore trigger requeue 01a1fdfa",),
-    see=("craftcore dead requeue", "craftcore task retry", "docs/failures.md"),
+    see=("craftcore dead requeue", "craftcore task retry", "docs/reference/error-codes.md"),
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.pass_obj

@@ -26,7 +26,7 @@ def dead() -> None:
     "list",
     exits=OF_A_LIST,
     examples=("craftcore dead list", "craftcore dead list --limit 5 --json"),
-    see=("craftcore trigger show", "craftcore dead requeue", "docs/failures.md"),
+    see=("craftcore trigger show", "craftcore dead requeue", "docs/reference/error-codes.md"),
 )
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
@@ -45,7 +45,7 @@ def list_(session: Session, /, limit: int) -> int:
     cls=OperatorCommand,
     exits={PROBLEM: "one cannot have another life, as when its dedup key is taken by now; none was", NO_SUCH: None},
     examples=("craftcore dead requeue 01a1fdfa", "craftcore dead requeue --all --yes"),
-    see=("craftcore dead list", "craftcore trigger requeue", "docs/failures.md"),
+    see=("craftcore dead list", "craftcore trigger requeue", "docs/reference/error-codes.md"),
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")
@@ -71,7 +71,7 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     cls=OperatorCommand,
     exits={PROBLEM: "one of them is neither DEAD nor FAILED, or was discarded before; none was", NO_SUCH: None},
     examples=("craftcore dead discard 01a1fdfa", "craftcore dead discard --all --yes"),
-    see=("craftcore dead list", "craftcore execution skip", "docs/failures.md"),
+    see=("craftcore dead list", "craftcore execution skip", "docs/reference/error-codes.md"),
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every dead letter, instead of IDs.")

@@ -34,7 +34,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
         "craftcore emit brief.daily --in 2h --dedup-key brief-monday --dedup-scope ever",
         "craftcore emit chat --source message --session ada --payload @message.json",
     ),
-    see=("craftcore trigger why", "craftcore schedule add", "docs/how-it-works.md#the-life-of-a-trigger"),
+    see=("craftcore trigger why", "craftcore schedule add", "docs/explanation/lifecycle.md#triggers"),
 )
 @click.argument("workflow", required=False)
 @click.option(
