@@ -87,22 +87,6 @@ def no_text(row: Row) -> str | None:
     return None
 
 
-def no_model(tx: Reader, sql: str, row: Row, model: Callable[[Row], object]) -> str | None:
-    """Why a row that is text all over is none of ours; None when it is. `sql` reads the whole of it, by `:seq`."""
-    whole = tx.one(sql, seq=row["seq"])
-    assert whole is not None, row
-    try:
-        model(whole)
-    except (ValueError, TypeError) as error:
-        return f"{error!s:.300}"
-    return None
-
-
-def readable(row: Row) -> dict[str, Any]:
-    """Its texts, bad bytes as escapes."""
-    return {name: told(value) for name, value in row.items() if isinstance(value, bytes) or value is None}
-
-
 def told(value: bytes | None) -> str | None:
     """A text, bad bytes as escapes."""
     return None if value is None else value.decode(errors="backslashreplace")

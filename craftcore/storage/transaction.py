@@ -67,7 +67,10 @@ class Reader:
     def all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
         """The same with every text as its bytes, which can be read also where they are no text."""
         cursor = self._connection.execute(sql, params)
-        names = [f'"{column[0]}"' for column in cursor.get_description()]
+        try:
+            names = [f'"{column[0]}"' for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:  # no row
+            return []
         cursor.close()
         columns = ", ".join(
             f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END AS {name}" for name in names

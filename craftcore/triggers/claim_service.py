@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.serialization.plurals import counted
+from craftcore.storage.damaged_rows import legible
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
@@ -15,7 +16,7 @@ from craftcore.triggers.budget import Budget
 from craftcore.triggers.claim_store import ClaimStore
 from craftcore.triggers.listener import Follower, Nobody
 from craftcore.triggers.model import Claim, TriggerStatus
-from craftcore.triggers.quarantine_store import CorruptStore
+from craftcore.triggers.quarantine_store import TRIGGERS
 from craftcore.triggers.settlement import (
     CRASHES_BEFORE_ALONE,
     INTERRUPTED,
@@ -72,7 +73,6 @@ class ClaimService:
         self._priority_weight = priority_weight
         self.lease_seconds = lease_seconds
         self._claims = ClaimStore()
-        self._corrupt = CorruptStore()
         self._tokens = 0
         self.follower: Follower = Nobody()
 
@@ -273,10 +273,11 @@ class ClaimService:
 
         For when a statement over many rows failed with RowInvalid or UnicodeDecodeError.
         """
-        found = self._corrupt.find(tx)
-        for row, wrong in found:
-            self.follower.ended(tx, [self._corrupt.bury(tx, row, wrong)])
-        return [wrong for _, wrong in found]
+        found = TRIGGERS.find(tx)
+        for one in found:
+            TRIGGERS.repair(tx, one)
+            self.follower.ended(tx, [legible(one.row["id"])])
+        return [one.said for one in found]
 
     def _cancel(self, tx: Transaction, seq: int, *, crashed: bool) -> None:
         """Settle a live trigger that was to be cancelled and will not be run to its end."""

@@ -1,0 +1,90 @@
+"""Quarantine of corrupt rows: find them, make them readable, and settle them, so that all other rows go on.
+
+A table declares in a `Quarantine` which rows are inspected, when one of them is corrupt, and what becomes of it.
+Rows are inspected only after a statement over many rows has failed. A sound database pays nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.damaged_rows import UNREADABLE, legible, no_text, what_is_wrong
+from craftcore.storage.transaction import Reader, Row, Transaction
+
+OWNER = "owner"
+"""The column of a query that holds the task that cannot go on without the row."""
+
+
+class CorruptRow(NamedTuple):
+    """A row that the engine cannot use. `row`: its texts as bytes; `owner`: the task that needs it, or None."""
+
+    table: str
+    row: Row
+    owner: int | None
+    wrong: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Rows of one table, and the repair of a corrupt one.
+
+    `rows` is a query, and `check` raises for a corrupt row. `becomes` has an SQL expression for each column that the
+    repair sets. Its parameters are the columns of the query, `now`, `wrong`, and `said`: `wrong` with the row's name.
+    Other texts that are not UTF-8 keep their bad bytes as escapes. `json` has the columns that must stay JSON.
+    """
+
+    table: str
+    kind: str
+    name: str | None = "id"
+    rows: str
+    check: Callable[[Row], object] = dict
+    becomes: Mapping[str, str]
+    json: tuple[str, ...] = ()
+    where: str = "seq = :seq"
+
+    def find(self, tx: Reader) -> list[CorruptRow]:
+        """Return the corrupt rows among those of the query."""
+        return [found for row in tx.all_as_bytes(self.rows) if (found := self._inspect(row))]
+
+    def repair(self, tx: Transaction, found: CorruptRow) -> int:
+        """Make the row readable and write what becomes of it. Return 0 when `where` excludes the row."""
+        values = {name: legible(value) for name, value in found.row.items()}
+        values |= {name: _as_json(values[name]) for name in self.json}
+        bad = [name for name, value in found.row.items() if no_text({name: value})]
+        sets = {**{name: f":{name}" for name in (*bad, *self.json)}, **self.becomes}
+        return tx.run(
+            f"UPDATE {self.table} SET {', '.join(f'{name} = {value}' for name, value in sets.items())} "  # noqa: S608
+            f"WHERE {self.where}",
+            **values,
+            now=tx.now,
+            wrong=found.wrong,
+            said=found.said,
+        )
+
+    def _inspect(self, row: Row) -> CorruptRow | None:
+        owner = row.pop(OWNER, None)
+        wrong = no_text(row)
+        if wrong is None:
+            try:
+                self.check({name: legible(value) for name, value in row.items()})
+            except UNREADABLE as error:
+                wrong = what_is_wrong(error)
+        if wrong is None:
+            return None
+        name = "" if self.name is None else f" {legible(row[self.name])!s:.80}"
+        return CorruptRow(self.table, row, owner, wrong, f"{self.kind}{name}: {wrong}")
+
+
+def _as_json(text: str | None) -> str | None:
+    """Return the text when it is JSON, else a JSON string that holds it."""
+    try:
+        if text is not None:
+            json.loads(text)
+    except ValueError:
+        return canonical(text)
+    return text
