@@ -16,7 +16,7 @@ PACKAGE = ROOT / "craftcore"
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"")
-_END = re.compile(r"(?<=[.!?])[)'\"]?\s+(?=[A-Z`(\"'])")
+_END = re.compile(r"(?<=[.!?])[)'\"*]*\s+(?=[A-Z`(\"'*])")
 _SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|DROP|ALTER|PRAGMA|FROM|WHERE|AND|ORDER|UNION|JOIN)\b")
 
 

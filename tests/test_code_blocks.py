@@ -86,7 +86,7 @@ def is_read_by_a_test(block: Block) -> bool:
 
 RECORDS = "docs/explanation/records-and-integrity.md"
 ALONE = [
-    *of("README.md", "python", "with Producer("),
+    *of("docs/tutorial/first-workflow.md", "python", "with Producer("),
     *of(RECORDS, "python"),
     *of("docs/reference/python-api.md", "python", "App("),
     *of("docs/reference/python-api.md", "python", "Producer("),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import craftcore
 from tests.blocks import COMMANDS
 from tests.blocks import PAGES as DOCS
 from tests.processes import PATIENCE
+from tests.processes import craftcore as craftcore_command
 
 ROOT = Path(__file__).parents[1]
 README = DOCS["README.md"]
@@ -66,19 +69,31 @@ def test_every_public_name_is_in_the_reference():
         assert re.search(rf"`[^`]*\b{name}\b", DOCS["docs/reference/python-api.md"]), name
 
 
-def test_the_example_on_the_first_screen_runs(tmp_path):
-    [example] = [block for block in blocks(README, "python") if block.startswith("# hello.py")]
+def test_readme_example_prints_the_same_line_after_its_crash(tmp_path):
+    [example] = [block for block in blocks(README, "python") if block.startswith("# order.py")]
+    [lines] = re.findall(r"<!-- crash-example -->\n```sh\n(.*?)```", README, re.DOTALL)
     assert len([line for line in example.splitlines() if line]) <= 15
-    assert "anyio.sleep(1)" in example
-    for seconds in (1, 5, 30):  # the second is enough for its reader, and may not be for a machine with a lot to do
-        folder = tmp_path / f"{seconds} seconds"
-        folder.mkdir()
-        (folder / "hello.py").write_text(example.replace("anyio.sleep(1)", f"anyio.sleep({seconds})"), "utf-8")
-        ran = subprocess.run([sys.executable, "hello.py"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
-        assert ran.returncode == 0, ran.stderr
-        if "Hello Grace" in ran.stdout:
-            break
-    assert [line for line in ran.stdout.splitlines() if line.startswith("Hello")] == ["Hello Ada", "Hello Grace"]
+    (tmp_path / "order.py").write_text(example, "utf-8")
+    emit, dies, goes_on = [shlex.split(line)[1:] for line in lines.splitlines() if line.startswith("craftcore")]
+
+    assert craftcore_command(tmp_path, *emit).code == 0
+    killed, ended = craftcore_command(tmp_path, *dies), craftcore_command(tmp_path, *goes_on)
+
+    assert (killed.code, ended.code) == (-signal.SIGKILL, 0)
+    [before], [after] = [
+        [line for line in run.out.splitlines() if line.startswith("lamp: order number")] for run in (killed, ended)
+    ]
+    assert before == after
+
+
+def test_readme_has_at_most_120_lines():
+    assert len(README.splitlines()) <= 120
+
+
+def test_pages_name_only_tests_that_exist():
+    for document, text in DOCS.items():
+        for name in re.findall(r"`(tests/[\w/.]+)[:`]", text):
+            assert (ROOT / name).exists(), f"{document} names {name}"
 
 
 WATCH = """
@@ -103,7 +118,8 @@ anyio.run(main)
 
 
 def test_the_example_of_a_task_runs(tmp_path):
-    [example] = [block for block in blocks(README, "python") if block.startswith("# watch.py")]
+    page = DOCS["docs/tutorial/agent-with-approval.md"]
+    [example] = [block for block in blocks(page, "python") if block.startswith("# watch.py")]
     (tmp_path / "watch.py").write_text(example, "utf-8")
     command = [sys.executable, "-c", WATCH]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)

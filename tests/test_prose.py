@@ -72,13 +72,20 @@ def messages() -> set[str]:
 
 
 def pages() -> set[str]:
-    """Return the violations in the README and the documentation."""
+    """Return the violations in the pages of the repository and of its documentation."""
     return {
         key(fault, sentence)
-        for path in (prose.ROOT / "README.md", *sorted((prose.ROOT / "docs").rglob("*.md")))
+        for path in (*sorted(prose.ROOT.glob("*.md")), *sorted((prose.ROOT / "docs").rglob("*.md")))
         for sentence in prose.sentences(path.read_text(encoding="utf-8"))
-        for fault in faults(sentence, limit=None)
+        for fault in (*faults(sentence, limit=None), *length_faults(sentence))
     }
+
+
+def length_faults(sentence: str) -> Iterator[str]:
+    """Yield the fault of a sentence of a page with too many words. Code does not count: a page lists names."""
+    words = [word for word in prose.words(sentence) if word != "code"]
+    if len(words) > WORDS_MAX:
+        yield f"has {len(words)} words"
 
 
 def key(fault: str, sentence: str) -> str:

@@ -1,4 +1,4 @@
-"""What the README asks its reader to type, where, and what it says will be seen then."""
+"""The commands of the README and the first tutorial, their terminals, and their expected output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from tests.blocks import all_blocks
 
-BLOCKS = [one for one in all_blocks() if one.page == "README.md"]
+FOLLOWED = ("README.md", "docs/tutorial/first-workflow.md")
+BLOCKS = [one for page in FOLLOWED for one in all_blocks() if one.page == page]
 SHELL_BLOCKS = [one for one in BLOCKS if one.language == "sh"]
 """Lines for a shell, each block named by the comment above it."""
 

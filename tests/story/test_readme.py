@@ -1,4 +1,4 @@
-"""The README is followed word for word, from its first command to its last, by somebody who has nothing but it.
+"""The README and the first tutorial are followed word for word, from the first command to the last.
 
 A fresh copy of the tree, two terminals, the lines of its `sh` blocks; what it says will be seen is what is seen.
 """
@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 HERE = "test_the_readme_is_followed_word_for_word"
 FOLLOWED = {
+    "crash-example": "tests/test_docs.py",
     "demo-command": HERE,
     "test-command": "whoever runs the tests; .ci/run takes it from there",
     "the-path": HERE,
