@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from craftcore.daemon.lock import lock_path, read_note
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.lock_file import lock_path
 from craftcore.errors import PermissionRefused, StateRefused
 from craftcore.storage.wal_locks import LOCKS
 

@@ -234,7 +234,7 @@ MAY_OPEN = {
     "cli/service/units.py": "files of the package",
     "cli/write_lock.py": "/proc",
     "daemon/lock_owner.py": "/proc",
-    "daemon/lock.py": "the lock file",
+    "daemon/lock_file.py": "the lock file",
     "daemon/lifespan.py": "/proc",
     "files.py": "a file that a person names",
     "storage/daemon_files.py": "the lock file",

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.daemon.lock import DaemonLock, lock_path, read_note
+from craftcore.daemon.lock import DaemonLock, read_note
+from craftcore.daemon.lock_file import lock_path
 from craftcore.daemon.lock_note import LockNote
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
 from craftcore.storage.daemon_files import lost_by_daemon
@@ -142,7 +143,7 @@ def test_a_lost_lock_file_that_another_daemon_took_meanwhile_is_left_to_it(db: P
 
 def test_somebody_who_asks_for_the_status_does_not_cost_a_daemon_its_lost_lock(db: Path, monkeypatch: Any) -> None:
     """To ask takes the lock, shared, for an instant. An instant may be long where the one who asks gets no turn."""
-    monkeypatch.setattr("craftcore.daemon.lock.PROBES_OUTLIVED", 10_000)
+    monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     with acquire(db) as lock:
         prober = child(PROBER, db)
         for _ in range(200):
@@ -338,7 +339,7 @@ def test_somebody_who_asks_for_the_status_all_the_time_does_not_keep_a_daemon_ou
     db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An instant may be long where the one who asks gets no turn: the daemon is given more of them here."""
-    monkeypatch.setattr("craftcore.daemon.lock.PROBES_OUTLIVED", 10_000)
+    monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     prober = child(PROBER, db)
 
     for pid in range(1, 201):

@@ -11,7 +11,8 @@ import pytest
 
 from craftcore import App, Call, Producer, TaskContext
 from craftcore.config import Config
-from craftcore.daemon.lock import lock_path, read_note
+from craftcore.daemon.lock import read_note
+from craftcore.daemon.lock_file import lock_path
 from craftcore.engine import boot as booting
 from craftcore.services import Core
 from craftcore.storage.facts import fact

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from craftcore.cli.main import main as craftcore
-from craftcore.daemon import lock
+from craftcore.daemon import lock, lock_file
 from craftcore.errors import CraftcoreError, PermissionRefused
 from craftcore.storage import file_modes, whole_file
 from craftcore.storage.backup import backup, restore, staging_file
@@ -26,7 +26,7 @@ from tests.virtual import VirtualClock, VirtualCore
 
 pytestmark = as_root
 
-WATCHED = {module.__file__ for module in (backup, staging_file, lock, file_modes, restore, whole_file)}
+WATCHED = {module.__file__ for module in (backup, staging_file, lock, lock_file, file_modes, restore, whole_file)}
 OURS = (".craftcore-", "agent.db.lock", "agent.db-wal", "agent.db-shm")
 
 Attack = Callable[[Path, Path], None]
