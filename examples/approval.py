@@ -1,16 +1,16 @@
-"""Ask a person, remind them, and go on with what they say: in a minute, or in three days.
+"""Ask a person for an approval, remind them, and continue with the answer.
 
     python examples/approval.py laptop 1200
 
-It prints the question, and waits. Meanwhile nothing of the task is in memory: end this with Ctrl-C or kill -9, and
-start it again tomorrow with the same words. Answer in another terminal, one way or the other:
+The program prints the question and waits. The waiting task uses no memory. End the program with Ctrl-C or kill -9, and
+start it again with the same words. Answer in another terminal, in one of two ways:
 
-    craftcore --db approvals.db inbox answer ID approve                  inbox list has the ID, too
+    craftcore --db approvals.db inbox answer ID approve                  inbox list shows the ID
     craftcore --db approvals.db emit --source MESSAGE --session laptop --payload '{"text": "approve"}'
 
-or as the button of a web page in this process would: python examples/approval.py laptop 1200 approve
+Or answer in this process, as a web page would: python examples/approval.py laptop 1200 approve
 
-The first answer counts. Whoever comes second is told that it is too late.
+The first answer counts. A later one is refused.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ app = App("approvals")
 
 @app.workflow("purchase")
 async def purchase(ctx: TaskContext, what: str, price: int) -> str:
-    """Buy it when somebody approves. Nobody there for three days is a no."""
+    """Buy an item after an approval. Without an answer within three days it is not bought."""
     reminder = await ctx.start_child("remind", {"text": f"{what} for {price} € waits for your approval"})
     answer = await ctx.ask(
         f"Buy {what} for {price} €?",
         ["approve", "refuse"],
         timeout=timedelta(days=3),
         default="refuse",
-        by_message=True,  # a message to this session with one of the options as its text answers, too
+        by_message=True,  # a message to this session whose text is an option also answers
     )
     await ctx.step("stop-reminding", tell, reminder.id, "answered", answer)
     if answer == "refuse":
@@ -44,7 +44,7 @@ async def purchase(ctx: TaskContext, what: str, price: int) -> str:
 
 @app.workflow("remind")
 async def remind(ctx: TaskContext, text: str) -> str:
-    """A child: a task of its own. It speaks every eight hours until it is signalled that there is an answer."""
+    """Remind the person every eight hours, until a signal says that the question is answered."""
     for time in range(9):
         answer = await ctx.wait_for("answered", timeout=timedelta(hours=8))
         if answer is not None:
@@ -54,18 +54,18 @@ async def remind(ctx: TaskContext, text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Where a mail would be sent. If the process dies before the result is on disk, it is sent twice."""
+    """Print the text, in place of an email. A crash before the result is on disk repeats it."""
     print(text, flush=True)
 
 
 def order(what: str, request_id: str) -> str:
-    """Where a shop would be called. It may be called twice; by the request id it knows what it has sold already."""
+    """Order the item, in place of a shop. The request ID lets a real shop ignore a repeated call."""
     print(f"{what} is ordered", flush=True)
     return f"{what} is ordered as {request_id}"
 
 
 async def tell(task_id: str, event: str, payload: str | None) -> None:
-    """Signal a task. When this runs twice, the task has heard it the first time and ended; that is fine."""
+    """Signal a task. A repeated call finds that the task has ended, which is harmless."""
     try:
         await app.signal(task_id, event, payload)
     except CraftcoreError as error:
@@ -75,7 +75,7 @@ async def tell(task_id: str, event: str, payload: str | None) -> None:
 async def main(what: str, price: int, answer: str | None) -> None:
     async with app.running("approvals.db"):
         payload = {"what": what, "price": price}
-        key = f"purchase:{what}"  # started again, it is the same purchase
+        key = f"purchase:{what}"  # a restart finds the same purchase
         emitted = await app.emit("purchase", payload, session_id=what, dedup_key=key, dedup_scope="ever")
         told = set()
         while (task := await app.task(emitted.id)) is None or task.status.is_live:

@@ -1,20 +1,20 @@
-"""Take a payment, and confirm it with a message: each of them once, whatever is killed meanwhile.
+"""Take a payment and confirm it with a message, each once, wherever the program is killed.
 
-    python examples/order.py lamp 40             pays, and confirms
-    python examples/order.py lamp 40 10          the world outside takes ten seconds to answer: time for a kill -9
-    python examples/order.py yacht 90000         is declined: nothing is charged, and nothing is confirmed
+    python examples/order.py lamp 40             pays and confirms
+    python examples/order.py lamp 40 10          the providers take ten seconds to answer: time for a kill -9
+    python examples/order.py yacht 90000         is declined: no charge and no message
 
-`charges.txt` and `messages.txt` are that world. Kill this when a line has come into one of them and no answer yet, and
-start it again with the same words. That it was about to pay is on disk, and not what came of it: nobody here can know.
+The files `charges.txt` and `messages.txt` stand for the providers. Kill the program after a new line in one of them and
+before the answer, and start it again with the same words. The intent is on disk, but the outcome is unknown.
 
-- The bank knows a key again. So it is called again, with the same key (RESEND), and charges once.
-- Who takes the messages takes each as a new one. So nothing is sent, and you are asked (ASK). Look into messages.txt,
-  and say in another terminal, or tomorrow:
+- The bank recognizes a repeated key. The payment is called again with the same key (RESEND), and is charged once.
+- The message service accepts every message as a new one. Nothing is sent, and you are asked (ASK). Look into
+  messages.txt, and answer in another terminal, also tomorrow:
 
-    craftcore --db orders.db inbox answer ID happened            it is there; or resend, if it is not; or 'give up'
-    craftcore --db orders.db activity list                       what is known of each
+    craftcore --db orders.db inbox answer ID happened            it is there; otherwise resend, or 'give up'
+    craftcore --db orders.db activity list                       the state of each action
 
-A bank that drops no second call, and can be asked about the first, is one to RECONCILE with.
+For a bank that accepts repeated calls but can be asked about the first one, use RECONCILE.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ app = App("orders")
 
 @app.workflow("order")
 async def order(ctx: TaskContext, what: str, price: int) -> str:
-    """Entered again after a crash: what is done is on record, and is not called again."""
+    """Pay and confirm. After a crash the recorded calls are not repeated."""
     charge = await ctx.act(pay, what=what, price=price)
     await ctx.act(confirm, text=f"{what} is paid: {charge}")
     return f"{what} is paid and confirmed"
@@ -42,21 +42,23 @@ async def order(ctx: TaskContext, what: str, price: int) -> str:
 
 @app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=60)
 async def pay(call: Call, *, what: str, price: int) -> str:
-    """Where a bank would be asked, over HTTP with `headers=call.headers`. What is returned is on disk before the next
-    line of the workflow runs."""
+    """Charge the price, in place of a bank that is called over HTTP with `headers=call.headers`.
+
+    The result is on disk before the next line of the workflow runs.
+    """
     if price > 1000:
-        raise Fail("DECLINED", f"{price} € for {what} are declined")  # a no of the bank: nothing happened, for certain
+        raise Fail("DECLINED", f"{price} € for {what} are declined")  # the bank refuses: certainly no charge
     return await the_bank(call.key, f"{price} € for {what}")
 
 
-@app.action("confirm", irreversible=True, timeout=60)  # ASK, unless it says otherwise
+@app.action("confirm", irreversible=True, timeout=60)  # the default policy is ASK
 async def confirm(call: Call, *, text: str) -> None:
-    """Where a message would be sent. In doubt it is not sent again unasked."""
+    """Send the message. If the outcome is unknown, it is not sent again without a decision."""
     await the_post(text)
 
 
 async def the_bank(key: str, charge: str) -> str:
-    """The other side: it charges once for each key, and answers a second call like the first."""
+    """Charge once for each key, as the bank does, and answer a second call like the first."""
     keys = [line.split()[0] for line in lines_of(CHARGES)]
     if key not in keys:
         keys.append(key)
@@ -66,7 +68,7 @@ async def the_bank(key: str, charge: str) -> str:
 
 
 async def the_post(text: str) -> None:
-    """The other side: it knows no keys."""
+    """Deliver every message, as a provider without keys does."""
     add_line(MESSAGES, text)
     await anyio.sleep(ANSWER_SECONDS)
 
@@ -84,7 +86,7 @@ def add_line(path: Path, line: str) -> None:
 async def main(what: str, price: int) -> None:
     async with app.running("orders.db"):
         payload = {"what": what, "price": price}
-        # Started again, it is the same order.
+        # A restart finds the same order.
         emitted = await app.emit("order", payload, dedup_key=f"order:{what}", dedup_scope="ever")
         told = set()
         while (task := await app.task(emitted.id)) is None or task.status.is_live:

@@ -1,15 +1,15 @@
-"""A research agent: a model decides, turn by turn, which tool to call, until it knows the answer.
+"""A research agent: in each turn a model decides which tool to call, until it has the answer.
 
-    python examples/stub_model.py                 in one terminal: a model that needs no network
-    python examples/research_agent.py             in another
+    python examples/stub_model.py                 in one terminal: a model without a network
+    python examples/research_agent.py             in another terminal
 
-Or with a model of your own: MODEL_URL=http://127.0.0.1:11434/v1 MODEL=qwen3 python examples/research_agent.py
+With your own model: MODEL_URL=http://127.0.0.1:11434/v1 MODEL=qwen3 python examples/research_agent.py
 
-Kill it wherever you like (kill -9) and start it again: it goes on in the turn where it was. Model calls that are on
-record are not made again, as the other terminal shows. One that was under way when the process died is; so is one that
-had just returned and was not on disk yet. That costs money, and nothing else. What must not be bought twice is told
-apart by a request id, the same however often the step runs. (A turn in which the process died three times is put aside
-as poison, until somebody says `craftcore --db research.db task retry ID`.)
+Kill the program anywhere (kill -9) and start it again: it continues in the same turn. Recorded model calls are not
+repeated, as the other terminal shows. A call is repeated if the process died during it, or before its result was on
+disk. This costs money but does no other harm. A purchase must not be repeated: its request ID is the same in every run
+of the step. (After three crashes in one turn the task is put aside as poison. To continue it, run
+`craftcore --db research.db task retry ID`.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ app = App("research")
 
 @dataclass
 class Research:
-    """What one turn leaves to the next."""
+    """The state from turn to turn."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     spent: int = 0
@@ -45,7 +45,7 @@ class Research:
 
 @app.workflow("research")
 async def research(ctx: TaskContext[Research], question: str, budget: int = 100) -> Continue[Research] | str:
-    """One turn: ask the model, do what it wants done. `budget`, in cents, is spent without asking."""
+    """Run one turn: ask the model and make its calls. `budget`, in cents, is spent without a question."""
     print(f"turn {ctx.turn} ({ctx.resume})", flush=True)
     state = ctx.state or Research(messages=[{"role": "user", "content": question}])
     reply = await ctx.step("model", ask_model, state.messages, retry=RetryPolicy(max_attempts=5, base=1, cap=30))
@@ -75,7 +75,7 @@ async def research(ctx: TaskContext[Research], question: str, budget: int = 100)
 
 
 def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """A plain function: as a step it runs in a thread, and may block."""
+    """Ask the model. A plain function runs in a thread as a step, and may block."""
     body = {"model": MODEL, "messages": messages, "tools": TOOLS}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('MODEL_KEY', 'none')}"}
     request = urllib.request.Request(f"{URL}/chat/completions", json.dumps(body).encode(), headers)
@@ -86,9 +86,9 @@ def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def use_tool(name: str, arguments: str, request_id: str) -> str:
-    """The world outside. A real shop is given the request id, so that it sells once what is asked for twice.
+    """Call a tool. The request ID lets a real shop ignore a repeated call.
 
-    What a model asks for is on record, and stays wrong however often it is tried: so it is told, and may do better.
+    A wrong call of the model is recorded and stays wrong. The error is returned to the model, which may correct it.
     """
     print(f"  {name} {arguments}", flush=True)
     try:
@@ -112,7 +112,7 @@ TOOLS = [tool("search", "Search the web.", "query"), tool("buy", "Buy a report b
 
 
 async def main(question: str) -> None:
-    key = f"research:{hashlib.sha256(question.encode()).hexdigest()}"  # started again, it is the same task
+    key = f"research:{hashlib.sha256(question.encode()).hexdigest()}"  # a restart finds the same task
     async with app.running("research.db"):
         emitted = await app.emit("research", {"question": question}, dedup_key=key, dedup_scope="ever")
         while (task := await app.task(emitted.id)) is None or task.status.is_live:

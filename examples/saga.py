@@ -1,13 +1,13 @@
-"""Book a flight, a hotel and a car; when one of them cannot be had, cancel what was booked, in reverse order.
+"""Book a flight, a hotel and a car. If one of them is not available, cancel the others in reverse order.
 
     python examples/saga.py Lisbon            books all three
-    python examples/saga.py Reykjavik         has no cars: the hotel and the flight are cancelled again
+    python examples/saga.py Reykjavik         has no cars: the hotel and the flight are cancelled
 
-`bookings.txt` is the world outside: what the other side has booked and cancelled. Kill this (kill -9) and start it
-again: what is on record is not done again, and what was decided stays decided.
+The file `bookings.txt` stands for the provider and lists its bookings and cancellations. Kill the program (kill -9) and
+start it again: recorded work is not repeated, and a decision stays.
 
-A step whose function ran and whose result was not on disk yet when the process died runs again. So each booking has an
-id of ours, the same however often the step runs, and the other side knows it again. Most that sell anything take one.
+A step runs again if the process dies after its function and before its result is on disk. Each booking therefore has an
+ID that is the same in every run, so that the provider recognizes it. Most providers accept such an ID.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ app = App("trips")
 
 @dataclass
 class Undo:
-    """What is to be cancelled, the last first, and why."""
+    """The bookings to cancel, the last one first, and the reason."""
 
     bookings: list[str]
     reason: str
@@ -36,11 +36,10 @@ class Undo:
 
 @app.workflow("trip", retry=PATIENT)
 async def trip(ctx: TaskContext[Undo], city: str) -> list[str] | Continue[Undo]:
-    """The first turn books. Only when something cannot be booked is there a second, which undoes the first.
+    """Book a trip in the first turn. If a booking fails, a second turn cancels the others.
 
-    A failure is not on record as a result is: entered again, this turn would ask again, and might hear another answer
-    when half of the trip is cancelled already. So the decision is made by `Continue`, in one commit, before anything is
-    undone.
+    A failure is not recorded as a result. A second entry of the turn would ask again, and might receive another answer
+    after half of the trip was cancelled. `Continue` therefore commits the decision before anything is cancelled.
     """
     if ctx.state is not None:
         for booking in ctx.state.bookings:
@@ -53,17 +52,17 @@ async def trip(ctx: TaskContext[Undo], city: str) -> list[str] | Continue[Undo]:
             await ctx.step("book", book, city, asked[0], key=what, retry=PATIENT)
         except SoldOut as error:
             return Continue(Undo(asked[1:], str(error)))
-        except Exception as error:  # tried often enough; and nobody knows whether this one was booked
+        except Exception as error:  # no tries left, and the outcome of this booking is unknown
             return Continue(Undo(asked, f"{what}: {error}"))
     return asked
 
 
 class SoldOut(Fail):
-    """The other side said no: a step that raises Fail is not tried again."""
+    """A refusal by the provider. A step that raises Fail is not retried."""
 
 
 def book(city: str, booking: str) -> None:
-    """A plain function: as a step it runs in a thread, and may block."""
+    """Book one part. A plain function runs in a thread as a step, and may block."""
     if city == "Reykjavik" and booking.startswith("car"):
         raise SoldOut("SOLD_OUT", f"no car is left in {city}")
     the_other_side(f"booked {booking}")
@@ -74,7 +73,7 @@ def cancel(booking: str) -> None:
 
 
 def the_other_side(does: str) -> None:
-    """It does once what it is asked for twice."""
+    """Write a line to the provider's file, once."""
     done = BOOKINGS.read_text().splitlines() if BOOKINGS.exists() else []
     if does not in done:
         print(does, flush=True)
@@ -84,7 +83,7 @@ def the_other_side(does: str) -> None:
 
 async def main(city: str) -> None:
     async with app.running("trips.db"):
-        # Started again, it is the same trip.
+        # A restart finds the same trip.
         emitted = await app.emit("trip", {"city": city}, dedup_key=f"trip:{city}", dedup_scope="ever")
         while (task := await app.task(emitted.id)) is None or task.status.is_live:
             await anyio.sleep(0.1)

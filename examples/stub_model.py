@@ -1,8 +1,8 @@
-"""A language model that needs no network: it speaks like an OpenAI-compatible endpoint, and always says the same.
+"""A language model without a network: an OpenAI-compatible endpoint with fixed answers.
 
     python examples/stub_model.py [PORT]
 
-It prints the address to call, and a line for each call that it answered: what a model would be paid for.
+The program prints its address, and a line for each answered call, which a real model would charge for.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ PLAN = [
     ("search", {"query": "sqlite synchronous full"}),
     ("buy", {"report": "durability-2026"}),
 ]
-"""The tools it asks for, one a turn. Then it answers."""
+"""The tool calls, one for each turn, before the answer."""
 
 
 def reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What it says next. Like any model it remembers nothing: how far it is stands in the messages."""
+    """Return the next reply. The messages show the progress, because a model has no memory."""
     seen = [message["content"] for message in messages if message["role"] == "tool"]
     if len(seen) == len(PLAN):
         return {"role": "assistant", "content": f"Of {len(seen)} sources the last one says: {seen[-1]}"}
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        pass  # it has said what there is to say
+        pass  # the program prints its own lines
 
 
 if __name__ == "__main__":

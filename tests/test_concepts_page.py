@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 
 import apsw
@@ -190,3 +192,17 @@ def test_in_no_test_of_the_engine_they_go_another_way(tmp_path):
 
     assert MOVES - seen == set()
     assert {move for move in seen - MOVES if not set_aside(move)} == set()
+
+
+ENUMERATIONS = [
+    member
+    for module in ("activities", "executions", "schedules", "tasks", "triggers")
+    for member in vars(import_module(f"craftcore.{module}.model")).values()
+    if isinstance(member, type) and issubclass(member, StrEnum) and member is not StrEnum
+]
+
+
+@pytest.mark.parametrize("enumeration", sorted(set(ENUMERATIONS), key=str), ids=lambda one: one.__name__)
+def test_every_value_of_an_enumeration_is_documented(enumeration):
+    pages = "\n".join(text for name, text in PAGES.items() if name.startswith(("docs/reference/", "docs/explanation/")))
+    assert [value for value in enumeration if not re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", pages)] == []
