@@ -14,10 +14,10 @@ from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import CutPoint, reach
 from craftcore.services import Core
 from craftcore.storage.doorbell_client import EVERYTHING, ring
+from craftcore.storage.transaction import get_single_result
 from craftcore.tasks.all_work import CancelledWork
-from craftcore.triggers.answers import one_answer
-from craftcore.triggers.declared import refuse_unknown
 from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
+from craftcore.triggers.workflow_store import refuse_unknown
 
 
 class Producer:
@@ -78,7 +78,7 @@ class Producer:
             on_duplicate=on_duplicate,
             max_attempts=max_attempts,
         )
-        return one_answer(self.emit_many([spec]))
+        return get_single_result(self.emit_many([spec]))
 
     def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
         """Accept many in one commit: all or, when one is refused, none."""
@@ -87,7 +87,7 @@ class Producer:
         try:
             with self._core.transaction() as tx:
                 refuse_unknown(tx, (row.workflow for row in rows))
-                answers = [one_answer([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
+                answers = [get_single_result([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
             raise error.of(again[0] if len(again) == 1 else again) from error

@@ -80,7 +80,8 @@ class Core:
 
     def cancel_all(self, tx: Transaction, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
         """Cancel all work: every live trigger and task, and, unless they are to stay, every schedule."""
-        return cancel_all(tx, self.triggers, self.tasks, self.schedules, reason, with_schedules=with_schedules)
+        stopped = self.schedules.stop_all(tx, reason) if with_schedules else []
+        return cancel_all(tx, self.triggers, self.tasks, reason, stopped)
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""

@@ -17,7 +17,7 @@ from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.fallback_state import Agents
+from craftcore.tasks.fallback_store import Agents
 from craftcore.tasks.model import Continues, Entry, Task, entered
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd, TurnService
 from craftcore.tasks.turn_start import Entering, Gone, Start

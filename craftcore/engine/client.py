@@ -14,12 +14,11 @@ from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import CutPoint, reach
 from craftcore.registry.registry import Registry
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.service import TaskService
-from craftcore.triggers.answers import one_answer
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 
@@ -140,4 +139,4 @@ class Requests:
         self._ring()
 
     def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
-        return [one_answer([answer]) for answer in self._triggers.emit_all(tx, rows)]
+        return [get_single_result([answer]) for answer in self._triggers.emit_all(tx, rows)]

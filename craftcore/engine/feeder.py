@@ -25,7 +25,7 @@ from craftcore.errors import LeaseLost
 from craftcore.failpoints import CutPoint, reach
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.claim_service import ClaimService, Window
 from craftcore.triggers.model import Claim, NewTrigger
 from craftcore.triggers.settlement import Failed

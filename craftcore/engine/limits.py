@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from craftcore.registry.workflow import Rate, Workflow
-from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.model import Claim, NewTrigger
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from craftcore.schedules.clock_event_store import record
 from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.serialization.canonical import canonical
 from craftcore.storage.facts import forget, number, remember
-from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.storage.transaction import Transaction
 
 BACKWARD_MAX = 3 * 3600.0
 """Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
@@ -25,8 +26,6 @@ STEP_MIN = 5.0
 
 TRUST_SECONDS = 60.0
 """For how long the word of a person counts for a step that nobody has noticed yet: longer than the scheduler sleeps."""
-
-EVENTS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class ClockTrust:
         if number(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
             latest = self._steps.latest(tx, tx.now)
             if self.set_back(tx):
-                self._record(tx, epoch, "backward", max(seen, latest) - tx.now)
+                record(tx, epoch, "backward", max(seen, latest) - tx.now)
         self.seen(tx)
 
     def set_back(self, tx: Transaction, step: float = 0.0) -> int:
@@ -83,16 +82,16 @@ class ClockTrust:
     def note(self, tx: Transaction, epoch: int, change: Moved) -> None:
         """Record what the clock did, if it is worth noting."""
         if abs(change.step) >= STEP_MIN:
-            self._record(tx, epoch, "forward" if change.step > 0 else "backward", abs(change.step))
+            record(tx, epoch, "forward" if change.step > 0 else "backward", abs(change.step))
         if change.asleep >= STEP_MIN:
-            self._record(tx, epoch, "suspend", change.asleep)
+            record(tx, epoch, "suspend", change.asleep)
 
     def hold_if_behind(self, tx: Transaction, epoch: int, latest: float) -> None:
         """Hold the schedules when the clock is too far behind the latest time it showed here, unless a person has just
         said that it is right: before anybody here noticed."""
         if latest - tx.now > BACKWARD_MAX and number(tx, "clock_held") is None and not self._is_trusted(tx):
             remember(tx, "clock_held", repr(latest))
-            self._record(tx, epoch, "held", latest - tx.now)
+            record(tx, epoch, "held", latest - tx.now)
 
     def is_held(self, tx: Transaction, epoch: int) -> bool:
         """Whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
@@ -102,7 +101,7 @@ class ClockTrust:
         if tx.now < until:
             return True
         forget(tx, "clock_held")
-        self._record(tx, epoch, "caught up", tx.now - until)
+        record(tx, epoch, "caught up", tx.now - until)
         return False
 
     def seen(self, tx: Transaction) -> None:
@@ -120,27 +119,9 @@ class ClockTrust:
         self.set_back(tx)
         if until is None:
             return None
-        self._record(tx, None, "trusted", until - tx.now)
+        record(tx, None, "trusted", until - tx.now)
         return until
 
     def _is_trusted(self, tx: Transaction) -> bool:
         at = number(tx, "clock_trusted_at")
         return at is not None and 0 <= tx.now - at <= TRUST_SECONDS
-
-    def _record(self, tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
-        tx.run(
-            "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, :seconds, :epoch)",
-            now=tx.now,
-            kind=kind,
-            seconds=seconds,
-            epoch=epoch,
-        )
-        tx.run(
-            "DELETE FROM clock_events WHERE seq <= (SELECT max(seq) FROM clock_events) - :most",
-            most=EVENTS_MAX,
-        )
-
-
-def last_clock_event(tx: Reader) -> Row | None:
-    """The newest row of `clock_events`; None when the clock never did anything odd."""
-    return tx.one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")

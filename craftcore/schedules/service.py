@@ -13,25 +13,26 @@ from typing import Literal
 
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
+from craftcore.schedules.declaration import Declarations
 from craftcore.schedules.firing import Firing, Placed
-from craftcore.schedules.model import (
-    Cause,
-    Declared,
-    Origin,
-    Schedule,
-    ScheduleSpec,
-    ScheduleStatus,
-)
+from craftcore.schedules.model import Cause, Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.occurrences import count, occurrences
 from craftcore.schedules.recurrence.timing import Once, Startup
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick_plan import Skipped, skip, upcoming
-from craftcore.schedules.transitions import MISSED, edited, fresh, going_on, reanchored, timing_changed
-from craftcore.schedules.validation import accept, check_names
+from craftcore.schedules.transitions import (
+    MISSED,
+    edited,
+    going_on,
+    place_of,
+    reanchored,
+    refuse_finished,
+    require_status,
+    timing_changed,
+)
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.model import NewTrigger
 from craftcore.triggers.service import TriggerService
 
 BACKFILL_MAX = 1000
@@ -52,7 +53,7 @@ class ScheduleService:
     """Declare, change and look after schedules. What has come due is `TickService`'s."""
 
     def __init__(self, clock: Clock, triggers: TriggerService) -> None:
-        self._clock = clock
+        self._declarations = Declarations(clock, triggers)
         self._triggers = triggers
         self._store = ScheduleStore()
         self._firing = Firing(triggers)
@@ -61,46 +62,11 @@ class ScheduleService:
 
     def accept(self, spec: ScheduleSpec) -> Declared:
         """Check everything but the expression. Raises InvalidInput; nothing is written by this."""
-        return self._declared(spec, self._row(spec))
+        return self._declarations.accept(spec)
 
     def check(self, spec: ScheduleSpec, origin: Origin) -> NewTrigger:
         """Check all that `put` would, were the id new; the trigger it would fire. Raises InvalidInput."""
-        row = self._row(spec)
-        self._fresh(self._declared(spec, row), origin, None, self._clock.now())
-        return row
-
-    def _declared(self, spec: ScheduleSpec, row: NewTrigger) -> Declared:
-        return accept(spec, row, local_zone=self._clock.zone())
-
-    def _row(self, spec: ScheduleSpec) -> NewTrigger:
-        check_names(spec)
-        return self._triggers.accept(
-            TriggerSpec(
-                workflow=spec.workflow,
-                payload=spec.payload,
-                source=TriggerSource.SCHEDULED,
-                session_id=spec.session_id,
-                priority=spec.priority,
-                description=spec.description,
-                max_attempts=spec.max_attempts,
-            )
-        )
-
-    def _fresh(self, declared: Declared, origin: Origin, before: Schedule | None, now: float) -> Schedule:
-        """A timing that is read now. What could never fire is refused to an operator."""
-        timing = parse(
-            declared.expression,
-            now=now,
-            timezone=declared.timezone,
-            zone_given=declared.timezone_given,
-            past_allowed=origin is not Origin.OPERATOR,
-        ).timing
-        if isinstance(timing, Once) and declared.start_at is not None and timing.at < declared.start_at:
-            raise ScheduleInvalid("start is after the only moment at which it would fire")
-        schedule = fresh(declared, timing, origin, before, now)
-        if origin is Origin.OPERATOR and schedule.status is ScheduleStatus.FINISHED:
-            raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
-        return schedule
+        return self._declarations.check(spec, origin)
 
     def put(self, tx: Transaction, spec: ScheduleSpec, origin: Origin) -> Put:
         """Declare a schedule, or change the one with this id.
@@ -114,7 +80,7 @@ class ScheduleService:
         if before is None or before.status is ScheduleStatus.REMOVED:
             return self._begin(tx, declared, origin, before, "added")
         if origin is Origin.OPERATOR and before.origin is not origin:
-            place = _place_of(before.origin)
+            place = place_of(before.origin)
             if before.status is ScheduleStatus.DISABLED:
                 raise StateRefused(f"schedule {spec.id} was declared in {place}: remove it to use its id again")
             raise StateRefused(f"schedule {spec.id} is declared in {place}: change it there, or choose another id")
@@ -132,7 +98,7 @@ class ScheduleService:
             case ScheduleStatus.FINISHED if not before.is_one_time:  # its end or its number of runs may have changed
                 changed = self._wake(tx, changed)
             case ScheduleStatus.FINISHED if origin is Origin.OPERATOR:
-                raise _has_finished(before)
+                refuse_finished(before)
         return self._write(tx, changed, "changed")
 
     def declare(
@@ -156,7 +122,7 @@ class ScheduleService:
         for schedule in self._store.of_origin(tx, origin):
             # What a person paused stays so: it fires nothing, also not when it is declared again.
             if schedule.id not in declared and schedule.status is ScheduleStatus.ACTIVE:
-                reason = f"no longer declared in {_place_of(origin)}"
+                reason = f"no longer declared in {place_of(origin)}"
                 stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
                 puts.append(Put(schedule=stopped, change="disabled"))
         return puts
@@ -179,7 +145,7 @@ class ScheduleService:
         schedule = self.get(tx, schedule_id)
         if schedule.status is ScheduleStatus.PAUSED:
             return schedule
-        _require(schedule, ScheduleStatus.ACTIVE, verb="paused")
+        require_status(schedule, ScheduleStatus.ACTIVE, verb="paused")
         return self._stop(tx, schedule, ScheduleStatus.PAUSED, reason)
 
     def resume(self, tx: Transaction, schedule_id: str) -> Schedule:
@@ -190,7 +156,7 @@ class ScheduleService:
         schedule = self.get(tx, schedule_id)
         if schedule.status is ScheduleStatus.ACTIVE:
             return schedule
-        _require(schedule, ScheduleStatus.PAUSED, ScheduleStatus.DISABLED, verb="resumed")
+        require_status(schedule, ScheduleStatus.PAUSED, ScheduleStatus.DISABLED, verb="resumed")
         return self._write(tx, self._wake(tx, schedule), "enabled").schedule
 
     def remove(self, tx: Transaction, schedule_id: str) -> list[str]:
@@ -202,13 +168,25 @@ class ScheduleService:
         declared = schedule.origin is not Origin.OPERATOR
         if declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
             raise StateRefused(
-                f"schedule {schedule_id} is declared in {_place_of(schedule.origin)}: remove it there, or pause it"
+                f"schedule {schedule_id} is declared in {place_of(schedule.origin)}: remove it there, or pause it"
             )
         cancelled = AccountStore().unstarted_triggers(tx, schedule_id)
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
         self._stop(tx, self._close(tx, schedule, "removed"), ScheduleStatus.REMOVED, "removed")
         return cancelled
+
+    def stop_all(self, tx: Transaction, reason: str) -> list[str]:
+        """Remove every schedule of an operator, and pause every other one: the next start would declare it again.
+        Return their ids."""
+        ended = (ScheduleStatus.FINISHED, ScheduleStatus.DISABLED)
+        live = [schedule for schedule in self.all(tx) if schedule.status not in ended]
+        for schedule in live:
+            if schedule.origin is Origin.OPERATOR:
+                self.remove(tx, schedule.id)
+            else:
+                self.pause(tx, schedule.id, reason)
+        return [schedule.id for schedule in live]
 
     def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
         """Fire it once more, now, whatever its time and status; its overlap policy holds. Raises NotFound."""
@@ -218,7 +196,7 @@ class ScheduleService:
         """Let the next occurrence pass, and when asked again the one after it; its moment. Raises NotFound or
         StateRefused."""
         schedule = self.get(tx, schedule_id)
-        _require(schedule, ScheduleStatus.ACTIVE, verb="skipped")
+        require_status(schedule, ScheduleStatus.ACTIVE, verb="skipped")
         moment = upcoming(schedule, after=max(schedule.high_water_at, schedule.skip_to_at or 0.0))
         if moment is None:
             raise StateRefused(f"schedule {schedule_id} ({schedule.expression}) has no occurrence left to skip")
@@ -269,7 +247,7 @@ class ScheduleService:
         self, tx: Transaction, declared: Declared, origin: Origin, before: Schedule | None, change: Change
     ) -> Put:
         """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
-        schedule = self._fresh(declared, origin, before, tx.now)
+        schedule = self._declarations.begin(declared, origin, before, tx.now)
         put = self._write(tx, schedule, change)
         if schedule.reason == MISSED and isinstance(schedule.timing, Once):
             at = schedule.timing.at
@@ -281,7 +259,7 @@ class ScheduleService:
         if before.status is ScheduleStatus.DISABLED:
             return self._write(tx, self._wake(tx, before), "enabled")
         if before.status is ScheduleStatus.FINISHED and before.origin is Origin.OPERATOR:
-            raise _has_finished(before)
+            refuse_finished(before)
         return Put(schedule=before, change="unchanged")
 
     def _wake(self, tx: Transaction, schedule: Schedule) -> Schedule:
@@ -318,19 +296,3 @@ class ScheduleService:
     def _write(self, tx: Transaction, schedule: Schedule, change: Change) -> Put:
         self._store.put(tx, schedule)
         return Put(schedule=schedule, change=change)
-
-
-def _has_finished(schedule: Schedule) -> StateRefused:
-    return StateRefused(
-        f"schedule {schedule.id} has finished ({schedule.reason}); remove it to use its id again, or see run-now"
-    )
-
-
-def _require(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
-    if schedule.status not in allowed:
-        why = "" if schedule.reason in (None, schedule.status.lower()) else f" ({schedule.reason})"
-        raise StateRefused(f"schedule {schedule.id} is {schedule.status}{why} and cannot be {verb}")
-
-
-def _place_of(origin: Origin) -> str:
-    return {Origin.CODE: "code", Origin.FILE: "the configuration file", Origin.OPERATOR: "the command line"}[origin]

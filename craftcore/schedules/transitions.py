@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NoReturn
 
+from craftcore.errors import StateRefused
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.recurrence import natural_language
 from craftcore.schedules.recurrence.timing import Every, Once, Startup, Timing
@@ -162,3 +163,22 @@ def spec_of(schedule: Schedule) -> ScheduleSpec:
 
 def _columns_of(declared: Declared) -> dict[str, Any]:
     return {field.name: getattr(declared, field.name) for field in fields(Declared)}
+
+
+def refuse_finished(schedule: Schedule) -> NoReturn:
+    """Raise StateRefused for a declaration that would revive a finished schedule."""
+    raise StateRefused(
+        f"schedule {schedule.id} has finished ({schedule.reason}); remove it to use its id again, or see run-now"
+    )
+
+
+def require_status(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> None:
+    """Raise StateRefused unless the schedule has one of these statuses."""
+    if schedule.status not in allowed:
+        why = "" if schedule.reason in (None, schedule.status.lower()) else f" ({schedule.reason})"
+        raise StateRefused(f"schedule {schedule.id} is {schedule.status}{why} and cannot be {verb}")
+
+
+def place_of(origin: Origin) -> str:
+    """Return where a person finds the declaration."""
+    return {Origin.CODE: "code", Origin.FILE: "the configuration file", Origin.OPERATOR: "the command line"}[origin]

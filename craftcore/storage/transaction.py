@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 STEPS_A_BEAT = 100_000
 
@@ -141,3 +142,11 @@ class Transaction(Reader):
         """Call `fn(value)` on the thread of the commit once this is on disk and before anybody has an answer of it. Of
         several values for one function in a commit only the last counts. `fn` must not raise: its error is logged."""
         self.before[fn] = value
+
+
+def get_single_result(results: Sequence[T | Exception]) -> T:
+    """Return the result of a batch of one item. Raises the result when it is an exception."""
+    [result] = results
+    if isinstance(result, Exception):
+        raise result
+    return result

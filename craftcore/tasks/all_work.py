@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.errors import StateRefused
-from craftcore.schedules.model import Origin, ScheduleStatus
-from craftcore.schedules.service import ScheduleService
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.store import TriggerStore
-
-_ENDED = (ScheduleStatus.FINISHED, ScheduleStatus.DISABLED)
 
 
 class CancelledWork(NamedTuple):
@@ -26,20 +22,12 @@ class CancelledWork(NamedTuple):
 
 
 def cancel_all(
-    tx: Transaction,
-    triggers: TriggerService,
-    tasks: TaskService,
-    schedules: ScheduleService,
-    reason: str,
-    *,
-    with_schedules: bool,
+    tx: Transaction, triggers: TriggerService, tasks: TaskService, reason: str, stopped: list[str]
 ) -> CancelledWork:
-    """Cancel every live trigger and every live task, and stop every schedule, in one commit.
+    """Cancel every live trigger and every live task, in the commit that stopped these schedules.
 
-    A schedule of an operator is removed. One that code or a file declares is paused, since the next start would declare
-    it again. Messages that no task has read are left in their rows: they are not emitted anew.
+    Unread messages of tasks stay in their rows. They are not emitted again.
     """
-    stopped = _stop_schedules(tx, schedules, reason) if with_schedules else []
     MailStore().leave_all(tx)
     store = TriggerStore()
     live_tasks = TaskStore().live_ids(tx)
@@ -64,16 +52,3 @@ def _cancel(tx: Transaction, triggers: TriggerService, ids: list[str], reason: s
             triggers.cancel(tx, trigger_id, reason)
         except StateRefused:
             pass  # it was settled by the end of another
-
-
-def _stop_schedules(tx: Transaction, schedules: ScheduleService, reason: str) -> list[str]:
-    stopped = []
-    for schedule in schedules.all(tx):
-        if schedule.status in _ENDED:
-            continue
-        if schedule.origin is Origin.OPERATOR:
-            schedules.remove(tx, schedule.id)
-        else:
-            schedules.pause(tx, schedule.id, reason)
-        stopped.append(schedule.id)
-    return stopped

@@ -3,7 +3,6 @@ transaction it is given; ring the daemon's bell after the commit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from shlex import quote
 from typing import Any
@@ -32,7 +31,7 @@ from craftcore.tasks.quarantine import set_aside_corrupt_tasks
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.task_end import Ending
-from craftcore.tasks.validation import check_texts, text_of
+from craftcore.tasks.validation import check_texts, describe_closed, text_of
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX, Waiting
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
@@ -139,7 +138,7 @@ class TaskService:
         if question is None:
             raise NotFound(f"no question {question_id}")
         if question.status is not QuestionStatus.OPEN:
-            raise StateRefused(f"too late: question {question_id} {_closed(question)}; nothing was written")
+            raise StateRefused(f"too late: question {question_id} {describe_closed(question)}; nothing was written")
         if question.options is not None and choice not in question.options:
             raise InvalidInput(
                 f"{shown(choice)} is no option; choose one of: {', '.join(map(quote, question.options))}"
@@ -240,10 +239,8 @@ class TaskService:
                 reason = trigger.reason or "cancelled"
                 self._ending.end(tx, task, TaskStatus.CANCELLED, reason, code=trigger.error_code)
             else:
-                code, message = (
-                    trigger.error_code or ErrorCode.VALIDATION_ERROR,
-                    trigger.error_message or trigger.reason,
-                )
+                code = trigger.error_code or ErrorCode.VALIDATION_ERROR
+                message = trigger.error_message or trigger.reason
                 self._ending.end(tx, task, TaskStatus.FAILED, trigger.reason or "", code=code, message=message)
 
     def requeued(self, tx: Transaction, trigger_id: str) -> None:
@@ -275,9 +272,10 @@ class TaskService:
             )
         task = self._tasks.get(tx, task_id)
         if task is None:
-            if self._triggers.exists(tx, task_id):
-                raise NotFound(f"no task {task_id}: it is a trigger that is settled and has no task")
-            raise NotFound(f"no task {task_id}")
+            is_trigger = self._triggers.exists(tx, task_id)
+            raise NotFound(
+                f"no task {task_id}{': it is a trigger that is settled and has no task' if is_trigger else ''}"
+            )
         if not task.status.is_live:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
         return task
@@ -290,14 +288,3 @@ class TaskService:
             return self._triggers.get(tx, task.trigger_id).is_started
         except NotFound:
             return False
-
-
-def _closed(question: Question) -> str:
-    """`was answered by ada with "send"`"""
-    match question.status:
-        case QuestionStatus.ANSWERED:
-            return f"was answered by {question.answered_by} with {json.dumps(question.answer)}"
-        case QuestionStatus.EXPIRED:
-            return "has expired"
-        case _:
-            return "is withdrawn: its task does not need an answer any more"

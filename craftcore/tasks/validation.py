@@ -1,10 +1,12 @@
-"""What people say to tasks, as it can be stored."""
+"""Texts that people send to tasks, checked, and the refusal of a late answer."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from craftcore.errors import InvalidInput
+from craftcore.tasks.model import Question, QuestionStatus
 
 NOTE_MAX = 4_000
 """Characters of an answer, of its note, and of who gave it."""
@@ -24,3 +26,14 @@ def text_of(value: Any, where: str) -> str:
     )
 
     return json_text(value, where)
+
+
+def describe_closed(question: Question) -> str:
+    """Return how a question was closed: `was answered by ada with "send"`."""
+    match question.status:
+        case QuestionStatus.ANSWERED:
+            return f"was answered by {question.answered_by} with {json.dumps(question.answer)}"
+        case QuestionStatus.EXPIRED:
+            return "has expired"
+        case _:
+            return "is withdrawn: its task does not need an answer any more"

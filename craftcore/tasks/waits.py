@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
 from craftcore.serialization.canonical import canonical
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.mailbox_store import Mail, MailStore
 from craftcore.tasks.model import (
     MESSAGE,
@@ -30,7 +30,6 @@ from craftcore.tasks.model import (
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.triggers.answers import one_answer
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import wake_key
@@ -184,7 +183,7 @@ class Waiting:
             dedup_key=wake_key(wait.id),
         )
         row = self._triggers.accept(spec)._replace(at_given=bool(wait.at_given) and at == wait.due_at)
-        return one_answer(self._triggers.emit_all(tx, [row])).id
+        return get_single_result(self._triggers.emit_all(tx, [row])).id
 
 
 def renews(wait: Wait) -> bool:

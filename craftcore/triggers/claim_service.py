@@ -9,10 +9,9 @@ from typing import NamedTuple
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.serialization.plurals import counted
 from craftcore.storage.damaged_rows import legible
-from craftcore.storage.transaction import Reader, Transaction
-from craftcore.triggers.answers import one_answer
+from craftcore.storage.transaction import Reader, Transaction, get_single_result
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.budget import Budget
+from craftcore.triggers.claim_candidate_store import Budget, CandidateStore
 from craftcore.triggers.claim_store import ClaimStore
 from craftcore.triggers.listener import Follower, Nobody
 from craftcore.triggers.model import Claim, TriggerStatus
@@ -72,6 +71,7 @@ class ClaimService:
     def __init__(self, *, lease_seconds: float = 60.0, priority_weight: float = 60.0) -> None:
         self._priority_weight = priority_weight
         self.lease_seconds = lease_seconds
+        self._candidates = CandidateStore()
         self._claims = ClaimStore()
         self._tokens = 0
         self.follower: Follower = Nobody()
@@ -90,7 +90,7 @@ class ClaimService:
         """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane, of limited workflows
         no more than the budget; in safe mode no scheduled and no resumed work.
         """
-        seqs, more = self._claims.due(
+        seqs, more = self._candidates.due(
             tx,
             tx.now,
             weight=self._priority_weight,
@@ -106,7 +106,7 @@ class ClaimService:
             token = f"{epoch}-{self._tokens}"
             until = tx.now + self.lease_seconds
             claims = self._claims.claim(tx, seqs, epoch=epoch, token=token, lease_until=until)
-        return Window(claims=claims, more=more, next_due=self._claims.next_due(tx, tx.now))
+        return Window(claims=claims, more=more, next_due=self._candidates.next_due(tx, tx.now))
 
     def rank(self, claim: Claim) -> tuple[float, int, int]:
         """What sorts claims: a priority point is worth `priority_weight` seconds of waiting; ties by priority, age."""
@@ -147,7 +147,7 @@ class ClaimService:
 
         Raises LeaseLost, and writes nothing, when the trigger now belongs to a later attempt or was settled.
         """
-        return one_answer(self.ack_all(tx, [(claim, outcome)], lambda _: policy))
+        return get_single_result(self.ack_all(tx, [(claim, outcome)], lambda _: policy))
 
     def ack_all(
         self, tx: Transaction, ends: Sequence[tuple[Claim, Outcome]], policy_of: PolicyOf

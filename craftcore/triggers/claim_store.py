@@ -1,41 +1,14 @@
-"""The only SQL of a claim's life: due, claim, start, settle, give back. Every move is guarded by the lease token."""
+"""The only SQL of a claim's life: claim, start, settle, give back. Every move is guarded by the lease token."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from craftcore.serialization.canonical import canonical
 from craftcore.storage.transaction import Many, Reader, Transaction
-from craftcore.triggers.budget import Budget, Spending
-from craftcore.triggers.claim_candidates import within_limits
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Settlement
-
-CANDIDATES = """
-SELECT due_at + ?4, priority, seq, lane
-  FROM triggers
- WHERE status = 'PENDING'
-   AND priority = ?1
-   AND due_at <= ?2
-   AND (lane IS NULL OR lane NOT IN (SELECT value FROM json_each(?3)))
- ORDER BY due_at, seq
-"""
-
-CANDIDATES_IN_SAFE_MODE = CANDIDATES.replace(" ORDER BY", "   AND source NOT IN ('SCHEDULED', 'RESUME')\n ORDER BY")
-"""This one reads the rows, not the index alone: what a daemon that keeps dying can afford."""
-
-PRIORITIES = """
-WITH RECURSIVE used (priority) AS (
-    SELECT min(priority) FROM triggers WHERE status = 'PENDING'
-     UNION ALL
-    SELECT (SELECT min(priority) FROM triggers WHERE status = 'PENDING' AND priority > used.priority)
-      FROM used
-     WHERE used.priority IS NOT NULL
-)
-SELECT priority FROM used WHERE priority IS NOT NULL
-"""
 
 CLAIM = """
 UPDATE triggers
@@ -108,64 +81,6 @@ SELECT seq, lease_token
 
 class ClaimStore:
     """Leases on rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
-
-    def due(
-        self,
-        tx: Reader,
-        now: float,
-        *,
-        weight: float,
-        busy_lanes: Collection[str],
-        limit: int,
-        before: float | None,
-        safe_mode: bool = False,
-        budget: Budget | None = None,
-    ) -> tuple[list[int], bool]:
-        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane, of
-        limited workflows no more than the budget; and whether more may be due than was taken.
-
-        Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
-        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
-        but for index entries of a busy lane or a full workflow.
-        """
-        busy = canonical(sorted(busy_lanes))
-        lines: list[Iterable[tuple[Any, ...]]] = []
-        spending = None if budget is None else Spending(budget)
-        for (priority,) in list(tx.tuples(PRIORITIES)):
-            asked = (priority, now, busy, weight * priority)
-            if spending is None:
-                lines.append(tx.tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
-            else:
-                lines.append(within_limits(tx, asked, spending, safe_mode=safe_mode))
-        taken: list[int] = []
-        lanes: set[str] = set()
-        skipped = 0
-        for rank, _, seq, lane in heapq.merge(*lines):
-            if spending is not None and not spending.has_place(seq):
-                continue
-            if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
-                return taken, True
-            if lane in lanes:
-                skipped += 1
-                continue
-            taken.append(seq)
-            if lane:
-                lanes.add(lane)
-            if spending is not None:
-                spending.take(seq)
-        return taken, False
-
-    def next_due(self, tx: Reader, now: float) -> float | None:
-        """When the next trigger that is not due yet becomes due; None when there is none."""
-        moments = (
-            tx.value(
-                "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND priority = :priority AND due_at > :now",
-                priority=priority,
-                now=now,
-            )
-            for (priority,) in list(tx.tuples(PRIORITIES))
-        )
-        return min((moment for moment in moments if moment is not None), default=None)
 
     def claim(self, tx: Transaction, seqs: Sequence[int], *, epoch: int, token: str, lease_until: float) -> list[Claim]:
         """Lease these PENDING rows; in no order."""

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
-from craftcore.storage.transaction import Row, Transaction
-from craftcore.triggers.answers import one_answer
+from craftcore.storage.transaction import Row, Transaction, get_single_result
 from craftcore.triggers.listener import Follower, Nobody
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -53,7 +52,7 @@ class TriggerService:
 
         Raises InvalidInput, PayloadTooLarge, or DuplicateTrigger when the spec asked for it; nothing is written then.
         """
-        return one_answer(self.emit_all(tx, [self.accept(spec)]))
+        return get_single_result(self.emit_all(tx, [self.accept(spec)]))
 
     def emit_all(self, tx: Transaction, rows: Sequence[NewTrigger]) -> list[Emitted | Exception]:
         """Insert accepted triggers; an answer each. A DuplicateTrigger is such an answer, and wrote nothing."""
@@ -84,7 +83,7 @@ class TriggerService:
         """
         row = self.accept(spec)
         if standing := self._standing(tx, row):
-            return one_answer([self._duplicate(tx, row, standing)])
+            return get_single_result([self._duplicate(tx, row, standing)])
         self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
         return _created(row, max(row.fire_at, not_before or row.fire_at))
 

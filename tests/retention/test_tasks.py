@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.activities.model import Decision
 from craftcore.retention.model import BATCH
-from craftcore.tasks.agent_store import AgentStore
+from craftcore.tasks.fallback_store import Agents
 from tests.activities.life import DONE, UNKNOWN, an_activity, decide
 from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
 from tests.tasks.life import (
@@ -301,7 +301,7 @@ def test_the_newest_act_of_a_live_task_stays_because_a_fallback_asks_whether_it_
 
     sweep(core)
 
-    assert core.do(AgentStore().has_acted, running.task.id)
+    assert core.do(Agents().has_acted, running.task.id)
 
 
 def test_a_closed_question_about_a_live_task_goes_and_an_open_one_stays(core, clock):

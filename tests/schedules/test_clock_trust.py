@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.schedules.clock_guard import EVENTS_MAX, ClockTrust, Moved, Reading, last_clock_event, moved
+from craftcore.schedules.clock_event_store import EVENTS_MAX, last_clock_event
+from craftcore.schedules.clock_guard import ClockTrust, Moved, Reading, moved
 from tests.schedules.life import DAY, HOUR, start_daemon
 from tests.virtual import NEW_YEAR
 

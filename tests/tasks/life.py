@@ -9,7 +9,7 @@ from typing import Any
 from craftcore.executions.model import EventType
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.serialization.canonical import canonical
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import (
     CONTINUED,
     Continues,
@@ -28,7 +28,6 @@ from craftcore.tasks.model import (
 from craftcore.tasks.turn_end import Followed, TurnEnd
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.tasks.turn_start import Gone, Start
-from craftcore.triggers.answers import one_answer
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Cancelled, Continued, Outcome, Succeeded, Suspended, is_cancellation
@@ -57,7 +56,7 @@ def enter(
     """Start a claim and enter its turn, in one commit."""
 
     def start(tx: Transaction) -> Running | Gone | None:
-        started = one_answer(core.claims.start_all(tx, [claim])).claim
+        started = get_single_result(core.claims.start_all(tx, [claim])).claim
         [entry] = core.entering.enter_all(tx, [Start(started, claim.workflow or "greet", is_task, deadline)])
         if not isinstance(entry, Entry):
             return entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.triggers.answers import one_answer
+from craftcore.storage.transaction import get_single_result
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import Claim, Emitted, Trigger
@@ -37,7 +37,7 @@ def claim_one(core: VirtualCore, *, epoch: int = 1) -> Claim:
 def start(core: VirtualCore, claim: Claim, *, alone: bool = False) -> Claim:
     """Begin its attempt. Raises what the answer is when it is refused; what refusing wrote stays."""
     answers: list[Started | Exception] = core.do(core.claims.start_all, [claim], alone=alone)
-    return one_answer(answers).claim
+    return get_single_result(answers).claim
 
 
 def start_one(core: VirtualCore, *, epoch: int = 1, alone: bool = False) -> Claim:

@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.errors import DuplicateTrigger, InvalidInput, LeaseLost
 from craftcore.services import Core
-from craftcore.triggers.answers import one_answer
+from craftcore.storage.transaction import get_single_result
 from craftcore.triggers.model import DedupScope, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from tests.triggers.life import BROKEN, HOPELESS, ack, claim_one, emit, look, run_one, start, start_one
@@ -261,7 +261,7 @@ def test_a_batch_is_stored_in_the_order_given_whatever_its_triggers_carry(core):
         a_trigger(payload={"n": 6}),
     ]
 
-    answers = [one_answer([answer]) for answer in emit_batch(core, *specs)]
+    answers = [get_single_result([answer]) for answer in emit_batch(core, *specs)]
 
     stored = [row["id"] for row in core.rows("SELECT id FROM triggers ORDER BY seq")]
     assert stored == [answer.id for answer in answers]

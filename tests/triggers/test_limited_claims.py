@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.triggers.budget import Budget
-from craftcore.triggers.claim_candidates import BEHIND
-from craftcore.triggers.claim_store import CANDIDATES, CANDIDATES_IN_SAFE_MODE, ClaimStore
+from craftcore.triggers.claim_candidate_store import (
+    BEHIND,
+    CANDIDATES,
+    CANDIDATES_IN_SAFE_MODE,
+    Budget,
+    CandidateStore,
+)
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import Snoozed
 from tests.triggers.life import ack, claim_all, emit, look, start
@@ -79,7 +83,7 @@ def test_the_best_are_claimed_but_of_a_limited_workflow_no_more_than_its_places(
         core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in specs])
         rows = list(tx.tuples(PENDING))
 
-        found, is_more = ClaimStore().due(
+        found, is_more = CandidateStore().due(
             tx,
             NEW_YEAR,
             weight=60.0,

@@ -27,7 +27,7 @@ from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleSt
 from craftcore.schedules.service import Put
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.transitions import spec_of
-from craftcore.triggers.declared import refuse_unknown
+from craftcore.triggers.workflow_store import refuse_unknown
 
 UNSET = {
     ("session" if field.name == "session_id" else field.name.replace("_", "-")): field

@@ -7,7 +7,7 @@ from typing import Any
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import Output, with_iso
 from craftcore.cli.session import hint
-from craftcore.schedules.clock_guard import last_clock_event
+from craftcore.schedules.clock_event_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.plurals import counted

@@ -16,7 +16,7 @@ from craftcore.storage.damaged_rows import Damaged, attempted, each
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.triggers.claim_store import PRIORITIES
+from craftcore.triggers.claim_candidate_store import PRIORITIES
 from craftcore.triggers.model import HELD_UNTIL
 from craftcore.triggers.store import LATELY
 

@@ -1,4 +1,4 @@
-"""Which workflows there are, as far as a process can know that is not the daemon: those the last one declared."""
+"""Workflows that the last daemon declared: all that another process can know of them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,177 @@
+"""The only SQL of what a claim may take: due triggers by rank, within the limits of workflows."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from craftcore.serialization.canonical import canonical
+from craftcore.storage.transaction import Reader
+
+CANDIDATES = """
+SELECT due_at + ?4, priority, seq, lane
+  FROM triggers
+ WHERE status = 'PENDING'
+   AND priority = ?1
+   AND due_at <= ?2
+   AND (lane IS NULL OR lane NOT IN (SELECT value FROM json_each(?3)))
+ ORDER BY due_at, seq
+"""
+
+CANDIDATES_IN_SAFE_MODE = CANDIDATES.replace(" ORDER BY", "   AND source NOT IN ('SCHEDULED', 'RESUME')\n ORDER BY")
+"""This one reads the rows, not the index alone: what a daemon that keeps dying can afford."""
+
+PRIORITIES = """
+WITH RECURSIVE used (priority) AS (
+    SELECT min(priority) FROM triggers WHERE status = 'PENDING'
+     UNION ALL
+    SELECT (SELECT min(priority) FROM triggers WHERE status = 'PENDING' AND priority > used.priority)
+      FROM used
+     WHERE used.priority IS NOT NULL
+)
+SELECT priority FROM used WHERE priority IS NOT NULL
+"""
+
+BEHIND = """
+SELECT due_at + ?4, seq, lane, due_at, coalesce(workflow, '/' || source)
+  FROM triggers
+ WHERE status = 'PENDING'
+   AND priority = ?1
+   AND due_at <= ?2
+   AND (due_at, seq) > (?7, ?8)
+   AND (lane IS NULL OR lane NOT IN (SELECT value FROM json_each(?3)))
+   AND coalesce(workflow, '/' || source) NOT IN (SELECT value FROM json_each(?5))
+   AND NOT (?6 AND source IN ('SCHEDULED', 'RESUME'))
+ ORDER BY due_at, seq
+"""
+"""What comes after a place: (?7, ?8). ?5 is what is full, ?6 whether it is safe mode. The index tells it all: what is
+passed over costs an entry, not a row."""
+
+
+class Budget(NamedTuple):
+    """`places`: how many more of each limited workflow. `by_source`: the limited workflow that takes a source's
+    triggers which name none."""
+
+    places: Mapping[str, int]
+    by_source: Mapping[str, str]
+
+
+class Spending:
+    """A budget while one look spends it.
+
+    A trigger's destination is the workflow it names, else `/` and its source: no name of a workflow has a slash.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._left = dict(budget.places)
+        self._limited = {name: name for name in budget.places}
+        self._limited.update((f"/{source}", name) for source, name in budget.by_source.items())
+        self._workflows: dict[int, str] = {}
+
+    @property
+    def full(self) -> list[str]:
+        """The destinations of which nothing more may be claimed."""
+        return [destination for destination in self._limited if self.is_full(destination)]
+
+    def is_full(self, destination: str) -> bool:
+        """Whether nothing more may be claimed of what goes there."""
+        workflow = self._limited.get(destination)
+        return workflow is not None and self._left[workflow] <= 0
+
+    def note(self, seq: int, destination: str) -> None:
+        """Remember where a candidate goes, if that is limited."""
+        if (workflow := self._limited.get(destination)) is not None:
+            self._workflows[seq] = workflow
+
+    def has_place(self, seq: int) -> bool:
+        """Whether this candidate may be claimed."""
+        workflow = self._workflows.get(seq)
+        return workflow is None or self._left[workflow] > 0
+
+    def take(self, seq: int) -> None:
+        """This candidate is claimed."""
+        if (workflow := self._workflows.get(seq)) is not None:
+            self._left[workflow] -= 1
+
+
+class CandidateStore:
+    """PENDING rows of `triggers`, as the claim reads them."""
+
+    def due(
+        self,
+        tx: Reader,
+        now: float,
+        *,
+        weight: float,
+        busy_lanes: Collection[str],
+        limit: int,
+        before: float | None,
+        safe_mode: bool = False,
+        budget: Budget | None = None,
+    ) -> tuple[list[int], bool]:
+        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane, of
+        limited workflows no more than the budget; and whether more may be due than was taken.
+
+        Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
+        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
+        but for index entries of a busy lane or a full workflow.
+        """
+        busy = canonical(sorted(busy_lanes))
+        lines: list[Iterable[tuple[Any, ...]]] = []
+        spending = None if budget is None else Spending(budget)
+        for (priority,) in list(tx.tuples(PRIORITIES)):
+            asked = (priority, now, busy, weight * priority)
+            if spending is None:
+                lines.append(tx.tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
+            else:
+                lines.append(within_limits(tx, asked, spending, safe_mode=safe_mode))
+        taken: list[int] = []
+        lanes: set[str] = set()
+        skipped = 0
+        for rank, _, seq, lane in heapq.merge(*lines):
+            if spending is not None and not spending.has_place(seq):
+                continue
+            if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
+                return taken, True
+            if lane in lanes:
+                skipped += 1
+                continue
+            taken.append(seq)
+            if lane:
+                lanes.add(lane)
+            if spending is not None:
+                spending.take(seq)
+        return taken, False
+
+    def next_due(self, tx: Reader, now: float) -> float | None:
+        """When the next trigger that is not due yet becomes due; None when there is none."""
+        moments = (
+            tx.value(
+                "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND priority = :priority AND due_at > :now",
+                priority=priority,
+                now=now,
+            )
+            for (priority,) in list(tx.tuples(PRIORITIES))
+        )
+        return min((moment for moment in moments if moment is not None), default=None)
+
+
+def within_limits(
+    tx: Reader, asked: tuple[int, float, str, float], spending: Spending, *, safe_mode: bool
+) -> Iterator[tuple[float, int, int, str | None]]:
+    """The candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are asked for anew,
+    from there on."""
+    priority = asked[0]
+    reached = (-math.inf, 0)
+    while True:
+        full = canonical(spending.full)
+        for rank, seq, lane, due_at, destination in tx.tuples(BEHIND, (*asked, full, safe_mode, *reached)):
+            reached = (due_at, seq)
+            if spending.is_full(destination):
+                break
+            spending.note(seq, destination)
+            yield rank, priority, seq, lane
+        else:
+            return
