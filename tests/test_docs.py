@@ -144,6 +144,14 @@ def test_every_link_leads_somewhere():
                 assert heading in headings(of), f"{document} links to {target}#{heading}"
 
 
+def test_help_texts_name_pages_and_headings_that_exist():
+    help_texts = (ROOT / "tests" / "surface" / "golden" / "commands.txt").read_text(encoding="utf-8")
+    named = re.findall(r"\b(docs/[\w/-]+\.md)#?([\w-]*)", help_texts)
+    assert len(named) > 50
+    assert [target for target, _ in named if target not in DOCS] == []
+    assert [one for one in named if one[1] and one[1] not in headings(DOCS[one[0]])] == []
+
+
 def headings(text: str) -> set[str]:
     """What a link names them by: in small letters, without marks, a dash for each space."""
     said = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
