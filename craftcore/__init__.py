@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from craftcore.activities.model import OnUnknown
     from craftcore.app import App
-    from craftcore.engine.child import Child
     from craftcore.engine.turn.context import TaskContext, TaskEvent
+    from craftcore.engine.turn.emit import Child
     from craftcore.error_codes import ErrorCode
     from craftcore.errors import (
         ActivityUnknown,
@@ -46,7 +46,7 @@ _HOMES = {
     "App": "craftcore.app",
     "Call": "craftcore.registry.action",
     "CatchUp": "craftcore.schedules.model",
-    "Child": "craftcore.engine.child",
+    "Child": "craftcore.engine.turn.emit",
     "ChildFailed": "craftcore.errors",
     "Continue": "craftcore.tasks.outcomes",
     "CraftcoreError": "craftcore.errors",

@@ -223,7 +223,7 @@ def test_every_module_keeps_to_its_place(module):
         ("cli/status/status.py", "def f():\n    import apsw.ext", "imports apsw"),
         ("storage/database.py", "import anyio", "imports anyio"),
         ("app.py", "def f():\n    from anyio import sleep", "imports anyio"),
-        ("engine/asking.py", "import httpx2", "imports httpx2"),
+        ("engine/routing.py", "import httpx2", "imports httpx2"),
         ("engine/runner.py", "import os\nos.environ['HOME']", "uses os.environ"),
         ("app.py", "from os import getenv as look\nlook('HOME')", "uses os.getenv"),
         ("engine/feeder.py", "import time\ntime.time()", "uses time.time"),

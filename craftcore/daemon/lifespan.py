@@ -20,17 +20,16 @@ from craftcore.daemon.builtin_actions import with_ready_made
 from craftcore.daemon.config_reload import default_retry
 from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
-from craftcore.daemon.groups import only
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
 from craftcore.daemon.retention_loop import Retaining
 from craftcore.engine import boot as booting
-from craftcore.engine.corruption import Corruption
+from craftcore.engine.boot import notify, recall
+from craftcore.engine.durable_commit import Corruption
 from craftcore.engine.engine import Engine
 from craftcore.engine.engine_facts import leave_standing
+from craftcore.engine.failure import only
 from craftcore.engine.held_tasks import HeldTasks
-from craftcore.engine.notice import notify
-from craftcore.engine.recall import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder

@@ -24,7 +24,6 @@ from craftcore.config import Config
 from craftcore.daemon import logging
 from craftcore.daemon.config_reload import AT_ONCE, answer, changed_keys, default_retry, taken_over
 from craftcore.daemon.declared_schedules import declarations, say_declared
-from craftcore.daemon.groups import only
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.signals import end_at_the_second, watch_signals
@@ -32,6 +31,7 @@ from craftcore.daemon.status_line import Condition, status_text
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
+from craftcore.engine.failure import only
 from craftcore.errors import ConfigInvalid, CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 
+from craftcore.engine.turn.turn_state import TurnState
 from craftcore.executions.recorder import Record, Routed
 from craftcore.tasks.model import Entry, Move
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome
-
-if TYPE_CHECKING:
-    from craftcore.engine.turn.turn import Turn
 
 Why = Literal["cancelled", "shutdown", "parked"]
 
@@ -58,7 +56,7 @@ class Run:
         self.record = record
         self.routed = routed
         self.entry = entry
-        self.turn: Turn | None = None
+        self.turn: TurnState | None = None
         self.move: Move | None = None
         self.was_stalled = False
         """A person was asked about it while an agent ran that has failed since."""

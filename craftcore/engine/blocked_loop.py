@@ -18,8 +18,8 @@ from types import FrameType
 import structlog
 
 from craftcore.engine.attempt import CURRENT, Run
-from craftcore.engine.isolation import in_own_context
-from craftcore.engine.where import places
+from craftcore.engine.failure import places
+from craftcore.engine.user_code import in_own_context
 from craftcore.storage.event_loop import Loop
 
 log = structlog.get_logger(__name__)

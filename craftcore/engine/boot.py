@@ -1,19 +1,31 @@
-"""What a daemon does before it consumes. Each step may be repeated: a crash in boot is a crash like any other."""
+"""Boot of a daemon, before it consumes. Each step may be repeated: a crash in boot is a crash like any other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import structlog
+
+from craftcore.clock import Clock
+from craftcore.engine.limits import Limits
+from craftcore.errors import InvalidInput
 from craftcore.executions.recorder import Recorder
+from craftcore.executions.starts_store import StartsStore
 from craftcore.executions.store import ExecutionStore
+from craftcore.registry.registry import Registry
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, number, remember
-from craftcore.storage.transaction import Many, Row, Transaction
+from craftcore.storage.transaction import Many, Reader, Row, Transaction
 from craftcore.tasks.activity_events import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claim_service import ClaimService, Reclaimed
+from craftcore.triggers.model import TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import SHUT_DOWN
+from craftcore.triggers.sources import system_key
+
+log = structlog.get_logger(__name__)
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
@@ -231,3 +243,38 @@ def _unclean_starts(tx: Transaction) -> int:
         now=tx.now,  # what is later was seen by another clock
     )
     return starts
+
+
+def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot) -> str | None:
+    """Emit one restart notice where tasks were resumed and a workflow takes SYSTEM; why it cannot take it, or None.
+
+    Its payload: `kind` ("restart"), `resumed` and `stale` (how many), `tasks` (the ids of the first of them).
+    """
+    workflow = app.by_source.get(TriggerSource.SYSTEM)
+    if workflow is None or not boot.resumed.is_anything:
+        return None
+    row = triggers.accept(
+        TriggerSpec(
+            source=TriggerSource.SYSTEM,
+            payload=boot.resumed.notice(),
+            dedup_key=system_key("restart", boot.epoch),
+            description="The daemon was started, and these tasks go on where they were.",
+        )
+    )
+    try:
+        app.check(row._replace(workflow=workflow))
+    except InvalidInput as error:
+        return error.message
+    triggers.emit_all(tx, [row])
+    return None
+
+
+def recall(reader: Reader, limits: Limits, clock: Clock) -> None:
+    """Remember which starts of earlier epochs still count against a rate."""
+    now = clock.now()
+    longest = max(rate.seconds for rate in limits.rates.values())
+    starts, are_all = StartsStore().since(reader, limits.rates, now - longest, now)
+    if not are_all:
+        log.warning("limits.recalled_in_part", starts=len(starts), reason="too many records since then")
+    booted = now - clock.boot_time()
+    limits.remember((workflow, at - booted) for workflow, at in starts)

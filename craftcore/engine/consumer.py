@@ -16,7 +16,6 @@ from typing import Any
 import structlog
 
 from craftcore.clock import Clock, utc_iso
-from craftcore.engine.asking import ask
 from craftcore.engine.attempt import Run
 from craftcore.engine.attempt_commits import Attempts, Settled
 from craftcore.engine.claim_window import TriggerQueue
@@ -24,7 +23,7 @@ from craftcore.engine.durable_commit import SetAside, insist
 from craftcore.engine.exclusive_run import Solitude
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault, report
-from craftcore.engine.routing import Routes
+from craftcore.engine.routing import Routes, ask
 from craftcore.engine.runner import Runner
 from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.recorder import Routed

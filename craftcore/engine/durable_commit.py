@@ -1,4 +1,4 @@
-"""Commits that must come about, because what they say has happened already."""
+"""Commits that must come about, because what they say has happened already; corrupt rows are set aside for them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import anyio
 import structlog
 
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
+from craftcore.tasks.service import TaskService
+from craftcore.triggers.claim_service import ClaimService
 
 log = structlog.get_logger(__name__)
+
 
 FULL_DISK_SECONDS = 1.0
 """How often a full disk is tried again."""
@@ -54,3 +58,19 @@ async def insist(
             if work == set_aside or not (found := await insist(writer, set_aside, set_aside)):
                 raise
             log.error("row.corrupt", wrong=found)
+
+
+class Corruption:
+    """Looks for corrupt rows when something failed that should not."""
+
+    def __init__(self, tasks: TaskService, claims: ClaimService) -> None:
+        self._tasks = tasks
+        self._claims = claims
+
+    def set_aside(self, tx: Transaction) -> list[str]:
+        """Take them out of the way; what was wrong with each. Tasks first: a trigger's end is told to its task."""
+        return [
+            *self._tasks.set_aside_corrupt(tx),
+            *self._claims.set_aside_corrupt(tx),
+            *set_aside_corrupt_schedules(tx),
+        ]

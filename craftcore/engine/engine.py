@@ -18,7 +18,8 @@ from craftcore.engine.blocked_loop import blocked_loop_warning
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import Requests
 from craftcore.engine.consumer import Consumer
-from craftcore.engine.corruption import Corruption
+from craftcore.engine.durable_commit import Corruption
+from craftcore.engine.failure import where as places_of
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.keyboard_interrupt import is_ctrl_c
@@ -31,7 +32,6 @@ from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.turn import Doors
-from craftcore.engine.where import where as places_of
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry

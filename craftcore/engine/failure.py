@@ -1,26 +1,23 @@
-"""What an exception of user code says of its attempt, as it can be recorded. Pure, and never an exception itself.
-
-Every failure has a code, a message (bounded, and text whatever it was), whether it is tried again and not sooner than
-when, and details that are JSON. The table of codes decides whether, unless the author did: Fail never, Retry and
-NoEffect always. What nobody expected is an INTERNAL_AGENT_ERROR. What is no error of ours has its `exception_type` and
-`where` it was raised.
-"""
+"""Failures of user code: the outcome that an exception becomes, the errors of its group, and where it was raised."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, FrameType
+from typing import Any, cast
+
+import anyio
 
 from craftcore.clock import YEAR_10000
-from craftcore.engine.groups import decisive, said
-from craftcore.engine.where import where
 from craftcore.error_codes import ErrorCode, known
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
 from craftcore.serialization.canonical import canonical
 from craftcore.serialization.encode import MAX_DEPTH
-from craftcore.serialization.untrusted import bounded, message_of, shown, type_of
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, shown, traceback_of, type_of
 from craftcore.triggers.settlement import Failed, Snoozed
 
 CODE_LIMIT = 100
@@ -128,3 +125,96 @@ def _is_deep(value: Any) -> bool:
 
 def _parts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+LEAVES_SAID = 100
+"""Of so many errors of a group the words are told: more would not fit into a message."""
+
+_EXCEPTIONS = BaseExceptionGroup.__dict__["exceptions"]
+
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
+
+
+def is_only(error: BaseException, kinds: Kinds) -> bool:
+    """Whether this is a nursery's group of these and nothing else."""
+    return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in leaves(error))
+
+
+def decisive(error: BaseException) -> BaseException:
+    """The error that says what becomes of an attempt: of several, the first that trying again cannot help; the group
+    itself when there is none."""
+    found = leaves(error)
+    return found[0] if len(found) == 1 else next(filter(is_hopeless, found), error)
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Trying again cannot help."""
+    if not is_a(error, CraftcoreError):
+        return is_a(error, Fail)
+    try:
+        code = known(cast(CraftcoreError, error).code)
+    except BaseException:  # one of somebody's own is broken
+        return False
+    return code is not None and not code.may_be_retried
+
+
+def said(error: BaseException) -> str:
+    """The error's own words; those of all that are in a group."""
+    return bounded("; ".join(message_of(leaf) for leaf in leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
+
+
+def first_leaf(error: BaseException) -> BaseException:
+    """The first error of a group; any other is its own."""
+    return next(iter(leaves(error)), error)
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group, however deep, in their order; any other error is its only one."""
+    found, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
+    while within:
+        one = within.pop()
+        if is_a(one, BaseExceptionGroup):
+            within.extend(reversed(_EXCEPTIONS.__get__(one)))
+        else:
+            found.append(one)
+    return found
+
+
+FIRST, LAST = 4, 6
+"""So many places are kept from either end: the author's own, and where it was raised."""
+
+PLACE_LIMIT = 300
+"""Characters of a place."""
+
+_OURS = str(Path(__file__).parents[1]) + "/"
+_MACHINERY = (_OURS, str(Path(anyio.__file__).parent) + "/")
+
+
+def places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
+    """The places of a stack that are not ours, outermost first."""
+    frames = [(frame.f_code, line) for frame, line in stack]
+    return _told([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
+
+
+def where(error: BaseException) -> list[str]:
+    """`["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of its first.
+
+    What is raised within craftcore itself, and went through nothing else, has its last place alone.
+    """
+    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first_leaf(error)))]
+    theirs = [one for one in frames if not one[0].co_filename.startswith(_MACHINERY)] or frames[-1:]
+    return _told(theirs)
+
+
+def _told(theirs: list[tuple[CodeType, int]]) -> list[str]:
+    if len(theirs) > FIRST + LAST:
+        theirs = theirs[:FIRST] + theirs[-LAST:]
+    return [bounded(f"{code.co_filename}:{line} in {code.co_name}", PLACE_LIMIT) for code, line in theirs]
+
+
+def only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one exception in a group of one, however deep; else the group itself."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

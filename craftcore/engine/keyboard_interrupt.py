@@ -11,7 +11,7 @@ from functools import partial
 from traceback import walk_tb
 from types import CodeType
 
-from craftcore.engine.groups import leaves
+from craftcore.engine.failure import leaves
 from craftcore.serialization.untrusted import is_a, traceback_of
 
 

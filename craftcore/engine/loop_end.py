@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from craftcore.engine.attempt import CURRENT, Run
-from craftcore.engine.where import places
+from craftcore.engine.failure import places
 
 
 class LoopEnd(NamedTuple):

@@ -12,15 +12,15 @@ import anyio.lowlevel
 import msgspec
 
 from craftcore.engine.attempt import Run
-from craftcore.engine.failure import failed, outcome_of
-from craftcore.engine.groups import is_only
-from craftcore.engine.isolation import in_own_context
+from craftcore.engine.failure import failed, is_only, outcome_of
 from craftcore.engine.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
+from craftcore.engine.turn.continuation import continues, told
 from craftcore.engine.turn.in_flight import flown
 from craftcore.engine.turn.provider_call import Withdrawn
-from craftcore.engine.turn.turn import ComesAgain, Doors, Suspend, Turn, continues, told
-from craftcore.engine.user_code import in_thread
+from craftcore.engine.turn.turn import Doors, Turn
+from craftcore.engine.turn.turn_state import ComesAgain, Suspend, TurnState
+from craftcore.engine.user_code import in_own_context, in_thread
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import CutPoint, reach
@@ -107,8 +107,8 @@ class Runner:
         trigger = self._view(run, entry.creator)
         text = entry.task.state_json
         state = None if text == "null" else from_json(text, workflow.state_type, "state")
-        run.turn = Turn(run, entry, self._doors, ends_at)
-        return TaskContext(run, run.turn, trigger, state=state, deadline_at=ends_at)
+        turn = run.turn = Turn(run, entry, self._doors, ends_at)
+        return TaskContext(run, turn, trigger, state=state, deadline_at=ends_at)
 
     def _view(self, run: Run, creator: Creator | None) -> TriggerView:
         return TriggerView.of(run.claim, creator, run.record.created_at, self._overdue_after)
@@ -192,7 +192,7 @@ class Runner:
             message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
-            run.move = continues(turn, result)
+            run.move = continues(turn.task, self._doors.settings, self._doors.clock.now(), result)
         except InvalidInput as error:
             return Failed(code=error.code, message=error.message, retryable=False)
         return Continued() if run.move.wait is None else Suspended(reason="continues later", event=told(run.move.wait))
@@ -214,7 +214,7 @@ def suspended(run: Run) -> Suspended:
     return Suspended(reason=run.turn.wait.name, event=told(run.turn.wait))
 
 
-def _swallowed(turn: Turn) -> Failed:
+def _swallowed(turn: TurnState) -> Failed:
     assert turn.wait is not None
     message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
     return failed(ErrorCode.INTERNAL_AGENT_ERROR, message)

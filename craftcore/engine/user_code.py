@@ -1,17 +1,24 @@
-"""Plain functions of user code run in threads. A thread cannot be cancelled."""
+"""User code: plain functions run in threads, and workflows in context variables of their own.
+
+A thread cannot be cancelled. The workers that drive the runs are few and live long. A task for each run would isolate
+a workflow, too; it costs ten times as much, and the scope that cancels a run ends at its task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
 from threading import Lock
-from types import CoroutineType
-from typing import Any
+from types import CoroutineType, coroutine
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from craftcore import forks
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import CURRENT, Run
+from craftcore.engine.failure import is_only
 from craftcore.errors import ErrorCode, Fail
 from craftcore.serialization.untrusted import is_a
 from craftcore.storage.event_loop import current_loop
@@ -68,3 +75,65 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
     if raised:
         raise raised.pop()
     return result
+
+
+T = TypeVar("T")
+
+IGNORED_MAX = 1000
+"""So many awaits of its code may be cancelled once it is over: what it has to close may be many. One that catches every
+cancellation and goes on is then unwound by something that it does not know."""
+
+BLOCKED_SECONDS = 0.1
+"""Code that holds the loop for so long, past its deadline, has blocked it, also when it awaits something after that."""
+
+
+class Over(BaseException):
+    """Thrown into code that is over, instead of a cancellation."""
+
+
+@coroutine
+def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) -> Generator[Any, Any, T]:
+    """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
+    told that it is over, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
+
+    A cancel scope cannot tell the second: its timer does not fire while the loop is blocked. Code that waits in a
+    shielded scope while its deadline passes does not block, so only the time between two awaits counts.
+    """
+    is_timed = deadline < math.inf
+    resumed_at = 0.0
+    context = copy_context()
+    context.run(CURRENT.set, run)
+    within = context.run
+    step, value = workflow.send, None
+    told: BaseException | None = None
+    began_in = forks.generation
+    while True:
+        forks.require_not_forked(began_in)  # a task beside it may have forked
+        if is_timed:
+            resumed_at = anyio.current_time()
+        try:
+            try:
+                yielded = within(step, value)
+            finally:
+                forks.require_not_forked(began_in)
+            if is_timed and resumed_at < deadline <= (now := anyio.current_time()):
+                run.blocked_loop = run.blocked_loop or now - resumed_at >= BLOCKED_SECONDS
+        except StopIteration as end:
+            if is_timed and resumed_at < deadline <= anyio.current_time():
+                run.blocked_loop = True
+            result: T = end.value
+            return result
+        except BaseException as error:
+            if told is not None and (is_a(error, Over) or is_only(error, (Over, type(told)))):
+                raise told from None
+            raise
+        try:
+            value = yield yielded
+            step = workflow.send
+            raised = None if value is None else getattr(value, "error", None)  # trio sends what is to be raised
+        except BaseException as error:
+            step, value, raised = workflow.throw, error, error
+        if raised is not None and run.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
+            run.told_over += 1
+            if run.told_over > IGNORED_MAX:
+                told, step, value = raised, workflow.throw, Over("it is over")

@@ -13,8 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
-from craftcore.engine.failure import outcome_of, wait_asked
-from craftcore.engine.where import FIRST, LAST, where
+from craftcore.engine.failure import FIRST, LAST, outcome_of, wait_asked, where
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed

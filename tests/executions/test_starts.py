@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Rate
+from craftcore.engine.boot import recall
 from craftcore.engine.limits import Limits
-from craftcore.engine.recall import recall
 from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction

@@ -13,10 +13,10 @@ import structlog
 
 from craftcore.config import MetricsSettings
 from craftcore.config.references import endpoint
-from craftcore.daemon.groups import only
 from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render, require_client
+from craftcore.engine.failure import only
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.registry.registry import Registry
 from craftcore.services import Core

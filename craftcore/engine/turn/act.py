@@ -16,9 +16,9 @@ import anyio.lowlevel
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
 from craftcore.activities.resolution import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
-from craftcore.engine.redeclared_actions import done_as_step, is_ledgered
 from craftcore.engine.turn.ledgered_call import Ledgered
 from craftcore.engine.turn.provider_call import Answer, Finding, deadline_of, reconciled, unstored
+from craftcore.engine.turn.redeclared_actions import done_as_step, is_ledgered
 from craftcore.engine.turn.steps import run_step
 from craftcore.engine.turn.turn import Turn, check_name
 from craftcore.error_codes import known

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 import structlog
 
 from craftcore.engine.attempt import Run
-from craftcore.engine.child import Child, start_child
-from craftcore.engine.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.act import act
-from craftcore.engine.turn.emit import emit_recorded
+from craftcore.engine.turn.emit import Child, emit_recorded, start_child
+from craftcore.engine.turn.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.steps import OnChange, run_step, run_transaction
 from craftcore.engine.turn.turn import Turn
-from craftcore.engine.unawaited_calls import CallsMade, awaited
+from craftcore.engine.turn.unawaited_calls import CallsMade, awaited
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.executions.trigger_view import TriggerView

@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 import anyio
 import msgspec
 
-from craftcore.engine.failure import wait_asked
-from craftcore.engine.groups import decisive, is_hopeless, said
+from craftcore.engine.failure import decisive, is_hopeless, said, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import in_thread
 from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict

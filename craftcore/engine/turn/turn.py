@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import anyio
 
-from craftcore.clock import YEAR_10000, Clock
+from craftcore.clock import Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.attempt import Run
 from craftcore.engine.durable_commit import SetAside, insist
 from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.continuation import over_budget, resolve_delay
 from craftcore.engine.turn.in_flight import Flight
-from craftcore.engine.unawaited_calls import CallsMade
+from craftcore.engine.turn.turn_state import ComesAgain, Suspend, TurnState
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
-from craftcore.serialization.arguments import seconds
-from craftcore.serialization.encode import json_text
 from craftcore.serialization.plurals import counted
 from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
 from craftcore.tasks.activity_events import Acts
 from craftcore.tasks.model import (
-    CANCEL,
     CONTINUED,
-    GO_ON,
-    Continues,
     Entry,
-    NewQuestion,
     NewWait,
-    QuestionKind,
     Resume,
-    Task,
     Wait,
-    WaitKind,
 )
-from craftcore.tasks.outcomes import Continue
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.tasks.turn_events import Recording
-from craftcore.tasks.waits import renews
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import is_name, shown
 
@@ -61,20 +50,6 @@ def in_step() -> Iterator[None]:
         yield
     finally:
         _IN_STEP.reset(token)
-
-
-class Suspend(BaseException):
-    """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
-
-
-class ComesAgain(BaseException):
-    """Ends an attempt so that the next one calls an act again. No error of the workflow, and none for it to catch: code
-    that tried the act once more, as another one, would do it twice."""
-
-    def __init__(self, message: str, after: float | None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.after = after
 
 
 class Doors(NamedTuple):
@@ -103,34 +78,19 @@ class Doors(NamedTuple):
     bounded: Callable[[str], str]
 
 
-class Turn:
-    """What stands behind `ctx` for one entry. Everything it completes is known by its identity within the turn."""
+class Turn(TurnState):
+    """Calls of `ctx` in one entry of a turn. Everything it completes is known by its identity within the turn."""
 
     def __init__(self, run: Run, entry: Entry, doors: Doors, ends_at: float | None) -> None:
+        super().__init__(entry, max_steps=doors.settings.max_steps)
         self.run = run
         self.doors = doors
         self.ends_at = ends_at
         """When this attempt is over at the latest; None: never."""
-        self.flights: set[Flight] = set()
-        """Irreversible actions that it has on their way."""
-        self.acts: set[str] = set()
-        """Those that this entry has come to."""
-        self.memo = dict(entry.memo)
-        self.wait: NewWait | None = None
-        """What the turn is suspended for."""
-        self.again: ComesAgain | None = None
-        """Why this attempt ends so that the next one can go on."""
-        self.is_over = False
-        self.calls_made = CallsMade()
-        """What its code has called of `ctx`."""
-        self.progress_at = time.monotonic()
-        self.asked_at = 0.0
-        """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
         self.is_entered_again = (
             run.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
         )
         """Code ran in this turn before: in an attempt that is over, or up to a wait."""
-        self._entry = entry
         self._own_task = doors.loop.task()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
@@ -141,10 +101,6 @@ class Turn:
         """The agent that runs, when it is not the first; None: it is."""
         self._scope = "" if self.later_agent is None else f"|{self.later_agent}"
         """What tells that which a later agent of the turn does from what the first one did. No name holds a `|`."""
-
-    @property
-    def task(self) -> Task:
-        return self._entry.task
 
     # Identity
 
@@ -238,12 +194,6 @@ class Turn:
         if memo is not None:
             self.memo[memo] = payload_json
 
-    @property
-    def spent(self) -> int:
-        """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
-        renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
-        return max(0, len(self.memo) + len(self.acts) - renewals * self.doors.settings.max_steps)
-
     def spend(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
         done = len(self.memo) + len(self.acts)
@@ -292,8 +242,7 @@ class Turn:
 
     def later(self, what: str, length: float | timedelta) -> float:
         """The moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything else."""
-        now = self.doors.clock.now()
-        return now + seconds(what, length, InvalidInput, most=math.nextafter(YEAR_10000 - now, 0))
+        return resolve_delay(self.doors.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:
         """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
@@ -312,44 +261,3 @@ def check_name(what: str, text: object) -> None:
     """Raises InvalidInput for what is no name."""
     if not is_name(text):
         raise InvalidInput(f"{what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
-
-
-def over_budget(task: Task, used: str, name: str) -> NewWait:
-    """What a task waits for that worked on and on while nothing came from outside."""
-    asked = NewQuestion(
-        kind=QuestionKind.BUDGET,
-        question=f"Task {task.id} ({task.workflow}) took {used} without rest, at turn {task.turn}. Go on with it?",
-        options=(GO_ON, CANCEL),
-    )
-    return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=asked)
-
-
-def continues(turn: Turn, result: Continue[Any]) -> Continues:
-    """The move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
-    settings, task = turn.doors.settings, turn.task
-    text = json_text(result.state, "state")
-    if len(text) > settings.state_max_bytes:
-        raise PayloadTooLarge(
-            f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
-            "Store what is large elsewhere and keep a reference"
-        )
-    due_at = None if result.after is None else turn.later("Continue: after", result.after)
-    if result.on is not None:
-        if not is_name(result.on):
-            raise InvalidInput(
-                f"Continue(on={shown(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
-            )
-        if due_at is None:  # it rests until something comes from outside
-            return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
-    if task.turns_alone + 1 >= settings.max_turns:
-        return Continues(state_json=text, wait=over_budget(task, counted(settings.max_turns, "turn"), f"{task.turn}"))
-    if due_at is None:
-        return Continues(state_json=text, wait=None)
-    kind = WaitKind.TIMER if result.on is None else WaitKind.EVENT
-    return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=kind, event=result.on, due_at=due_at))
-
-
-def told(wait: NewWait) -> dict[str, Any]:
-    """What a record says of a wait that begins."""
-    question = {} if wait.question is None else {"question": wait.question.question}
-    return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

@@ -9,7 +9,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from craftcore.engine.where import PLACE_LIMIT
+from craftcore.engine.failure import PLACE_LIMIT
 from craftcore.serialization.decode import AWAITABLE
 from craftcore.serialization.untrusted import bounded
 

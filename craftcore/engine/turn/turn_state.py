@@ -1,0 +1,58 @@
+"""The state of one entry of a turn: what it has completed, what it waits for, how far it has come."""
+
+from __future__ import annotations
+
+import time
+
+from craftcore.engine.turn.in_flight import Flight
+from craftcore.engine.turn.unawaited_calls import CallsMade
+from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
+from craftcore.tasks.waits import renews
+
+
+class Suspend(BaseException):
+    """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
+
+
+class ComesAgain(BaseException):
+    """Ends an attempt so that the next one calls an act again. No error of the workflow, and none for it to catch: code
+    that tried the act once more, as another one, would do it twice."""
+
+    def __init__(self, message: str, after: float | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.after = after
+
+
+class TurnState:
+    """The state of an entry, as the engine reads it. `Turn` adds the calls that workflow code makes."""
+
+    def __init__(self, entry: Entry, *, max_steps: int) -> None:
+        self._entry = entry
+        self._max_steps = max_steps
+        self.flights: set[Flight] = set()
+        """Irreversible actions that it has on their way."""
+        self.acts: set[str] = set()
+        """Those that this entry has come to."""
+        self.memo = dict(entry.memo)
+        self.wait: NewWait | None = None
+        """What the turn is suspended for."""
+        self.again: ComesAgain | None = None
+        """Why this attempt ends so that the next one can go on."""
+        self.is_over = False
+        self.calls_made = CallsMade()
+        """What its code has called of `ctx`."""
+        self.progress_at = time.monotonic()
+        self.asked_at = 0.0
+        """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
+
+    @property
+    def task(self) -> Task:
+        """Return the task of the turn, as it was at the entry."""
+        return self._entry.task
+
+    @property
+    def spent(self) -> int:
+        """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
+        renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
+        return max(0, len(self.memo) + len(self.acts) - renewals * self._max_steps)
