@@ -33,7 +33,7 @@ ALLOWED = {
     "tasks": "storage triggers executions activities",
     "registry": "triggers schedules executions activities",
     "services": "storage triggers schedules activities tasks config",
-    "engine": "storage triggers schedules executions activities tasks registry config",
+    "engine": "storage triggers schedules executions activities tasks registry services config",
     "actions": "triggers activities tasks registry engine config",
     "daemon": (
         "storage triggers schedules executions activities tasks registry engine actions services retention config"

@@ -36,6 +36,10 @@ SHORT = {"id", "tx", "ctx", "fn", "_"}
 """Names of one or two letters that are allowed."""
 
 PREDICATES = ("is_", "has_", "can_", "may_", "must_", "should_", "was_", "are_")
+"""Prefixes of a name that says whether something is so."""
+
+LISTENER = "on_"
+"""The prefix of a listener's method, which names the event: `on_settled`."""
 
 
 def modules() -> set[str]:
@@ -78,9 +82,9 @@ def identifier_faults(tree: ast.Module) -> Iterator[str]:
 
 
 def begins_with_a_verb(name: str) -> bool:
-    """Return whether a function of this name says what it does, or asks a question."""
+    """Return whether a function of this name says what it does, asks a question, or names the event it is called on."""
     bare = name.lstrip("_")
-    return name.startswith("__") or bare.startswith(PREDICATES) or parts(bare)[0] in VERBS
+    return name.startswith("__") or bare.startswith((*PREDICATES, LISTENER)) or parts(bare)[0] in VERBS
 
 
 def is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -142,6 +146,7 @@ def test_identifier_is_refused(source, fault):
         "class Batch: ...",
         "def read_row(tx): ...",
         "def is_due(id): ...",
+        "def on_settled(id): ...",
         "class A:\n    @property\n    def size(self): ...",
         "@root.command()\ndef status(ctx): ...",
     ],

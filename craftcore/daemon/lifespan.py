@@ -32,7 +32,6 @@ from craftcore.engine.failure import only
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
-from craftcore.executions.recorder import Recorder
 from craftcore.failpoints import CutPoint, reach
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -81,9 +80,6 @@ async def _engine(
 ) -> AsyncIterator[Engine]:
     core = Core(path, config, clock)
     app.default_retry = default_retry(config)
-    recorder = Recorder(
-        response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
-    )
     declared = declarations(app, config, core.schedules)
     app.check_fallbacks()
     for name in app.check_actions():
@@ -118,21 +114,10 @@ async def _engine(
         life.callback(_clear_files, lock)
         engine = Engine(
             app,
-            core.triggers,
-            core.claims,
-            core.ticks,
-            core.tasks,
-            core.entering,
-            core.recording,
-            core.acts,
-            core.turns,
-            recorder,
-            held_tasks,
+            core,
             writer,
-            core.clock,
-            config,
+            held_tasks,
             epoch=boot.epoch,
-            cancel_all=core.cancel_all,
             write_mark=lock.mark,
             observer=observer,
             owns_loop=owns_loop,

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import structlog
+
+from craftcore.clock import utc_iso
 from craftcore.engine.attempt import Run
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routing import OWN, Delivery, Routes
@@ -16,14 +19,15 @@ from craftcore.errors import LeaseLost
 from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
 from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.fallback_store import Agents
 from craftcore.tasks.model import Continues, Entry, Task, entered
-from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd, TurnService
-from craftcore.tasks.turn_start import Entering, Gone, Start
+from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
+from craftcore.tasks.turn_start import Gone, Start
 from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.claim_service import ClaimService, Started
-from craftcore.triggers.model import Claim
+from craftcore.triggers.claim_service import Started
+from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import (
     Cancelled,
     Delivered,
@@ -34,6 +38,8 @@ from craftcore.triggers.settlement import (
     Snoozed,
     is_cancellation,
 )
+
+log = structlog.get_logger(__name__)
 
 
 class Settled(NamedTuple):
@@ -49,9 +55,7 @@ class Attempts:
     def __init__(
         self,
         app: Registry,
-        claims: ClaimService,
-        entering: Entering,
-        turns: TurnService,
+        services: Core,
         recorder: Recorder,
         held_tasks: HeldTasks,
         *,
@@ -59,9 +63,9 @@ class Attempts:
         may_claim_next: Callable[[Run], bool],
     ) -> None:
         self._app = app
-        self._claims = claims
-        self._entering = entering
-        self._turns = turns
+        self._claims = services.claims
+        self._entering = services.entering
+        self._turns = services.turns
         self._recorder = recorder
         self._held_tasks = held_tasks
         self._epoch = epoch
@@ -239,3 +243,29 @@ def _outcome(run: Run) -> Outcome:
     if run.acted and isinstance(run.outcome, Failed):
         return replace(run.outcome, effect_possible=True)
     return run.outcome
+
+
+def log_settled(run: Run, move: Settlement) -> None:
+    """Log a settle that was not plain success."""
+    if move.status is TriggerStatus.DONE:
+        return  # its record says it; a line each would cost more than the work
+    if move.gives_back:
+        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
+        return
+    log.warning(
+        "trigger.retried" if move.status is TriggerStatus.PENDING else "trigger.settled",
+        trigger=run.claim.id,
+        workflow=run.claim.workflow if run.routed is None else run.routed.workflow,
+        attempt=run.claim.attempts,
+        status=move.status,
+        reason=move.reason,
+        error=move.error_message,
+        not_before=utc_iso(move.not_before),
+        **_raised(run.outcome),
+    )
+
+
+def _raised(outcome: Outcome | None) -> dict[str, Any]:
+    """What exception it was, and where it was raised: of one that is none of ours."""
+    details = outcome.details if isinstance(outcome, Failed) else {}
+    return {name: details[name] for name in ("exception_type", "where") if name in details}

@@ -5,48 +5,38 @@ Each is one commit on the writer, and whoever has to act on it is rung once it i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import CutPoint, reach
 from craftcore.registry.registry import Registry
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
-from craftcore.tasks.service import TaskService
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
-from craftcore.triggers.service import TriggerService
 
 
 class Requests:
-    """Asked from the engine's own loop. `ring(schedules=True)`: look at the table and at the schedules again."""
+    """Calls of a program, made from the engine's own loop."""
 
     def __init__(
-        self,
-        app: Registry,
-        triggers: TriggerService,
-        tasks: TaskService,
-        writer: Writer,
-        feeder: Feeder,
-        *,
-        cancel_all: Callable[..., CancelledWork],
-        epoch: int,
-        lease_seconds: float,
-        ring: Callable[[], None],
+        self, app: Registry, services: Core, writer: Writer, feeder: Feeder, events: EngineEvents, *, epoch: int
     ) -> None:
         self._app = app
-        self._triggers = triggers
-        self._tasks = tasks
+        self._triggers = services.triggers
+        self._tasks = services.tasks
+        self._cancel_all = services.cancel_all
         self._writer = writer
         self._feeder = feeder
-        self._ring = ring
-        self._cancel_all = cancel_all
-        self._emit_claimed = partial(triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
+        self._events = events
+        lease_seconds = services.claims.lease_seconds
+        self._emit_claimed = partial(services.triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
         """The row of a spec, before anything is written. Raises InvalidInput for one that the app could only fail."""
@@ -92,7 +82,7 @@ class Requests:
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
         """Cancel a trigger; a running one at its next await."""
         await self._writer.commit(self._triggers.cancel, trigger_id, reason)
-        self._ring()  # an occurrence may have waited for it
+        self._events.on_changed()  # an occurrence may have waited for it
 
     async def cancel_all(self, reason: str, *, with_schedules: bool) -> CancelledWork:
         """Cancel every live trigger and task and, unless they are to stay, every schedule; running code at its next
@@ -136,7 +126,7 @@ class Requests:
 
     def _after_answer(self) -> None:
         reach(CutPoint.ANSWER_COMMITTED)
-        self._ring()
+        self._events.on_changed()
 
     def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
         return [get_single_result([answer]) for answer in self._triggers.emit_all(tx, rows)]

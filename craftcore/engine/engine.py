@@ -10,22 +10,20 @@ from itertools import chain
 import anyio
 import structlog
 
-from craftcore.clock import Clock
-from craftcore.config import Config
 from craftcore.engine.attempt import Run
 from craftcore.engine.attempt_commits import Attempts, Settled
-from craftcore.engine.blocked_loop import blocked_loop_warning
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import Requests
 from craftcore.engine.consumer import Consumer
-from craftcore.engine.durable_commit import Corruption
+from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.failure import where as places_of
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
-from craftcore.engine.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
-from craftcore.engine.loop_end import LoopEnd, loop_end
+from craftcore.engine.loop.blocked_loop import blocked_loop_warning
+from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.loop.loop_end import LoopEnd, loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
@@ -35,22 +33,14 @@ from craftcore.engine.turn.turn import Doors
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
-from craftcore.schedules.clock_guard import ClockTrust
-from craftcore.schedules.tick_service import TickService
+from craftcore.schedules.tick_service import Ticked
 from craftcore.serialization.untrusted import message_of, type_of
+from craftcore.services import Core
 from craftcore.storage.event_loop import current_loop
 from craftcore.storage.flush_times import SLOW_SECONDS
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from craftcore.tasks.activity_events import Acts
-from craftcore.tasks.all_work import CancelledWork
-from craftcore.tasks.service import TaskService
-from craftcore.tasks.turn_end import TurnService
-from craftcore.tasks.turn_events import Recording
-from craftcore.tasks.turn_start import Entering
-from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import Claim, TriggerStatus
-from craftcore.triggers.service import TriggerService
 
 log = structlog.get_logger(__name__)
 
@@ -73,27 +63,17 @@ class Engine:
     def __init__(
         self,
         app: Registry,
-        triggers: TriggerService,
-        claims: ClaimService,
-        ticks: TickService,
-        tasks: TaskService,
-        entering: Entering,
-        recording: Recording,
-        acts: Acts,
-        turns: TurnService,
-        recorder: Recorder,
-        held_tasks: HeldTasks,
+        services: Core,
         writer: Writer,
-        clock: Clock,
-        config: Config,
+        held_tasks: HeldTasks,
         *,
         epoch: int,
-        cancel_all: Callable[..., CancelledWork],
         write_mark: Callable[[int], None],
         observer: Observer | None = None,
         owns_loop: bool = False,
     ) -> None:
         """`owns_loop`: nothing else runs on its event loop, so that nobody but `stop` may end it."""
+        config = services.config
         self._owns_loop = owns_loop
         self.app = app
         self.epoch = epoch
@@ -103,87 +83,36 @@ class Engine:
         self.writer = writer
         self._grace = config.daemon.shutdown_grace
         self._concurrency = config.daemon.concurrency
-        self._queue = TriggerQueue(claims.rank)
+        self._queue = TriggerQueue(services.claims.rank)
         self.limits = Limits(app.workflows.values(), app.by_source)
-        set_aside = Corruption(tasks, claims).set_aside
+        recorder = Recorder(
+            response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
+        )
+        commits = DurableCommits(writer, Corruption(services.tasks, services.claims))
+        self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
+        self.scheduler = Scheduler(services, commits, self, epoch=epoch)
+        self.requests = Requests(app, services, writer, self.feeder, self, epoch=epoch)
         doors = Doors(
             writer=writer,
-            recording=recording,
-            acts=acts,
-            call_marks=CallMarks(acts, write_mark),
+            commits=commits,
+            recording=services.recording,
+            acts=services.acts,
+            call_marks=CallMarks(services.acts, write_mark),
             actions=app.actions,
             flights={},
             epoch=epoch,
-            set_aside=set_aside,
-            clock=clock,
-            accept=lambda spec: self.requests.accept(spec),
-            due=lambda due_at: self.feeder.due(due_at),
+            clock=services.clock,
+            accept=self.requests.accept,
+            due=self.feeder.due,
             loop=current_loop(),
             threads=anyio.CapacityLimiter(STEP_THREADS),
             settings=config.tasks,
             bounded=recorder.bounded,
         )
-        self._runner = Runner(
-            app, doors, overdue_after=config.triggers.overdue_after, concurrency=config.daemon.concurrency
-        )
+        self._runner = Runner(app, doors, config)
         self.progress = Progress(self._running, doors)
-        self.feeder = Feeder(
-            claims,
-            writer,
-            self._queue,
-            self.limits,
-            clock,
-            epoch=epoch,
-            claim_batch=config.triggers.claim_batch,
-            poll_seconds=config.daemon.poll_seconds,
-            held=self._held,
-            set_aside=set_aside,
-            running=lambda: (run.claim for run in self.consumer.running.values()),
-            on_claimed=lambda: self.consumer.wake(),
-            on_cancel_requests=self._cancel_running,
-        )
-        self.scheduler = Scheduler(
-            ticks,
-            ClockTrust(),
-            writer,
-            clock,
-            epoch=epoch,
-            set_aside=set_aside,
-            on_fired=self.feeder.due,
-            on_ticked=self._observer.ticked,
-        )
-        self.consumer = Consumer(
-            app,
-            Attempts(
-                app, claims, entering, turns, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next
-            ),
-            claims,
-            writer,
-            self._queue,
-            self._runner,
-            clock,
-            current_loop(),
-            concurrency=config.daemon.concurrency,
-            set_aside=set_aside,
-            on_room=self.feeder.room,
-            on_refused=self._refused,
-            on_failed_start=self._failed_start,
-            on_settled=self._settled,
-            on_lane_left=self.feeder.ring,
-            on_lost=self.feeder.recheck,
-            on_started=self.feeder.started,
-        )
-        self.requests = Requests(
-            app,
-            triggers,
-            tasks,
-            writer,
-            self.feeder,
-            cancel_all=cancel_all,
-            epoch=epoch,
-            lease_seconds=claims.lease_seconds,
-            ring=lambda: self.ring(schedules=True),
-        )
+        attempts = Attempts(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
+        self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
         self._stopping = anyio.Event()
         self._hurry = anyio.Event()
         self._settled_one = anyio.Event()
@@ -400,27 +329,60 @@ class Engine:
         held = self._stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
         return not (is_limited or held)
 
-    def _held(self) -> Iterator[Claim]:
+    # Events of the loops
+
+    @property
+    def held_claims(self) -> Iterator[Claim]:
+        """Every claim in the window, and those taken out of it that are not settled."""
         return chain(self._queue.claims(), self.consumer.held())
 
-    def _cancel_running(self, seqs: list[int]) -> None:
+    @property
+    def running_claims(self) -> Iterator[Claim]:
+        """The claims that have started and are not settled."""
+        return (run.claim for run in self.consumer.running.values())
+
+    def on_claimed(self) -> None:
+        self.consumer.wake()
+
+    def on_due(self, due_at: float) -> None:
+        self.feeder.due(due_at)
+
+    def on_ticked(self, ticked: Ticked) -> None:
+        self._observer.ticked(ticked)
+
+    def on_started(self, runs: Sequence[Run]) -> None:
+        self.feeder.started(runs)
+
+    def on_window_shrunk(self) -> None:
+        self.feeder.room()
+
+    def on_lane_left(self) -> None:
+        self.feeder.ring()
+
+    def on_claims_lost(self) -> None:
+        self.feeder.recheck()
+
+    def on_changed(self) -> None:
+        self.ring(schedules=True)
+
+    def on_cancel_requests(self, seqs: list[int]) -> None:
         for seq in seqs:
             if run := self.consumer.running.get(seq):
                 run.stop("cancelled")
             else:
                 self.feeder.ring()  # it is being started: its run is not here yet, and will be at the next look
 
-    def _failed_start(self, _claim: Claim) -> None:
+    def on_start_failed(self, _claim: Claim) -> None:
         self.counts[TriggerStatus.FAILED] += 1
         self._settled_one.set()
 
-    def _refused(self, claim: Claim) -> None:
+    def on_start_refused(self, claim: Claim) -> None:
         self.feeder.ring()
         if claim.schedule_id is not None:
             self.scheduler.ring()
         self._settled_one.set()
 
-    def _settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Run, answer: Settled | Exception) -> None:
         if isinstance(answer, Settled):
             move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1

@@ -5,15 +5,14 @@ Not once an irreversible action of its task has begun: what another agent would 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
 from craftcore.clock import Clock
 from craftcore.engine.attempt import Run
 from craftcore.engine.attempt_commits import Attempts
+from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
 from craftcore.failpoints import CutPoint, reach
@@ -23,13 +22,13 @@ log = structlog.get_logger(__name__)
 
 
 class Fallback:
-    """Runs attempts to their end. `insist` commits on the writer."""
+    """Runs attempts to their end."""
 
-    def __init__(self, attempts: Attempts, runner: Runner, clock: Clock, insist: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, attempts: Attempts, runner: Runner, commits: DurableCommits, clock: Clock) -> None:
         self._attempts = attempts
         self._runner = runner
         self._clock = clock
-        self._insist = insist
+        self._commits = commits
 
     async def run(self, run: Run) -> Outcome:
         """What the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
@@ -37,7 +36,7 @@ class Fallback:
         while isinstance(outcome, Failed) and (agent := self._next(run)) is not None:
             if run.stopped_by == "shutdown":
                 return Released(reason=RELEASED)  # the next attempt has the time to try them all
-            record = await self._insist(self._attempts.fall_back, run, outcome, agent)
+            record = await self._commits.commit(self._attempts.fall_back, run, outcome, agent)
             if record is None:
                 break
             reach(CutPoint.FELL_BACK)

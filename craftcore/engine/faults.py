@@ -12,7 +12,7 @@ import anyio
 import structlog
 
 from craftcore.engine.failure import failed, met
-from craftcore.engine.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.errors import ErrorCode, RowInvalid, StorageError
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, type_of
 from craftcore.triggers.model import Claim

@@ -7,7 +7,7 @@ to a workflow with a rate, a free place in the window, and a slow poll that make
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
@@ -15,18 +15,18 @@ from typing import NamedTuple
 import anyio
 import structlog
 
-from craftcore.clock import Clock
 from craftcore.engine.attempt import Run
 from craftcore.engine.claim_window import TriggerQueue
-from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
 from craftcore.engine.limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import CutPoint, reach
+from craftcore.services import Core
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.writer import Writer
 from craftcore.triggers.claim_candidate_store import Budget
-from craftcore.triggers.claim_service import ClaimService, Window
+from craftcore.triggers.claim_service import Window
 from craftcore.triggers.model import Claim, NewTrigger
 from craftcore.triggers.settlement import Failed
 
@@ -57,39 +57,27 @@ class Look(NamedTuple):
 
 
 class Feeder:
-    """Claims for one engine. `held()` yields every claim the engine holds, `running()` those of them that started,
-    `cancel(seqs)` stops running ones."""
+    """Claims for one engine."""
 
     def __init__(
         self,
-        claims: ClaimService,
-        writer: Writer,
+        services: Core,
+        commits: DurableCommits,
         queue: TriggerQueue,
         limits: Limits,
-        clock: Clock,
+        events: EngineEvents,
         *,
         epoch: int,
-        claim_batch: int,
-        poll_seconds: float,
-        held: Callable[[], Iterable[Claim]],
-        set_aside: SetAside,
-        running: Callable[[], Iterable[Claim]],
-        on_claimed: Callable[[], None],
-        on_cancel_requests: Callable[[list[int]], None],
     ) -> None:
-        self._claims = claims
-        self._writer = writer
+        self._claims = services.claims
+        self._clock = services.clock
+        self._claim_batch = services.config.triggers.claim_batch
+        self._poll_seconds = services.config.daemon.poll_seconds
+        self._commits = commits
         self._queue = queue
         self._limits = limits
-        self._clock = clock
+        self._events = events
         self._epoch = epoch
-        self._claim_batch = claim_batch
-        self._poll_seconds = poll_seconds
-        self._held = held
-        self._set_aside = set_aside
-        self._running = running
-        self._on_claimed = on_claimed
-        self._on_cancel_requests = on_cancel_requests
         self._rung = anyio.Event()
         self._more = False
         self._strangers: list[Claim] = []
@@ -155,13 +143,13 @@ class Feeder:
         self._kept -= 1
         if claim is not None:
             self._push(claim)
-            self._on_claimed()
+            self._events.on_claimed()
 
     def take_next(self, claim: Claim) -> None:
         """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
         the turn before. When its lane was taken in the meantime, it is handed back."""
         if self._push(claim):
-            self._on_claimed()
+            self._events.on_claimed()
         else:
             self._strangers.append(claim)
             self.ring()
@@ -188,12 +176,12 @@ class Feeder:
             self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
             want = self._want()
             self.is_looking = True
-            look: Look = await insist(self._writer, self._set_aside, self._look, want)
+            look: Look = await self._commits.commit(self._look, want)
             reach(CutPoint.CLAIM_COMMITTED)
             self.is_looking = False
             self._take(want, look)
             if strangers := list(self._strangers):
-                await insist(self._writer, self._set_aside, self._claims.release_unstarted, strangers)
+                await self._commits.commit(self._claims.release_unstarted, strangers)
                 del self._strangers[: len(strangers)]
                 if self._limits:
                     self.ring()  # they took places that others may have now
@@ -209,11 +197,11 @@ class Feeder:
             self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
             held = frozenset(
                 (claim.seq, claim.lease_token)
-                for claim in chain(self._held(), self._strangers, (each for each, _ in self._unfit))
+                for claim in chain(self._events.held_claims, self._strangers, (each for each, _ in self._unfit))
             )
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
-        budget = self._limits.budget(self._held(), self._running(), self._clock.boot_time())
+        budget = self._limits.budget(self._events.held_claims, self._events.running_claims, self._clock.boot_time())
         if self.paused or free <= -self._claim_batch:
             return Want(0, None, lanes, held, budget)
         if free > 0:
@@ -260,9 +248,9 @@ class Feeder:
             self.safe_mode = look.safe_mode
             log.warning("engine.safe_mode", reason=look.safe_mode or "released")
         if window.claims:
-            self._on_claimed()
+            self._events.on_claimed()
         if look.cancel_requests:
-            self._on_cancel_requests(look.cancel_requests)
+            self._events.on_cancel_requests(look.cancel_requests)
 
     def _push(self, claim: Claim) -> bool:
         """Whether the window takes it. A claim that meets an error of ours there is failed at once."""
@@ -277,11 +265,11 @@ class Feeder:
     async def _fail_unfit(self) -> None:
         while self._unfit:
             with suppress(LeaseLost):
-                await insist(self._writer, self._set_aside, self._claims.fail, *self._unfit[0])
+                await self._commits.commit(self._claims.fail, *self._unfit[0])
             del self._unfit[0]
 
     def _next_token(self) -> float:
-        return self._limits.next_token(self._held(), self._running())
+        return self._limits.next_token(self._events.held_claims, self._events.running_claims)
 
     async def _sleep(self) -> None:
         """Until the bell, the next due time, the next token, the heartbeat or the poll."""

@@ -1,4 +1,4 @@
-"""Routes of triggers: the rules that need no judgement, and the question to an app's own router about the rest.
+"""Rules of routing: the way of a trigger before a router is asked, and the context that a router decides by.
 
 The order: the task that it began -> explicit task, if it lives -> explicit workflow -> a message: the live task of its
 session; where it names none and several are live, the app's router -> the workflow declared for the source -> the
@@ -9,23 +9,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import anyio
-import anyio.lowlevel
 import structlog
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.failure import met, wait_asked
-from craftcore.engine.keyboard_interrupt import is_ctrl_c
-from craftcore.errors import ErrorCode
 from craftcore.executions.recorder import Routed
 from craftcore.registry.registry import Registry
-from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext, by_source, checked
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, shown
+from craftcore.registry.router import LiveSession, Route, RoutingContext, by_source
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Claim, TriggerSource
-from craftcore.triggers.settlement import Cancelled, Failed, Outcome, Released
 
 log = structlog.get_logger(__name__)
 
@@ -86,35 +78,3 @@ class Routes:
         """What a router is told."""
         sessions = tuple(LiveSession(**row) for row in self._tasks.live_sessions(tx, SESSIONS_MAX))
         return RoutingContext(workflows=tuple(self._app.workflows), by_source=self._app.by_source, sessions=sessions)
-
-
-async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outcome:
-    """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too. Ctrl-C is
-    raised."""
-    claim = run.claim
-    asked = RoutedTrigger(
-        id=claim.id,
-        source=claim.source,
-        session_id=claim.session_id,
-        description=claim.description,
-        payload_json=claim.payload_json,
-    )
-    try:
-        with anyio.CancelScope() as scope:
-            run.enter(scope)
-            return checked(await router.route(asked, context))
-    except BaseException as error:
-        if is_a(error, anyio.get_cancelled_exc_class()):
-            await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
-        if is_ctrl_c(error):
-            raise
-        said = shown(error)
-        if claim.source in context.by_source:
-            log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])
-            session_id = claim.session_id or claim.id  # one that can be chosen the next time
-            return Route(workflow=context.by_source[claim.source], session_id=session_id)
-        message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
-        wait = wait_asked(error)
-        code = ErrorCode.ROUTING_ERROR
-        return Failed(code=code, message=message, retryable=True, retry_after=wait, details=met(error))
-    return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

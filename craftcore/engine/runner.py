@@ -11,9 +11,10 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from craftcore.config import Config
 from craftcore.engine.attempt import Run
 from craftcore.engine.failure import failed, is_only, outcome_of
-from craftcore.engine.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import continues, told
 from craftcore.engine.turn.in_flight import flown
@@ -53,11 +54,11 @@ PLACES_MAX = 10
 class Runner:
     """Runs the workflow of one started trigger."""
 
-    def __init__(self, app: Registry, doors: Doors, *, overdue_after: float, concurrency: int) -> None:
+    def __init__(self, app: Registry, doors: Doors, config: Config) -> None:
         self._app = app
         self._doors = doors
-        self._overdue_after = overdue_after
-        self._threads = anyio.CapacityLimiter(concurrency)
+        self._overdue_after = config.triggers.overdue_after
+        self._threads = anyio.CapacityLimiter(config.daemon.concurrency)
 
     async def run(self, run: Run) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""

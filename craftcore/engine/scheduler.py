@@ -5,21 +5,20 @@ It looks again at least every 30 seconds, because a wall clock may be set and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import anyio
 import structlog
 
-from craftcore.clock import Clock
-from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.events import EngineEvents
 from craftcore.failpoints import CutPoint, reach
 from craftcore.schedules.clock_guard import BACKWARD_MAX, STEP_MIN, ClockTrust, Moved, Reading, moved
 from craftcore.schedules.model import Outcome
-from craftcore.schedules.tick_service import Ticked, TickService
+from craftcore.schedules.tick_service import Ticked
+from craftcore.services import Core
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.writer import Writer
 
 log = structlog.get_logger(__name__)
 
@@ -40,28 +39,15 @@ class Seen(NamedTuple):
 
 
 class Scheduler:
-    """Ticks for one engine. `on_fired` is told when the first of new triggers is due, `on_ticked` all that was done."""
+    """Ticks for one engine."""
 
-    def __init__(
-        self,
-        ticks: TickService,
-        trust: ClockTrust,
-        writer: Writer,
-        clock: Clock,
-        *,
-        epoch: int,
-        set_aside: SetAside,
-        on_fired: Callable[[float], None],
-        on_ticked: Callable[[Ticked], None] = lambda _: None,
-    ) -> None:
-        self._ticks = ticks
-        self._trust = trust
-        self._writer = writer
-        self._clock = clock
+    def __init__(self, services: Core, commits: DurableCommits, events: EngineEvents, *, epoch: int) -> None:
+        self._ticks = services.ticks
+        self._clock = services.clock
+        self._trust = ClockTrust()
+        self._commits = commits
+        self._events = events
         self._epoch = epoch
-        self._set_aside = set_aside
-        self._on_fired = on_fired
-        self._on_ticked = on_ticked
         self._rung = anyio.Event()
         self._before = self._read()
         self._latest = self._before.wall
@@ -87,16 +73,16 @@ class Scheduler:
             ticked: Ticked | None = None
             if not self.paused:
                 seen = self._observe()
-                ticked = await insist(self._writer, self._set_aside, self._look, seen)
+                ticked = await self._commits.commit(self._look, seen)
                 reach(CutPoint.TICK_COMMITTED)
                 if seen.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
                 self._say(seen, ticked)
                 if seen.set_back is not None:
-                    self._on_fired(self._before.wall)  # some may be due now
+                    self._events.on_due(self._before.wall)  # some may be due now
             self.looks += 1
             if ticked is not None and ticked.due_at is not None:
-                self._on_fired(ticked.due_at)
+                self._events.on_due(ticked.due_at)
             more = ticked is not None and ticked.more
             self.saw_all = not more and not self._rung.is_set()
             if not more:
@@ -138,7 +124,7 @@ class Scheduler:
             log.warning("schedules.held" if self.held else "schedules.going_on")
         if ticked is not None:
             say_ticked(ticked)
-            self._on_ticked(ticked)
+            self._events.on_ticked(ticked)
 
     def _read(self) -> Reading:
         return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())

@@ -9,7 +9,6 @@ import anyio
 import structlog
 
 from craftcore.engine.attempt import Run
-from craftcore.engine.durable_commit import insist
 from craftcore.engine.turn.turn import Doors
 from craftcore.tasks.model import CANCEL, WAIT_ON, NewQuestion, QuestionKind
 
@@ -51,5 +50,5 @@ class Progress:
             options=(WAIT_ON, CANCEL),
         )
         doors = self._doors
-        await insist(doors.writer, doors.set_aside, doors.recording.ask_stalled, run.claim, task, asked)
+        await doors.commits.commit(doors.recording.ask_stalled, run.claim, task, asked)
         log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

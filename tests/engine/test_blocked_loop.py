@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, TaskContext
-from craftcore.engine import blocked_loop
+from craftcore.engine.loop import blocked_loop
 from tests.engine.lab import lab
 from tests.processes import PATIENCE
 

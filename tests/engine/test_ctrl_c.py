@@ -11,7 +11,7 @@ from types import FrameType
 
 import pytest
 
-from craftcore.engine.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from tests.engine.lab import look
 from tests.processes import PATIENCE
 

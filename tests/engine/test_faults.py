@@ -38,7 +38,8 @@ FAULTS: list[tuple[float, When]] = [(1, "before"), (math.inf, "before"), (1, "af
 """How often a function raises, and whether before or after it has done its work."""
 
 MAIN_PATH = {
-    f"craftcore.engine.{name}" for name in ("asking", "attempt_commits", "consumer", "feeder", "claim_window", "runner")
+    f"craftcore.engine.{name}"
+    for name in ["router_call", "attempt_batches", "attempt_commits", "consumer", "feeder", "claim_window", "runner"]
 }
 
 LIVE_TASK = "SELECT 1 FROM tasks WHERE id = :id AND status IN ('RUNNING', 'WAITING')"

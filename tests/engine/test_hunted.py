@@ -208,7 +208,7 @@ async def test_a_trigger_replaced_while_it_waits_in_the_window_starts_once(tmp_p
         await it.settled(first.id)
         await it.idle()
         assert seen == [2]
-        assert it.engine.consumer._taken == 0
+        assert it.engine.consumer.slots.taken == 0
         assert it.rows("SELECT count(*) AS n FROM executions WHERE trigger_id = :id", id=first.id) == [{"n": 1}]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from craftcore import App
 from craftcore.daemon.lifespan import running
-from craftcore.engine.loop_end import LoopEnd, loop_end
+from craftcore.engine.loop.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
 from tests.engine.lab import look, settings
 from tests.processes import PATIENCE

@@ -15,12 +15,12 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.events import EngineEvents
 from craftcore.engine.scheduler import Scheduler, Seen
-from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Overlap
 from craftcore.schedules.tick_service import Ticked
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.writer import Writer
 from tests.schedules.life import DAY, HOUR, put, tick
 from tests.tasks.life import enter_next, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
@@ -87,10 +87,7 @@ class Looker:
     @classmethod
     def of(cls, core: VirtualCore) -> Looker:
         async def made() -> Looker:  # it reads the clock of a loop
-            nobody = cast(Writer, None)
-            scheduler = Scheduler(
-                core.ticks, ClockTrust(), nobody, core.clock, epoch=1, set_aside=lambda _: [], on_fired=lambda _: None
-            )
+            scheduler = Scheduler(core, cast(DurableCommits, None), cast(EngineEvents, None), epoch=1)
             return cls(scheduler, scheduler._observe())
 
         return anyio.run(made)

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from craftcore.engine.durable_commit import insist
 from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, awaited
@@ -75,9 +74,8 @@ async def commit_emit(
         return turn.event(type_, canonical(told), identity)
 
     doors = turn.doors
-    work = doors.recording.emit_recorded
     try:
-        emitted: Emitted = await insist(doors.writer, doors.set_aside, work, row, event, child)
+        emitted: Emitted = await doors.commits.commit(doors.recording.emit_recorded, row, event, child)
     finally:
         doors.due(row.due_at)  # also when the turn is cancelled: the commit may have come about
     turn.completed(identity, event(emitted).payload_json)

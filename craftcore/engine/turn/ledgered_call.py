@@ -19,7 +19,6 @@ import structlog
 
 from craftcore.activities.ledger import conflict
 from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, NewIntent, Terms, ended
-from craftcore.engine.durable_commit import insist
 from craftcore.engine.turn.in_flight import Flight
 from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.turn.turn import Turn
@@ -112,7 +111,7 @@ class Ledgered:
             self._turn.run.acted.add(self._key)
             raise
         except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
-            await insist(doors.writer, doors.set_aside, doors.set_aside)
+            await doors.commits.set_aside_corrupt()
             raise
         except BaseException as error:
             if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
@@ -210,9 +209,7 @@ class Ledgered:
 
     async def _insist(self, ending: ActEnd) -> None:
         doors, run = self._turn.doors, self._turn.run
-        await insist(
-            doors.writer,
-            doors.set_aside,
+        await doors.commits.commit(
             doors.acts.settle_all,
             ending,
             each=True,

@@ -15,7 +15,7 @@ import anyio
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.attempt import Run
-from craftcore.engine.durable_commit import SetAside, insist
+from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.continuation import over_budget, resolve_delay
 from craftcore.engine.turn.in_flight import Flight
@@ -62,13 +62,13 @@ class Doors(NamedTuple):
     """
 
     writer: Writer
+    commits: DurableCommits
     recording: Recording
     acts: Acts
     call_marks: CallMarks
     actions: Mapping[str, Action]
     flights: dict[str, Flight]
     epoch: int
-    set_aside: SetAside
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
     due: Callable[[float], None]
@@ -159,7 +159,7 @@ class Turn(TurnState):
         found at a re-entry. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
         doors = self.doors
-        await insist(doors.writer, doors.set_aside, doors.recording.record_all, event, each=True, in_any_case=True)
+        await doors.commits.commit(doors.recording.record_all, event, each=True, in_any_case=True)
         self.completed(memo, payload_json)
 
     def event(

@@ -1,0 +1,64 @@
+"""Batches of starts and settles: one commit each. After a fault each member is committed by itself."""
+
+from __future__ import annotations
+
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Attempts, Settled
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.events import EngineEvents, announce
+from craftcore.engine.exclusive_run import Solitude
+from craftcore.engine.faults import fault, report
+from craftcore.triggers.model import Claim
+
+
+class AttemptBatches:
+    """Batches of one engine."""
+
+    def __init__(self, attempts: Attempts, commits: DurableCommits, solitude: Solitude, events: EngineEvents) -> None:
+        self._attempts = attempts
+        self._commits = commits
+        self._solitude = solitude
+        self._events = events
+        self.may_have_started = False
+        """An error came up while claims were started, perhaps after their commit: then nobody holds them."""
+
+    async def start(self, claims: list[Claim]) -> list[Run]:
+        """Start these claims in one commit. After an error of ours each is started by itself, and fails by itself."""
+        try:
+            alone, outlived = self._solitude.is_on, self._solitude.outlived
+            runs: list[Run] = await self._commits.commit(self._attempts.start_all, claims, alone, outlived)
+            if outlived is not None:
+                self._solitude.joined(outlived)
+            return runs
+        except BaseException as error:
+            failed = fault(error, "start")
+            self.may_have_started = True
+            if len(claims) == 1:
+                report(claims[0], "start", error)
+        if len(claims) > 1:
+            return [run for claim in claims for run in await self.start([claim])]
+        await self._commits.commit(self._attempts.fail, claims[0], failed)
+        announce(self._events, self._events.on_start_failed, claims[0])
+        return []
+
+    async def settle(self, runs: list[Run]) -> list[Settled | Exception]:
+        """Settle these runs in one commit. After an error of ours each is settled by itself: as it ended, else as
+        failed, else by the fewest statements. An error in the last of these ends the engine."""
+        try:
+            return await self._settled_together(runs)
+        except BaseException as error:
+            failed = fault(error, "settle")
+            if len(runs) == 1:
+                report(runs[0].claim, "settle", error)
+        if len(runs) > 1:
+            return [answer for run in runs for answer in await self.settle([run])]
+        runs[0].outcome, runs[0].move = failed, None
+        try:
+            return await self._settled_together(runs)
+        except BaseException as error:
+            fault(error, "settle")
+        return [await self._commits.commit(self._attempts.fail, runs[0].claim, failed)]
+
+    async def _settled_together(self, runs: list[Run]) -> list[Settled | Exception]:
+        answers: list[Settled | Exception] = await self._commits.commit(self._attempts.settle_all, runs)
+        return answers

@@ -1,0 +1,72 @@
+"""Events of the engine's loops, and the questions that the loops ask about each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from craftcore.engine.attempt import Run
+from craftcore.engine.attempt_commits import Settled
+from craftcore.schedules.tick_service import Ticked
+from craftcore.triggers.model import Claim
+
+log = structlog.get_logger(__name__)
+
+
+class EngineEvents(Protocol):
+    """Listener of all loops: the engine. Each method is called on the loop's thread, after the commit."""
+
+    def on_claimed(self) -> None:
+        """Handle new claims in the window."""
+
+    def on_cancel_requests(self, seqs: list[int]) -> None:
+        """Handle triggers that are to be cancelled while they run."""
+
+    def on_due(self, due_at: float) -> None:
+        """Handle a trigger that will be due at a moment."""
+
+    def on_ticked(self, ticked: Ticked) -> None:
+        """Handle a tick of the scheduler."""
+
+    def on_started(self, runs: Sequence[Run]) -> None:
+        """Handle attempts that have started."""
+
+    def on_start_refused(self, claim: Claim) -> None:
+        """Handle a claim that lost its trigger before it was started."""
+
+    def on_start_failed(self, claim: Claim) -> None:
+        """Handle a claim whose trigger failed because it could not be started."""
+
+    def on_settled(self, run: Run, answer: Settled | Exception) -> None:
+        """Handle the end of an attempt."""
+
+    def on_window_shrunk(self) -> None:
+        """Handle a free place in the window."""
+
+    def on_lane_left(self) -> None:
+        """Handle a lane that was left before its trigger was settled."""
+
+    def on_claims_lost(self) -> None:
+        """Handle claims that may be in no part of the engine."""
+
+    def on_changed(self) -> None:
+        """Handle a commit of the client that may concern triggers and schedules."""
+
+    @property
+    def held_claims(self) -> Iterable[Claim]:
+        """Every claim that the engine holds."""
+
+    @property
+    def running_claims(self) -> Iterable[Claim]:
+        """The claims that have started and are not settled."""
+
+
+def announce(events: EngineEvents, listener: Callable[..., None], *facts: Any) -> None:
+    """Call a listener after a commit. An error in it is logged, and the table is searched for lost claims."""
+    try:
+        listener(*facts)
+    except Exception:
+        log.exception("listener.failed", listener=getattr(listener, "__name__", ""))
+        events.on_claims_lost()

@@ -1,0 +1,54 @@
+"""Slots of running triggers: how many run at once, one of each lane, and nothing beside a suspect."""
+
+from __future__ import annotations
+
+from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.exclusive_run import Solitude
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import must_run_alone
+
+
+class Slots:
+    """Slots of one engine, and the lanes that are taken. A slot is taken from the window to the end of the run."""
+
+    def __init__(self, queue: TriggerQueue, solitude: Solitude, concurrency: int) -> None:
+        self._queue = queue
+        self._solitude = solitude
+        self._concurrency = concurrency
+        self.taken = 0
+
+    def reserve(self, *, is_running: bool) -> list[Claim]:
+        """Take the best claims there are slots for. One that was in too many crashes waits until nothing else runs."""
+        claims: list[Claim] = []
+        while not self._solitude.is_on and (best := self._best(is_running)) is not None:
+            if must_run_alone(best) and not (self.taken or is_running):
+                self._solitude.begin(best)
+            elif self.taken >= self._concurrency or (must_run_alone(best) and not self._solitude.has_waited(best)):
+                break
+            else:
+                self._solitude.started_beside(best)
+            claims.append(self._queue.pop(best))
+            self.taken += 1
+        return claims
+
+    def _best(self, is_running: bool) -> Claim | None:
+        """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
+        suspect = None if self.taken or is_running else self._queue.best_suspect()
+        return suspect or self._queue.best()
+
+    def release(self) -> None:
+        """Release the slot of a trigger that ended, or was not started."""
+        self.taken -= 1
+
+    def leave(self, claim: Claim, lane: str | None) -> None:
+        """Release the lane of a trigger that is settled, or was not started, and let others start beside it."""
+        self._queue.free(lane)
+        self._solitude.end(claim)
+
+    def take_lane(self, lane: str) -> bool:
+        """Take a lane that a router chose. Return False when it is taken already."""
+        return self._queue.take_lane(lane)
+
+    def release_lane(self, lane: str) -> None:
+        """Release a lane that a router left."""
+        self._queue.free(lane)
