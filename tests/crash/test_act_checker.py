@@ -255,14 +255,14 @@ def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
 CALLED_BEFORE_ITS_INTENT = """
 from craftcore.engine.turn import ledgered_call
 
-async def early(self, again, *, right=ledgered_call.Ledgered._begin):
+async def early(self, again, *, right=ledgered_call.LedgeredCall._begin):
     if again is None:
         deadline = ledgered_call.deadline_of(self._turn, self._terms.timeout)
         call = ledgered_call.Call(key=self._key, attempt=1, deadline=deadline)
         await ledgered_call.call_provider(self._turn, self._action, self._terms, call, self._arguments)
     return await right(self, again)
 
-ledgered_call.Ledgered._begin = early
+ledgered_call.LedgeredCall._begin = early
 """
 
 AN_ERROR_IS_TAKEN_FOR_PROOF = """
@@ -319,10 +319,10 @@ Acts.leave_behind = lambda self, tx: 0
 THE_END_OF_A_CALL_IS_LOST = """
 from craftcore.engine.turn import ledgered_call
 
-async def settle(self, begun, end, *, right=ledgered_call.Ledgered._settle):
+async def settle(self, begun, end, *, right=ledgered_call.LedgeredCall._settle):
     return end if end.status is ledgered_call.ActivityStatus.DONE else await right(self, begun, end)
 
-ledgered_call.Ledgered._settle = settle
+ledgered_call.LedgeredCall._settle = settle
 """
 
 A_DOUBT_IS_DROPPED = """

@@ -16,7 +16,7 @@ import anyio.lowlevel
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
 from craftcore.activities.resolution import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
-from craftcore.engine.turn.ledgered_call import Ledgered
+from craftcore.engine.turn.ledgered_call import LedgeredCall
 from craftcore.engine.turn.provider_call import Answer, Finding, deadline_of, reconciled, unstored
 from craftcore.engine.turn.redeclared_actions import done_as_step, is_ledgered
 from craftcore.engine.turn.steps import run_step
@@ -111,12 +111,30 @@ async def _act_plainly(
     return await run_step(turn, action.name, run, (dict(arguments),), key=key, retry=None, on_change="error")
 
 
-class _Act(Ledgered):
+class _Act:
     """One irreversible act of one entry of a turn, to its end."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        action: Action,
+        terms: Terms,
+        key: str,
+        place: str,
+        arguments: Mapping[str, Any],
+        text: str,
+    ) -> None:
+        self._turn = turn
+        self._action = action
+        self._terms = terms
+        self._key = key
+        self._place = place
+        self._arguments = arguments
+        self._call = LedgeredCall(turn, action, terms, key, arguments, text)
 
     async def run(self) -> Any:
         """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
-        found = await self._fly(None)
+        found = await self._call.once()
         while isinstance(found, Activity):
             match found.status:
                 case ActivityStatus.DONE:
@@ -131,7 +149,7 @@ class _Act(Ledgered):
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
-                found = await self._fly(None)  # decided a moment ago; or its end could not be written
+                found = await self._call.once()  # decided a moment ago; or its end could not be written
             else:
                 found = await self._resolve(found)
         return found.value
@@ -150,13 +168,13 @@ class _Act(Ledgered):
         )
         match course:
             case Resend(until=until):
-                self._resend_until = until
-                return await self._fly(activity)
+                self._call.resend_until = until
+                return await self._call.once(activity)
             case ResendLater():
                 turn.come_again(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
                     "the next attempt calls it again with the same key",
-                    self._retry_after,
+                    self._call.retry_after,
                 )
             case Assume():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
@@ -208,7 +226,7 @@ class _Act(Ledgered):
                 doors.acts.decide, activity, decision, decided_by, reference, event
             )
         except StateRefused:  # somebody else has decided
-            return await self._look()
+            return await self._call.look()
         return found
 
     async def _ask(self, activity: Activity, why: str | None) -> NoReturn:

@@ -40,29 +40,21 @@ REQUEST_MAX = 65_536
 NOT_MARKED = "nothing was called: its mark could not be written beside the file"
 
 
-class Ledgered:
-    """One irreversible act of one entry of a turn: as much of it as is the ledger's."""
+class LedgeredCall:
+    """Calls of one irreversible action under one key, as far as the ledger allows them."""
 
     def __init__(
-        self,
-        turn: Turn,
-        action: Action,
-        terms: Terms,
-        key: str,
-        place: str,
-        arguments: Mapping[str, Any],
-        text: str,
+        self, turn: Turn, action: Action, terms: Terms, key: str, arguments: Mapping[str, Any], text: str
     ) -> None:
         self._turn = turn
         self._action = action
         self._terms = terms
         self._key = key
-        self._place = place
         self._arguments = arguments
         self._hash = sha256(text.encode()).hexdigest()
-        self._resend_until = math.inf
+        self.resend_until = math.inf
         """When a call of what is in doubt is not made any more."""
-        self._retry_after: float | None = None
+        self.retry_after: float | None = None
         """How long the provider of what is in doubt wants to be left alone."""
         self._intent = NewIntent(
             key,
@@ -77,9 +69,9 @@ class Ledgered:
             turn.doors.epoch,
         )
 
-    async def _fly(self, again: Activity | None) -> Answer | Activity:
-        """Call the provider, unless the ledger says otherwise; nothing but a person, a shutdown or its time interrupts
-        that. Somebody else's call under the same key is waited for first."""
+    async def once(self, again: Activity | None = None) -> Answer | Activity:
+        """Call the provider, unless the ledger says otherwise: begin, call, settle. Only a person, a shutdown or its
+        time interrupts that. Another call under the same key is waited for first. `again`: what is in doubt."""
         flights = self._turn.doors.flights
         while (other := flights.get(self._key)) is not None:
             if other.args_hash != self._hash:
@@ -90,12 +82,16 @@ class Ledgered:
         self._turn.flights.add(flight)
         try:
             begun = await self._begin(again)
-            if isinstance(begun, Begun):
-                self._turn.run.acted.add(self._key)
-                return await self._called(begun)
-            if begun.status is not ActivityStatus.FAILED:
-                self._turn.run.acted.add(self._key)
-            return begun
+            if not isinstance(begun, Begun):
+                if begun.status is not ActivityStatus.FAILED:
+                    self._turn.run.acted.add(self._key)
+                return begun
+            self._turn.run.acted.add(self._key)
+            reach(CutPoint.INTENT_COMMITTED)
+            answer = await self._call(begun)
+            end = await self._settle(begun, answer.end)
+            reach(CutPoint.ACTIVITY_SETTLED)
+            return await self._result(answer, end)
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
@@ -121,27 +117,28 @@ class Ledgered:
             raise
         return found
 
-    async def _called(self, begun: Begun) -> Answer | Activity:
+    async def _call(self, begun: Begun) -> Answer:
+        """Call the provider of what has begun, unless it is too late for that."""
         turn = self._turn
-        reach(CutPoint.INTENT_COMMITTED)
         if (unmarked := await self._unmarked(begun)) is not None:
-            answer = unmarked
-        elif turn.run.interrupted_by is not None:  # in a scope that shields it from that
-            answer = NOT_CALLED
-        elif begun.in_doubt and turn.doors.clock.now() > self._resend_until:
-            answer = TOO_LATE  # its intent was long on its way to disk, or the machine slept
-        else:
-            reach(CutPoint.CALL_MARKED)
-            call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
-            answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
-            reach(CutPoint.PROVIDER_ANSWERED)
-        end = await self._settle(begun, answer.end)
-        reach(CutPoint.ACTIVITY_SETTLED)
+            return unmarked
+        if turn.run.interrupted_by is not None:  # in a scope that shields it from that
+            return NOT_CALLED
+        if begun.in_doubt and turn.doors.clock.now() > self.resend_until:
+            return TOO_LATE  # its intent was long on its way to disk, or the machine slept
+        reach(CutPoint.CALL_MARKED)
+        call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
+        answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
+        reach(CutPoint.PROVIDER_ANSWERED)
+        return answer
+
+    async def _result(self, answer: Answer, end: CallEnd) -> Answer | Activity:
+        """Return the answer, or the activity when it is in doubt. Raises what the action raised or what interrupts."""
         if answer.interrupts is not None:
             raise answer.interrupts
         if end.status is ActivityStatus.UNKNOWN:
-            self._retry_after = answer.retry_after
-            return await self._look()
+            self.retry_after = answer.retry_after
+            return await self.look()
         if answer.error is not None:
             await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
             raise answer.error
@@ -185,7 +182,7 @@ class Ledgered:
         except BaseException as cancelled:
             if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
                 with anyio.CancelScope(shield=True), suppress(StorageFull):
-                    await self._insist(ending)
+                    await self._retry_write(ending)
             raise
         self._turn.completed(None, "")
         if end.status is ActivityStatus.UNKNOWN:
@@ -205,9 +202,9 @@ class Ledgered:
         try:
             await doors.writer.commit_each(doors.acts.settle_all, ending, in_any_case=True)
         except (StorageFull, RowInvalid, ValueError, OverflowError):
-            await self._insist(ending)
+            await self._retry_write(ending)
 
-    async def _insist(self, ending: ActEnd) -> None:
+    async def _retry_write(self, ending: ActEnd) -> None:
         doors, run = self._turn.doors, self._turn.run
         await doors.commits.commit(
             doors.acts.settle_all,
@@ -217,8 +214,8 @@ class Ledgered:
             gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
         )
 
-    async def _look(self) -> Activity:
-        """The activity as it stands."""
+    async def look(self) -> Activity:
+        """Read the activity from the ledger."""
         found: Activity = await self._turn.doors.writer.commit(self._turn.doors.acts.get, self._key)
         return found
 
