@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 
 import anyio
@@ -16,25 +16,22 @@ from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import Requests
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import Corruption, DurableCommits
-from craftcore.engine.failure import where as places_of
+from craftcore.engine.engine_end import EngineEnd
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop.blocked_loop import blocked_loop_warning
-from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
-from craftcore.engine.loop.loop_end import LoopEnd, loop_end
+from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.turn import Doors
-from craftcore.errors import CraftcoreError, EngineCrashed, StorageError, StorageFull
+from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
-from craftcore.schedules.tick_service import Ticked
-from craftcore.serialization.untrusted import message_of, type_of
 from craftcore.services import Core
 from craftcore.storage.event_loop import current_loop
 from craftcore.storage.flush_times import SLOW_SECONDS
@@ -53,8 +50,6 @@ DRAIN_SECONDS = 5.0
 
 FLUSHES_AT_THE_END = 3
 """How many flushes a stop waits for after the grace."""
-NAMED_MAX = 10
-"""So many of the triggers that ran are named when the engine is ended."""
 
 
 class Engine:
@@ -74,7 +69,6 @@ class Engine:
     ) -> None:
         """`owns_loop`: nothing else runs on its event loop, so that nobody but `stop` may end it."""
         config = services.config
-        self._owns_loop = owns_loop
         self.app = app
         self.epoch = epoch
         self.counts: Counter[str] = Counter()
@@ -113,13 +107,12 @@ class Engine:
         self.progress = Progress(self._running, doors)
         attempts = Attempts(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
-        self._stopping = anyio.Event()
-        self._hurry = anyio.Event()
-        self._settled_one = anyio.Event()
-        self.failure: CraftcoreError | None = None
-        """What ended it although nobody asked for that; None: nothing did."""
-        self._interrupted_by: BaseException | None = None
-        self._ended_by_host = False
+        self.on_claimed, self.on_ticked = self.consumer.wake, self._observer.ticked
+        self.on_due, self.on_started, self.on_window_shrunk = self.feeder.due, self.feeder.started, self.feeder.room
+        self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.recheck
+        end = self._end = EngineEnd(self._running, self.stop, owns_loop=owns_loop)
+        self.guard, self.crash, self.settled = end.guard, end.crash, end.settled
+        self.fail, self.hurry = end.fail, end.hurry
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
@@ -134,7 +127,7 @@ class Engine:
         """Run until `stop`, then drain. Raises what ended it otherwise: the StorageError that made the database
         unusable, EngineCrashed, or KeyboardInterrupt for a Ctrl-C that came while code of this engine ran."""
         async with (
-            loop_end(self._loop_ended),
+            loop_end(self._end.on_loop_end),
             blocked_loop_warning(current_loop()),
             anyio.create_task_group() as tasks,
         ):
@@ -145,100 +138,33 @@ class Engine:
                 self.consumer.settle,
                 self.progress.watch,
                 self.consumer.solitude.watch,
-                self._keep_live_state,
+                partial(keep_live_state, self.writer, self.live_state),
             )
             for task in loops:
                 tasks.start_soon(self.guard, task)
             for _ in range(self._concurrency):
                 tasks.start_soon(self.guard, self.consumer.work)
             try:
-                await self._stopping.wait()
-                if not self._ends_now:
+                await self._end.stopping.wait()
+                if not self._end.ends_now:
                     await self._drain()
             finally:
                 self.consumer.leave()  # nobody waits for a thread that does not return
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
             raise self.failure
-        if self._interrupted_by is not None:
-            raise KeyboardInterrupt from self._interrupted_by
+        if self._end.interrupted_by is not None:
+            raise KeyboardInterrupt from self._end.interrupted_by
 
     def live_state(self) -> LiveState:
         """What only this engine knows of itself."""
         return state_of(self.writer, self.consumer.solitude, self.epoch)
 
-    async def _keep_live_state(self) -> None:
-        await keep_live_state(self.writer, self.live_state)
-
-    async def guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task that the engine cannot do without: an error in it ends the engine, also while it drains."""
-        try:
-            await task()
-        except StorageError as error:
-            self.fail(error)
-        except anyio.get_cancelled_exc_class():
-            if anyio.current_effective_deadline() > -math.inf and not self._ended_by_host:
-                self.crash("a task of the engine was cancelled")
-            raise
-        except BaseException as error:
-            if is_ctrl_c(error):
-                self._interrupt(error)
-                return
-            self.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
-
-    def _loop_ended(self, by: LoopEnd) -> None:
-        """Somebody cancels every task of this event loop, in this call."""
-        if by.run is not None:
-            self.crash(f"{by.run.workflow} ({by.run.claim.id}) cancelled every task of the event loop", where=by.where)
-        elif self.is_stopping and not self._owns_loop:
-            self._ended_by_host = True  # a second Ctrl-C, say, while it drains
-        elif by.was_broken:
-            self.crash("the event loop was ended by SystemExit, KeyboardInterrupt or loop.stop() in a task")
-        elif self._owns_loop:
-            self.crash("every task of the event loop was cancelled", where=by.where)
-        else:
-            self._ended_by_host = True  # the program that the engine runs in: it may end itself
-
-    def crash(self, why: str, cause: BaseException | None = None, *, where: Sequence[str] = ()) -> None:
-        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs.
-
-        Also while it drains. After a first failure another error changes nothing and is logged.
-        """
-        where = where or (places_of(cause) if cause is not None else ())
-        if self.failure is not None:
-            if cause is not None:
-                log.error("engine.further_error", why=why, where=list(where), exc_info=cause)
-            return
-        runs = self._running()
-        names = [f"{run.workflow} ({run.claim.id})" for run in runs]
-        if len(names) > NAMED_MAX:
-            names[NAMED_MAX:] = [f"{len(names) - NAMED_MAX} more"]
-        error = EngineCrashed(
-            f"the engine was ended, and nobody asked for that: {why}. Running then: {', '.join(names) or 'nothing'}. "
-            "The next start counts a crash for each; see the log for where it happened",
-            running=[run.claim.id for run in runs],
-        )
-        error.__cause__ = cause
-        self.fail(error)  # first: a log of the host's may raise, and the end would pass for one in order
-        log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
-
-    def _interrupt(self, error: BaseException) -> None:
-        """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
-        What runs is cancelled and given back."""
-        self._interrupted_by = self._interrupted_by or error
-        self.hurry()
-        self._settled_one.set()
-
-    @property
-    def _ends_now(self) -> bool:
-        """Nothing is waited for any more."""
-        return self.failure is not None or self._interrupted_by is not None
-
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
         self.pause()
         self.consumer.stopping = True
-        self._stopping.set()
+        self._end.stopping.set()
 
     def pause(self) -> None:
         """Claim nothing and fire nothing from now on."""
@@ -259,17 +185,10 @@ class Engine:
         if schedules:
             self.scheduler.ring()
 
-    def hurry(self) -> None:
-        """Do not wait for the grace."""
-        self.stop()
-        self._hurry.set()
-
-    def fail(self, error: CraftcoreError) -> None:
-        """The database can no longer be written or trusted, or the engine not: stop at once; the next boot resumes. The
-        first error counts."""
-        self.failure = self.failure or error
-        self.hurry()
-        self._settled_one.set()
+    @property
+    def failure(self) -> CraftcoreError | None:
+        """What ended it although nobody asked for that; None: nothing did."""
+        return self._end.failure
 
     @property
     def running(self) -> int:
@@ -279,7 +198,7 @@ class Engine:
     @property
     def is_stopping(self) -> bool:
         """It claims nothing more, and drains."""
-        return self._stopping.is_set()
+        return self._end.stopping.is_set()
 
     @property
     def is_held(self) -> bool:
@@ -293,32 +212,16 @@ class Engine:
         saw_all = self.scheduler.saw_all and self.feeder.saw_all and not self.feeder.is_looking
         return saw_all and not len(self._queue) and self.consumer.is_idle
 
-    async def settled(self) -> None:
-        """Wait until another attempt is settled."""
-        self._settled_one = anyio.Event() if self._settled_one.is_set() else self._settled_one
-        await self._settled_one.wait()
-
     async def _drain(self) -> None:
         with anyio.move_on_after(grace_left(self._grace, self.writer.flushes.longest)):
-            while not self.consumer.is_idle and not self._hurry.is_set():
-                await self._next_settle_or_hurry()
+            while not self.consumer.is_idle and not self._end.is_hurried:
+                await self._end.wait_for_news()
         self.consumer.leave()
         with anyio.move_on_after(DRAIN_SECONDS):
-            while not self.consumer.is_idle and not self._ends_now:
+            while not self.consumer.is_idle and not self._end.ends_now:
                 await self.settled()
         if self.running:
             log.warning("engine.left_behind", running=self.running)
-
-    async def _next_settle_or_hurry(self) -> None:
-        async with anyio.create_task_group() as tasks:
-
-            async def first(wait: anyio.Event) -> None:
-                await wait.wait()
-                tasks.cancel_scope.cancel()
-
-            self._settled_one = anyio.Event() if self._settled_one.is_set() else self._settled_one
-            tasks.start_soon(first, self._settled_one)
-            tasks.start_soon(first, self._hurry)
 
     def _running(self) -> list[Run]:
         return list(self.consumer.running.values())
@@ -326,7 +229,7 @@ class Engine:
     def _may_claim_next(self, run: Run) -> bool:
         """Whether the next turn of this run may be born claimed, past the table."""
         is_limited = run.entry is not None and self.limits.is_limited(run.entry.task.workflow)
-        held = self._stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
+        held = self._end.stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
         return not (is_limited or held)
 
     # Events of the loops
@@ -341,27 +244,6 @@ class Engine:
         """The claims that have started and are not settled."""
         return (run.claim for run in self.consumer.running.values())
 
-    def on_claimed(self) -> None:
-        self.consumer.wake()
-
-    def on_due(self, due_at: float) -> None:
-        self.feeder.due(due_at)
-
-    def on_ticked(self, ticked: Ticked) -> None:
-        self._observer.ticked(ticked)
-
-    def on_started(self, runs: Sequence[Run]) -> None:
-        self.feeder.started(runs)
-
-    def on_window_shrunk(self) -> None:
-        self.feeder.room()
-
-    def on_lane_left(self) -> None:
-        self.feeder.ring()
-
-    def on_claims_lost(self) -> None:
-        self.feeder.recheck()
-
     def on_changed(self) -> None:
         self.ring(schedules=True)
 
@@ -374,13 +256,13 @@ class Engine:
 
     def on_start_failed(self, _claim: Claim) -> None:
         self.counts[TriggerStatus.FAILED] += 1
-        self._settled_one.set()
+        self._end.announce_settled()
 
     def on_start_refused(self, claim: Claim) -> None:
         self.feeder.ring()
         if claim.schedule_id is not None:
             self.scheduler.ring()
-        self._settled_one.set()
+        self._end.announce_settled()
 
     def on_settled(self, run: Run, answer: Settled | Exception) -> None:
         if isinstance(answer, Settled):
@@ -398,7 +280,7 @@ class Engine:
             self.scheduler.ring()  # another occurrence may have waited for this one
         if self.limits.frees_place(run.claim):
             self.feeder.ring()
-        self._settled_one.set()
+        self._end.announce_settled()
         self._observer.settled(run, answer)
 
 

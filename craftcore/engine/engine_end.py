@@ -1,0 +1,139 @@
+"""End of an engine: asked for, or by an error, by Ctrl-C, by the end of its event loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+import structlog
+
+from craftcore.engine.attempt import Run
+from craftcore.engine.failure import where as places_of
+from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.loop.loop_end import LoopEnd
+from craftcore.errors import CraftcoreError, EngineCrashed, StorageError
+from craftcore.serialization.untrusted import message_of, type_of
+
+log = structlog.get_logger(__name__)
+
+NAMED_MAX = 10
+"""How many of the triggers that ran are named when the engine is ended."""
+
+
+class EngineEnd:
+    """End of one engine. `running` lists the attempts that run, `stop` begins to drain."""
+
+    def __init__(self, running: Callable[[], list[Run]], stop: Callable[[], None], *, owns_loop: bool) -> None:
+        self._running = running
+        self._stop = stop
+        self._owns_loop = owns_loop
+        self.stopping = anyio.Event()
+        self._hurried = anyio.Event()
+        self._news = anyio.Event()
+        self.failure: CraftcoreError | None = None
+        """What ended it although nobody asked for that; None: nothing did."""
+        self.interrupted_by: BaseException | None = None
+        self._ended_by_host = False
+
+    @property
+    def is_hurried(self) -> bool:
+        """The engine ends without its grace."""
+        return self._hurried.is_set()
+
+    def announce_settled(self) -> None:
+        """Wake those that wait for another settle."""
+        self._news.set()
+
+    @property
+    def ends_now(self) -> bool:
+        """The engine failed or was interrupted: nothing is waited for any more."""
+        return self.failure is not None or self.interrupted_by is not None
+
+    def fail(self, error: CraftcoreError) -> None:
+        """The database can no longer be written or trusted, or the engine not: stop at once; the next boot resumes. The
+        first error counts."""
+        self.failure = self.failure or error
+        self.hurry()
+        self._news.set()
+
+    def hurry(self) -> None:
+        """Do not wait for the grace."""
+        self._stop()
+        self._hurried.set()
+
+    async def guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task that the engine cannot do without: an error in it ends the engine, also while it drains."""
+        try:
+            await task()
+        except StorageError as error:
+            self.fail(error)
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_effective_deadline() > -math.inf and not self._ended_by_host:
+                self.crash("a task of the engine was cancelled")
+            raise
+        except BaseException as error:
+            if is_ctrl_c(error):
+                self._interrupt(error)
+                return
+            self.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+
+    def on_loop_end(self, by: LoopEnd) -> None:
+        """Handle a call that cancels every task of this event loop."""
+        if by.run is not None:
+            self.crash(f"{by.run.workflow} ({by.run.claim.id}) cancelled every task of the event loop", where=by.where)
+        elif self.stopping.is_set() and not self._owns_loop:
+            self._ended_by_host = True  # a second Ctrl-C, say, while it drains
+        elif by.was_broken:
+            self.crash("the event loop was ended by SystemExit, KeyboardInterrupt or loop.stop() in a task")
+        elif self._owns_loop:
+            self.crash("every task of the event loop was cancelled", where=by.where)
+        else:
+            self._ended_by_host = True  # the program that the engine runs in: it may end itself
+
+    def crash(self, why: str, cause: BaseException | None = None, *, where: Sequence[str] = ()) -> None:
+        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs.
+
+        Also while it drains. After a first failure another error changes nothing and is logged.
+        """
+        where = where or (places_of(cause) if cause is not None else ())
+        if self.failure is not None:
+            if cause is not None:
+                log.error("engine.further_error", why=why, where=list(where), exc_info=cause)
+            return
+        runs = self._running()
+        names = [f"{run.workflow} ({run.claim.id})" for run in runs]
+        if len(names) > NAMED_MAX:
+            names[NAMED_MAX:] = [f"{len(names) - NAMED_MAX} more"]
+        error = EngineCrashed(
+            f"the engine was ended, and nobody asked for that: {why}. Running then: {', '.join(names) or 'nothing'}. "
+            "The next start counts a crash for each; see the log for where it happened",
+            running=[run.claim.id for run in runs],
+        )
+        error.__cause__ = cause
+        self.fail(error)  # first: a log of the host's may raise, and the end would pass for one in order
+        log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
+
+    def _interrupt(self, error: BaseException) -> None:
+        """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
+        What runs is cancelled and given back."""
+        self.interrupted_by = self.interrupted_by or error
+        self.hurry()
+        self._news.set()
+
+    async def settled(self) -> None:
+        """Wait until another attempt is settled."""
+        self._news = anyio.Event() if self._news.is_set() else self._news
+        await self._news.wait()
+
+    async def wait_for_news(self) -> None:
+        """Wait until another attempt is settled, or the engine ends without its grace."""
+        async with anyio.create_task_group() as tasks:
+
+            async def first(wait: anyio.Event) -> None:
+                await wait.wait()
+                tasks.cancel_scope.cancel()
+
+            self._news = anyio.Event() if self._news.is_set() else self._news
+            tasks.start_soon(first, self._news)
+            tasks.start_soon(first, self._hurried)
