@@ -24,12 +24,13 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
 from craftcore.daemon.retention_loop import Retaining
 from craftcore.engine import boot as booting
-from craftcore.engine.boot import notify, recall
+from craftcore.engine.boot import notify
 from craftcore.engine.durable_commit import Corruption
 from craftcore.engine.engine import Engine
 from craftcore.engine.engine_facts import leave_standing
 from craftcore.engine.failure import only
 from craftcore.engine.held_tasks import HeldTasks
+from craftcore.engine.limits import recall
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import CutPoint, reach

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import structlog
-
-from craftcore.clock import Clock
-from craftcore.engine.limits import Limits
 from craftcore.errors import InvalidInput
 from craftcore.executions.recorder import Recorder
-from craftcore.executions.starts_store import StartsStore
 from craftcore.executions.store import ExecutionStore
-from craftcore.registry.registry import Registry
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.serialization.plurals import counted
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, number, remember
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.storage.transaction import Many, Row, Transaction
 from craftcore.tasks.activity_events import Acts
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claim_service import ClaimService, Reclaimed
@@ -25,7 +20,9 @@ from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import SHUT_DOWN
 from craftcore.triggers.sources import system_key
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:  # a command that only reads must not pay for the registry
+    from craftcore.registry.registry import Registry
+
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
@@ -267,14 +264,3 @@ def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot)
         return error.message
     triggers.emit_all(tx, [row])
     return None
-
-
-def recall(reader: Reader, limits: Limits, clock: Clock) -> None:
-    """Remember which starts of earlier epochs still count against a rate."""
-    now = clock.now()
-    longest = max(rate.seconds for rate in limits.rates.values())
-    starts, are_all = StartsStore().since(reader, limits.rates, now - longest, now)
-    if not are_all:
-        log.warning("limits.recalled_in_part", starts=len(starts), reason="too many records since then")
-    booted = now - clock.boot_time()
-    limits.remember((workflow, at - booted) for workflow, at in starts)

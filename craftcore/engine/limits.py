@@ -1,4 +1,4 @@
-"""How many more triggers of each limited workflow may be claimed now. Pure: told what is held, started, and when.
+"""How many more triggers of each limited workflow may be claimed now: told what is held, started, and when. `recall` alone reads rows.
 
     concurrency    counts every claim, running or not
     rate           counts what started within `per`, and every claim that has not started: its token is kept for it
@@ -13,9 +13,16 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
+import structlog
+
+from craftcore.clock import Clock
+from craftcore.executions.starts_store import StartsStore
 from craftcore.registry.workflow import Rate, Workflow
+from craftcore.storage.transaction import Reader
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.model import Claim, NewTrigger
+
+log = structlog.get_logger(__name__)
 
 
 class Limits:
@@ -97,3 +104,14 @@ class Limits:
 
     def _count(self, claims: Iterable[Claim]) -> Counter[str]:
         return Counter(name for claim in claims if (name := self.workflow_of(claim)) is not None)
+
+
+def recall(reader: Reader, limits: Limits, clock: Clock) -> None:
+    """Remember which starts of earlier epochs still count against a rate."""
+    now = clock.now()
+    longest = max(rate.seconds for rate in limits.rates.values())
+    starts, are_all = StartsStore().since(reader, limits.rates, now - longest, now)
+    if not are_all:
+        log.warning("limits.recalled_in_part", starts=len(starts), reason="too many records since then")
+    booted = now - clock.boot_time()
+    limits.remember((workflow, at - booted) for workflow, at in starts)

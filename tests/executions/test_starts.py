@@ -8,8 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Rate
-from craftcore.engine.boot import recall
-from craftcore.engine.limits import Limits
+from craftcore.engine.limits import Limits, recall
 from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction
