@@ -1,4 +1,4 @@
-"""How many more triggers of each limited workflow may be claimed now: told what is held, started, and when. `recall` alone reads rows.
+"""Limits: how many more triggers of each limited workflow may be claimed now. Only `recall` reads rows.
 
     concurrency    counts every claim, running or not
     rate           counts what started within `per`, and every claim that has not started: its token is kept for it
