@@ -21,7 +21,7 @@ from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
-from craftcore.triggers.store import LATELY, FailedLately, TriggerStore
+from craftcore.triggers.listing_store import LATELY, FailedLately, TriggerLists
 
 CLAIMS = """
 SELECT count(*)                                         AS claimed,
@@ -136,7 +136,7 @@ def work_of(
         last_seen=None if seen is None else float(seen),
         stamped_ahead=ClockStepStore().ahead(reader, now),
         delayed=[schedule.id for _, schedule in ClockStepStore().schedules_ahead(reader, now)],
-        failed=TriggerStore().failed_lately(reader, now - LATELY),
+        failed=TriggerLists().failed_lately(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         size=retention.size(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),

@@ -22,7 +22,7 @@ from craftcore.serialization.plurals import counted
 from craftcore.storage.daemon_files import lost
 from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS
 from craftcore.storage.file_size import WAL_LONG
-from craftcore.triggers.store import LATELY
+from craftcore.triggers.listing_store import LATELY
 
 WAL_LARGE_BYTES = 64 << 20
 """What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""

@@ -22,6 +22,7 @@ from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.validation import NOTE_MAX
+from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import is_name, moment
 
@@ -49,7 +50,7 @@ def the_one(found: Sequence[str], given: str, nobody: str) -> str:
 
 def whole_id(reader: Reader, given: str) -> str:
     """The id of the trigger that is meant. Raises NotFound."""
-    found = _like(TriggerStore().ids_like, reader, given)
+    found = _like(TriggerLists().ids_like, reader, given)
     return the_one(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
 
 
@@ -155,7 +156,7 @@ def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: s
 
 def _no_record(reader: Reader, given: str) -> str:
     """Why there is no such record, and what there is instead."""
-    found = _like(TriggerStore().ids_like, reader, given)
+    found = _like(TriggerLists().ids_like, reader, given)
     if len(found) != 1 and found[:1] != [given]:
         return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
     records = ExecutionListing().ids_of(reader, found[0], RECORDS_NAMED)
@@ -169,9 +170,8 @@ def _no_record(reader: Reader, given: str) -> str:
 
 def _no_task(reader: Reader, given: str) -> str:
     """Why there is no such task, and what there is instead."""
-    store = TriggerStore()
-    found = _like(store.ids_like, reader, given)
-    trigger = store.get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
+    found = _like(TriggerLists().ids_like, reader, given)
+    trigger = TriggerStore().get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
     if trigger is None:
         return f"no task has the id {given!r:.80}; see: {hint('task', 'list')}"
     if (task := task_of(reader, trigger)) is not None:

@@ -40,8 +40,8 @@ from craftcore.storage import migrate
 from craftcore.storage.damaged_rows import whole
 from craftcore.storage.file_size import wal_in_use
 from craftcore.storage.migrations import shipped
+from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import TriggerStatus
-from craftcore.triggers.store import TriggerStore
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,7 @@ class Daemon:
         self._load_config = load_config
         self._notifier = notifier
         self._core = Core(path, config)
-        self._triggers = TriggerStore()
+        self._triggers = TriggerLists()
         self._engine: Engine | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopping = False

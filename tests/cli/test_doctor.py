@@ -30,7 +30,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.facts import remember
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import shipped
-from craftcore.triggers.store import FailedLately
+from craftcore.triggers.listing_store import FailedLately
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
 from tests.processes import APP, a_daemon, a_reader, craftcore

@@ -6,9 +6,9 @@ import pytest
 
 from craftcore.errors import LeaseLost, NotFound, StateRefused
 from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.listing_store import FailedLately, TriggerLists
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Rerouted, Snoozed, Succeeded
-from craftcore.triggers.store import FailedLately, TriggerStore
 from tests.triggers.life import (
     BROKEN,
     HOPELESS,
@@ -310,13 +310,13 @@ def test_what_has_failed_can_be_discarded_and_is_no_news_any_more(core):
     emitted = emit(core)
     run_one(core, HOPELESS)
     with core.reading() as reader:
-        assert TriggerStore().failed_lately(reader, 0.0) == FailedLately(1, HOPELESS.code)
+        assert TriggerLists().failed_lately(reader, 0.0) == FailedLately(1, HOPELESS.code)
 
     discarded = core.do(core.triggers.discard, emitted.id)
 
     assert (discarded.status, discarded.reason, discarded.error_code) == ("FAILED", "discarded", HOPELESS.code)
     with core.reading() as reader:
-        assert TriggerStore().failed_lately(reader, 0.0) == FailedLately(0, None)
+        assert TriggerLists().failed_lately(reader, 0.0) == FailedLately(0, None)
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), None], ids=["done", "pending"])

@@ -32,7 +32,7 @@ from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
 from craftcore.storage.wal_locks import reading_pids
 from craftcore.triggers.cut_off import told_counts
-from craftcore.triggers.store import LATELY, TriggerStore
+from craftcore.triggers.listing_store import LATELY, TriggerLists
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
 OLDEST_CLAIMED = "SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED'"
@@ -107,7 +107,7 @@ def read_status(session: Session) -> dict[str, Any]:
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
-        counts = TriggerStore().live_counts(reader, now)
+        counts = TriggerLists().live_counts(reader, now)
         oldest, oldest_claimed = reader.value(OLDEST_DUE, now=now), reader.value(OLDEST_CLAIMED)
         epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
         held = fact(reader, "held")
@@ -117,7 +117,7 @@ def read_status(session: Session) -> dict[str, Any]:
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
         behind = _behind(reader, now, core.config.triggers.overdue_after)
-        failed_lately = TriggerStore().failed_lately(reader, now - LATELY)
+        failed_lately = TriggerLists().failed_lately(reader, now - LATELY)
         dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
         size = Retention(core.config.retention).size(reader, now)
         died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))

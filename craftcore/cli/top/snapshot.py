@@ -17,8 +17,8 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_candidate_store import PRIORITIES
+from craftcore.triggers.listing_store import LATELY
 from craftcore.triggers.model import HELD_UNTIL
-from craftcore.triggers.store import LATELY
 
 SHOWN = 50
 """Rows of a section that are read: more than a screen holds."""

@@ -32,6 +32,7 @@ from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
+from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.workflow_names import bare
@@ -72,7 +73,7 @@ def list_(
         "source": allowed("source", source, list(TriggerSource)),
     }
     with session.core().reading() as reader:
-        found = TriggerStore().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
+        found = TriggerLists().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
         return print_triggers(session, reader, found)
 
 

@@ -12,7 +12,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import pending_again, print_triggers, say_done, tasks_of
 from craftcore.storage.damaged_rows import whole
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.listing_store import TriggerLists
 
 ALL = 1_000_000
 
@@ -36,7 +36,7 @@ def list_(session: Session, /, limit: int) -> int:
     Triggers whose attempts are spent. They wait here for a person, until retention takes them after 30 days.
     """
     with session.core().reading() as reader:
-        found = TriggerStore().dead(reader, limit)
+        found = TriggerLists().dead(reader, limit)
         return print_triggers(session, reader, found)
 
 
@@ -94,5 +94,5 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 
 def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
     if everything:
-        return [letter.id for letter in whole(TriggerStore().dead(reader, ALL))]
+        return [letter.id for letter in whole(TriggerLists().dead(reader, ALL))]
     return [whole_id(reader, given) for given in dict.fromkeys(ids)]

@@ -10,7 +10,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.cut_off import told_counts
-from craftcore.triggers.store import LATELY, TriggerStore
+from craftcore.triggers.listing_store import LATELY, TriggerLists
 
 OLDEST_READY = """
 SELECT min(due_at)
@@ -41,12 +41,12 @@ class Gauges:
 def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
     """Read the gauges of this moment. Claims that are not live were left by a dead daemon and count as due."""
     oldest = reader.value(OLDEST_READY, now=now, claims_live=claims_live)
-    counts = told_counts(TriggerStore().live_counts(reader, now), claims_live=claims_live)
+    counts = told_counts(TriggerLists().live_counts(reader, now), claims_live=claims_live)
     del counts["cut_off"]  # they are among those due
     clock_held = number(reader, "clock_held")
     return Gauges(
         triggers=counts,
-        failed_lately=TriggerStore().failed_lately(reader, now - LATELY).count,
+        failed_lately=TriggerLists().failed_lately(reader, now - LATELY).count,
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
         in_doubt=ActivityListing().in_doubt(reader)[0],
         questions=TaskStore().counts(reader)["questions"],

@@ -1,0 +1,106 @@
+"""The only SQL of triggers as people see them: lists, counts and prefixes of ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from craftcore.storage.damaged_rows import Damaged, each, told
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import HELD_UNTIL, Trigger
+from craftcore.triggers.store import trigger_of
+
+LATELY = 86_400.0
+"""Seconds for which a failure is news."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLately:
+    """How many, and the error of the last one; None when there is none."""
+
+    count: int
+    newest_code: str | None
+
+
+class TriggerLists:
+    """Rows of `triggers` for people. Each method runs on the reader it is given."""
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.all(
+            "SELECT id FROM triggers WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
+
+    def newest(
+        self,
+        tx: Reader,
+        *,
+        status: str | None = None,
+        source: str | None = None,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Trigger | Damaged]:
+        """The newest triggers that match, newest first."""
+        return each(
+            tx,
+            """
+            SELECT *
+              FROM triggers
+             WHERE (:status IS NULL OR status = :status)
+               AND (:source IS NULL OR source = :source)
+               AND (:workflow IS NULL OR workflow = :workflow)
+               AND (:session_id IS NULL OR session_id = :session_id)
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            trigger_of,
+            status=status,
+            source=source,
+            workflow=workflow,
+            session_id=session_id,
+            limit=limit,
+        )
+
+    def dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
+        """The dead letters, last buried first."""
+        dead = "SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit"
+        return each(tx, dead, trigger_of, limit=limit)
+
+    def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
+        """How many are due, scheduled for later, put off because their task is held, claimed, running, dead. Reads the
+        partial indexes only."""
+        row = tx.one(
+            """
+            SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
+                   (SELECT count(*)
+                      FROM triggers
+                     WHERE status = 'PENDING' AND due_at > :now AND due_at < :held) AS later,
+                   (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at >= :held) AS held,
+                   (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL) AS claimed,
+                   (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL) AS running,
+                   (SELECT count(*) FROM triggers WHERE status = 'DEAD') AS dead
+            """,
+            now=now,
+            held=HELD_UNTIL,
+        )
+        assert row is not None
+        return row
+
+    def failed_lately(self, tx: Reader, since: float) -> FailedLately:
+        """What became FAILED since then. What a person discarded does not count: their reason is not its error."""
+        row = tx.one(
+            """
+            SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || error_code) AS BLOB) AS newest
+              FROM triggers INDEXED BY triggers_failed
+             WHERE status = 'FAILED'
+               AND settled_at > :since
+               AND reason = error_code
+            """,
+            since=since,
+        )
+        assert row is not None
+        newest = told(row["newest"])
+        return FailedLately(row["count"], None if newest is None else newest[20:])
