@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.actions.imap_peers import an_imap_server
 from tests.engine.lab import look
 from tests.processes import PATIENCE, craftcore, environment, until
 
@@ -274,3 +275,20 @@ def test_a_message_that_was_cut_off_is_asked_about_and_sent_once(tmp_path, place
 
     assert len(lines(tmp_path / "charges.txt")) == 1
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
+
+
+@pytest.mark.parametrize(("found", "says"), [("* SEARCH 7", "sent"), ("* SEARCH", "missing")])
+def test_a_folder_of_sent_messages_is_asked_for_one(tmp_path, found, says):
+    with an_imap_server({"UID": found + "\r\n{tag} OK done"}) as server:
+        with an_example(
+            tmp_path,
+            "email_sent_folder.py",
+            "<activity.1@example.org>",
+            IMAP_HOST="127.0.0.1",
+            IMAP_PORT=str(server.port),
+            IMAP_SECURITY="none",
+            IMAP_USERNAME="ada",
+            IMAP_PASSWORD="secret",
+        ) as program:
+            assert program.succeeds() == says
+    assert [line.split()[1] for line in server.heard] == ["CAPABILITY", "AUTHENTICATE", "EXAMINE", "UID", "LOGOUT"]

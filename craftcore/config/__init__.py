@@ -125,9 +125,9 @@ class CommandSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailSettings:
-    """How `email.send` reaches the server that sends, and, with an `imap_host`, the folder that tells what was sent.
+    """How `email.send` reaches the server that sends.
 
-    Empty text: not set. Port 0: the usual one of that security. `timeout` and `imap_settle` in seconds.
+    Empty text: not set. Port 0: the usual one of that security. `timeout` in seconds.
     """
 
     host: Host = ""
@@ -137,14 +137,6 @@ class EmailSettings:
     password: Reference = ""
     sender: Address = ""
     timeout: Annotated[float, Between(1, 3600)] = 60.0
-    imap_host: Host = ""
-    imap_port: Annotated[int, Between(0, 65_535)] = 0
-    imap_security: Literal["tls", "starttls", "none"] = "tls"
-    imap_username: Words = ""
-    imap_password: Reference = ""
-    imap_folder: Words = "Sent"
-    imap_settle: Annotated[float, Between(0, 86_400)] = 600.0
-    imap_is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,26 +235,16 @@ def _broken_relations(config: Config) -> Iterator[str]:
 
 def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:
     """A server without what it needs, and what belongs to a server that is not named."""
-    for start, needed in (("", ("sender",)), ("imap_", ("imap_username", "imap_password"))):
-        host, security = getattr(email, f"{start}host"), getattr(email, f"{start}security")
-        username, password = getattr(email, f"{start}username"), getattr(email, f"{start}password")
-        if host:
-            yield from (
-                f"email.{key} is not set; email.{start}host needs it" for key in needed if not getattr(email, key)
-            )
-        elif given := [key for key in (*needed, f"{start}username", f"{start}password") if getattr(email, key)]:
-            yield f"email.{start}host is not set; email.{given[0]} is of no use without it"
-        if host and not start and bool(username) != bool(password):
-            absent, present = ("username", "password") if password else ("password", "username")
+    if email.host:
+        if not email.sender:
+            yield "email.sender is not set; email.host needs it"
+        if bool(email.username) != bool(email.password):
+            absent, present = ("username", "password") if email.password else ("password", "username")
             yield f"email.{absent} is not set; email.{present} is of no use without it"
-        if host and password and security == "none" and not is_loopback(host):
+        if email.password and email.security == "none" and not is_loopback(email.host):
             yield (
-                f'email.{start}security is "none"; allowed: "tls" or "starttls", '
-                f"for email.{start}password would travel to {host} in clear text"
+                'email.security is "none"; allowed: "tls" or "starttls", '
+                f"for email.password would travel to {email.host} in clear text"
             )
-    if email.imap_host and not email.host:
-        yield "email.host is not set; email.imap_host only tells what became of what it sent"
-    if email.imap_is_complete and not email.imap_host:
-        yield "email.imap_host is not set; email.imap_is_complete is said of its folder"
-    if email.imap_host and not email.imap_folder:
-        yield "email.imap_folder is not set; email.imap_host needs it"
+    elif given := [key for key in ("sender", "username", "password") if getattr(email, key)]:
+        yield f"email.host is not set; email.{given[0]} is of no use without it"

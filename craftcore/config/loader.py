@@ -57,6 +57,15 @@ SCHEDULE_KEYS = (
 """What a `[[schedule]]` may say. Its values are judged where schedules are declared."""
 
 
+_KEYS_OF_A_FOLDER = ("host", "port", "security", "username", "password", "folder", "settle", "is_complete")
+_REMOVED = dict.fromkeys(
+    (f"email.imap_{key}" for key in _KEYS_OF_A_FOLDER),
+    "remove it: email.send searches no folder. Declare it in the app with a reconcile function, "
+    "as examples/email_sent_folder.py does",
+)
+"""Settings that did something once, and what to do instead."""
+
+
 def read(path: Path) -> dict[str, Any]:
     """The document of a file. Raises ConfigInvalid, in one line."""
     try:
@@ -155,6 +164,9 @@ def unknown(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: 
     """A line for each name that is not one of ours, with the one that was probably meant."""
     for name in given:
         if name in known:
+            continue
+        if removed := _REMOVED.get(f"{table}{name}"):
+            yield f"{table}{name} is no setting any more; {removed}"
             continue
         homes = [home for home, kind in kinds.items() if name in getattr(kind, "__annotations__", ())]
         if homes:

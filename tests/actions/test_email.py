@@ -491,16 +491,18 @@ async def test_a_reply_of_two_lines_with_the_password_between_them_does_not_tell
 # Terms and settings
 
 
-def test_it_is_irreversible_and_a_person_decides_unless_a_folder_can_be_asked():
+def test_it_is_irreversible_and_a_person_decides_unless_the_app_can_ask():
     terms = an_action(25, timeout=60).terms
     assert (terms.irreversible, terms.on_unknown, terms.idempotent_provider) == (True, OnUnknown.ASK, False)
     assert terms.timeout > 120
     assert an_action(25).reconciler is None
 
-    asked = an_action(25, imap_host="imap.example.org", imap_username=USER, imap_password="env:IMAP", imap_settle=30.0)
+    async def look_up(call: Call, **arguments: Any) -> None: ...
+
+    asked = email_action(EmailSettings(), Secrets({}).get, reconcile=look_up, settle_after=30.0)
     assert asked.terms.on_unknown is OnUnknown.RECONCILE
     assert asked.terms.settle_after == 30
-    assert asked.reconciler is not None
+    assert asked.reconciler is look_up
 
 
 async def test_without_a_server_it_refuses_and_says_what_to_configure():

@@ -12,13 +12,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.actions.email.action import email_action
-from craftcore.actions.email.imap import FolderUnreadable, is_in_folder, utf7
-from craftcore.config import EmailSettings
-from craftcore.daemon.secrets import Secrets
+from craftcore import App
+from craftcore.activities.model import OnUnknown
 from craftcore.errors import NoEffect
 from craftcore.registry.action import Call, message_id
 from craftcore.tasks.outcomes import Done
+from examples.email_sent_folder import Folder, FolderUnreadable, declare_email, is_in_folder, reconcile_by, utf7
 from tests.actions.dovecot import USER, Dovecot, a_dovecot
 from tests.actions.imap_peers import SILENCE, an_imap_server
 from tests.processes import PATIENCE
@@ -42,23 +41,14 @@ def a_message(own_id: str) -> bytes:
     return f"From: house@example.org\r\nMessage-ID: {own_id}\r\nSubject: Hello\r\n\r\nHello\r\n".encode()
 
 
-def settings(port: int, **more: Any) -> EmailSettings:
-    wanted: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "sender": "house@example.org",
-        "timeout": PATIENCE,
-        "imap_host": "127.0.0.1",
-        "imap_port": port,
-        "imap_security": "none",
-        "imap_username": USER,
-        "imap_password": "env:IMAP",
-    }
-    return EmailSettings(**{**wanted, **more})
+def folder_at(port: int, password: str = PASSWORD, **more: Any) -> Folder:
+    wanted: dict[str, Any] = {"timeout": PATIENCE, "security": "none", **more}
+    return Folder(host="127.0.0.1", port=port, username=USER, password=password, **wanted)
 
 
-async def unreadable(given: EmailSettings, password: str = PASSWORD) -> str:
+async def unreadable(folder: Folder) -> str:
     with pytest.raises(FolderUnreadable) as failed:
-        await is_in_folder(given, password, OUR_ID)
+        await is_in_folder(folder, OUR_ID)
     assert failed.value.__context__ is None
     told = "".join(traceback.format_exception(failed.value))
     assert PASSWORD not in told
@@ -68,29 +58,29 @@ async def unreadable(given: EmailSettings, password: str = PASSWORD) -> str:
 @pytest.mark.parametrize("security", ["none", "starttls", "tls"])
 async def test_a_message_that_is_in_the_folder_is_found_and_another_is_not(dovecot, monkeypatch, security):
     monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
-    given = settings(dovecot.tls_port if security == "tls" else dovecot.port, imap_security=security)
+    given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
-    assert await is_in_folder(given, PASSWORD, OUR_ID)
-    assert not await is_in_folder(given, PASSWORD, "<activity.2@example.org>")
+    assert await is_in_folder(given, OUR_ID)
+    assert not await is_in_folder(given, "<activity.2@example.org>")
 
 
 async def test_a_search_changes_nothing_in_the_folder(dovecot):
     """Not even whether a message counts as new."""
     before = dovecot.messages()
 
-    await is_in_folder(settings(dovecot.port), PASSWORD, OUR_ID)
+    await is_in_folder(folder_at(dovecot.port), OUR_ID)
 
     assert dovecot.messages() == before
 
 
 async def test_a_folder_may_have_any_name(dovecot, anyio_backend):
     name, own_id = "Gesendete R&D Ä", f"<{anyio_backend}@example.org>"
-    given = settings(dovecot.port, imap_folder=name)
-    assert not await is_in_folder(given, PASSWORD, own_id)
+    given = folder_at(dovecot.port, name=name)
+    assert not await is_in_folder(given, own_id)
 
     dovecot.put(a_message(own_id), f'"{utf7(name)}"')
 
-    assert await is_in_folder(given, PASSWORD, own_id)
+    assert await is_in_folder(given, own_id)
 
 
 def test_a_folder_is_spelt_as_imap_spells_it():
@@ -102,19 +92,19 @@ def test_a_folder_is_spelt_as_imap_spells_it():
 
 
 async def test_a_folder_that_does_not_exist_is_told(dovecot):
-    said = await unreadable(settings(dovecot.port, imap_folder="Gone"))
+    said = await unreadable(folder_at(dovecot.port, name="Gone"))
 
     assert said.startswith(f"folder Gone at 127.0.0.1:{dovecot.port} cannot be searched: ")
     assert "Mailbox doesn't exist" in said
 
 
 async def test_a_wrong_password_is_told_and_not_shown(dovecot):
-    assert "Authentication failed" in await unreadable(settings(dovecot.port), password="wrong")
+    assert "Authentication failed" in await unreadable(folder_at(dovecot.port, password="wrong"))
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 async def test_a_server_that_nobody_vouches_for_gets_no_password(dovecot, security):
-    given = settings(dovecot.tls_port if security == "tls" else dovecot.port, imap_security=security)
+    given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
     assert "certificate" in await unreadable(given)
 
@@ -122,10 +112,8 @@ async def test_a_server_that_nobody_vouches_for_gets_no_password(dovecot, securi
 # What it means for a message in doubt
 
 
-def reconciler(given: EmailSettings) -> Any:
-    action = email_action(given, Secrets({"IMAP": PASSWORD}).get)
-    assert action.reconciler is not None
-    return action.reconciler
+def reconciler(folder: Folder) -> Any:
+    return reconcile_by(folder, "example.org")
 
 
 ARGUMENTS = {"to": "ada@example.net", "subject": "Hello", "body": "Hello"}
@@ -135,27 +123,27 @@ async def test_what_is_in_the_folder_was_sent(dovecot):
     own_id = message_id(CALL.key, "example.org")
     dovecot.put(a_message(own_id))
 
-    assert await reconciler(settings(dovecot.port))(CALL, **ARGUMENTS) == Done(own_id)
+    assert await reconciler(folder_at(dovecot.port))(CALL, **ARGUMENTS) == Done(own_id)
 
 
 async def test_what_was_sent_from_another_domain_before_the_settings_were_changed_was_sent(dovecot, anyio_backend):
     call = Call(key=f"activity:{anyio_backend}:1.1", attempt=1, deadline=CALL.deadline)
     dovecot.put(a_message(message_id(call.key, "before.example")))
 
-    assert isinstance(await reconciler(settings(dovecot.port, imap_is_complete=True))(call, **ARGUMENTS), Done)
+    assert isinstance(await reconciler(folder_at(dovecot.port, is_complete=True))(call, **ARGUMENTS), Done)
 
 
 async def test_what_is_missing_is_unknown_unless_the_folder_is_said_to_be_complete(dovecot):
     """That it is not there yet, or never will be, looks just like that it was not sent."""
     other = Call(key="activity:t2:1.1", attempt=1, deadline=CALL.deadline)
 
-    assert await reconciler(settings(dovecot.port))(other, **ARGUMENTS) is None
-    complete = await reconciler(settings(dovecot.port, imap_is_complete=True))(other, **ARGUMENTS)
+    assert await reconciler(folder_at(dovecot.port))(other, **ARGUMENTS) is None
+    complete = await reconciler(folder_at(dovecot.port, is_complete=True))(other, **ARGUMENTS)
     assert isinstance(complete, NoEffect)
 
 
 async def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(dovecot):
-    given = settings(dovecot.port, imap_folder="Gone", imap_is_complete=True)
+    given = folder_at(dovecot.port, name="Gone", is_complete=True)
 
     with pytest.raises(FolderUnreadable):
         await reconciler(given)(CALL, **ARGUMENTS)
@@ -187,25 +175,25 @@ NO_ANSWERS: list[dict[str, str | None]] = [
 @pytest.mark.parametrize("replies", NO_ANSWERS, ids=[str(number) for number in range(17)])
 async def test_what_is_no_answer_is_not_taken_for_an_empty_folder(replies):
     with an_imap_server(replies) as server:
-        await unreadable(settings(server.port))
+        await unreadable(folder_at(server.port))
 
 
 async def test_a_server_that_tells_the_password_is_not_quoted():
     with an_imap_server({"AUTHENTICATE": "{tag} NO no " + PASSWORD}) as server:
-        assert (await unreadable(settings(server.port))).endswith("the server said NO no ***")
+        assert (await unreadable(folder_at(server.port))).endswith("the server said NO no ***")
 
 
 async def test_an_old_server_takes_a_password_of_ascii_only():
     with an_imap_server({"CAPABILITY": "* CAPABILITY IMAP4rev1\r\n{tag} OK done"}) as server:
-        assert not await is_in_folder(settings(server.port), 'a "b" \\c', OUR_ID)
+        assert not await is_in_folder(folder_at(server.port, 'a "b" \\c'), OUR_ID)
         assert server.heard[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
-        assert "none beyond ASCII" in await unreadable(settings(server.port))
+        assert "none beyond ASCII" in await unreadable(folder_at(server.port))
 
 
 async def test_what_is_said_before_the_encryption_is_not_taken_for_said_within_it():
     """Somebody between us and the server might have put it there."""
     with an_imap_server({"STARTTLS": "{tag} OK begin\r\n* CAPABILITY AUTH=PLAIN"}) as server:
-        said = await unreadable(settings(server.port, imap_security="starttls"))
+        said = await unreadable(folder_at(server.port, security="starttls"))
         assert "between the plain and the encrypted part" in said
         assert len(server.heard) == 1
 
@@ -213,19 +201,45 @@ async def test_what_is_said_before_the_encryption_is_not_taken_for_said_within_i
 async def test_nobody_listening_is_told():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
-        assert "cannot be searched" in await unreadable(settings(taken.getsockname()[1]))
+        assert "cannot be searched" in await unreadable(folder_at(taken.getsockname()[1]))
 
 
 async def test_a_server_that_does_not_answer_in_time_is_told():
     with an_imap_server({"UID": SILENCE}) as server:
-        assert "no answer within 0.3 seconds" in await unreadable(settings(server.port, timeout=0.3))
+        assert "no answer within 0.3 seconds" in await unreadable(folder_at(server.port, timeout=0.3))
 
 
 async def test_a_search_that_is_cancelled_is_left_at_once():
     with an_imap_server({"UID": SILENCE}) as server:
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as searching:
-                searching.start_soon(is_in_folder, settings(server.port, timeout=3600), PASSWORD, OUR_ID)
+                searching.start_soon(is_in_folder, folder_at(server.port, timeout=3600), OUR_ID)
                 assert await anyio.to_thread.run_sync(server.silent.wait, PATIENCE)
                 searching.cancel_scope.cancel()
         assert await anyio.to_thread.run_sync(server.left.wait, PATIENCE)
+
+
+# How an app declares it
+
+SERVER = "[email]\nhost = 'smtp.example.org'\nsender = 'ada@example.org'\n"
+FOLDER = {"IMAP_HOST": "imap.example.org", "IMAP_USERNAME": USER, "IMAP_PASSWORD": PASSWORD, "IMAP_SETTLE": "30"}
+
+
+def test_an_app_with_a_folder_reconciles_and_one_without_asks(tmp_path):
+    (tmp_path / "craftcore.toml").write_text(SERVER)
+    configured = {"CRAFTCORE_CONFIG": str(tmp_path / "craftcore.toml")}
+    asks, reconciles = App(), App()
+    declare_email(asks, configured)
+    declare_email(reconciles, configured | FOLDER)
+
+    assert asks.actions["email.send"].terms.on_unknown is OnUnknown.ASK
+    terms = reconciles.actions["email.send"].terms
+    assert (terms.on_unknown, terms.settle_after) == (OnUnknown.RECONCILE, 30)
+    assert reconciles.actions["email.send"].reconciler is not None
+
+
+def test_no_password_travels_in_clear_text_to_another_machine():
+    with pytest.raises(ValueError, match="clear text") as refused:
+        declare_email(App(), FOLDER | {"IMAP_SECURITY": "none"})
+
+    assert PASSWORD not in str(refused.value)

@@ -17,6 +17,7 @@ from tests.actions.dovecot import USER, a_dovecot
 from tests.actions.smtp_peers import Conversation, Reply, Scripted, a_server, hangs
 from tests.processes import DaemonProcess, a_daemon, craftcore, until
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PASSWORD = "correct/horse+battery=staple"
 MAIL = {"to": ["Ada <ada@example.net>"], "subject": "Hello", "body": "Hello Ada"}
 
@@ -50,8 +51,8 @@ def configure(folder: Path, port: int, **settings: Any) -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[DaemonProcess]:
-    env = {"CRAFTCORE_CONFIG": "craftcore.toml", "SMTP_PASSWORD": PASSWORD, "IMAP_PASSWORD": PASSWORD}
+def running(folder: Path, **more: str) -> Iterator[DaemonProcess]:
+    env = {"CRAFTCORE_CONFIG": "craftcore.toml", "SMTP_PASSWORD": PASSWORD, **more}
     with a_daemon(folder, "app:app", **env) as daemon:
         yield daemon.ready()
 
@@ -157,14 +158,16 @@ def test_a_daemon_that_dies_after_the_server_took_it_is_told_by_the_folder_what_
 
         filed: list[bool] = []
         with a_provider(dot=files_it_or_loses_it) as provider:
-            imap = {"imap_host": "127.0.0.1", "imap_port": dovecot.port, "imap_security": "none"}
-            account = {"imap_username": USER, "imap_password": "env:IMAP_PASSWORD"}
-            configure(folder, provider.port, **imap, **account, imap_settle=0, imap_is_complete=True)
-            with running(folder) as daemon:
+            (folder / "app.py").write_text((EXAMPLES / "email_sent_folder.py").read_text())
+            server = {"IMAP_HOST": "127.0.0.1", "IMAP_PORT": str(dovecot.port), "IMAP_SECURITY": "none"}
+            account = {"IMAP_USERNAME": USER, "IMAP_PASSWORD": PASSWORD}
+            imap = {**server, **account, "IMAP_SETTLE": "0", "IMAP_IS_COMPLETE": "1"}
+            configure(folder, provider.port)
+            with running(folder, **imap) as daemon:
                 task_id = emit(folder)
                 until(lambda: filed, "the server to have the message")
                 daemon.kill()
-            with running(folder):
+            with running(folder, **imap):
                 done = ended(folder, task_id)
 
     assert done["status"] == "DONE"

@@ -1,7 +1,7 @@
 """`email.send`: a message through the SMTP server of the settings, and what became of it.
 
 It needs aiosmtplib, of the extra `email`, and asyncio. SMTP has no idempotency key, so nothing that is in doubt is sent
-again unasked: a person decides, or, with an `imap_host`, the folder where the server puts what it sent.
+again unasked: a person decides, or a reconcile function of the app.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
-from craftcore.actions.email.imap import is_in_folder
 from craftcore.actions.email.message import Draft, outgoing
 from craftcore.actions.email.smtp import QUIT_SECONDS, Delivery
 from craftcore.activities.model import OnUnknown, Terms
@@ -20,18 +17,26 @@ from craftcore.clock import Clock, SystemClock
 from craftcore.config import EmailSettings
 from craftcore.config.references import Mailbox, mailbox
 from craftcore.engine.turn.context import TaskContext
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode, Fail
 from craftcore.registry.action import Action, Call, message_id
-from craftcore.tasks.outcomes import Done
-
-log = structlog.get_logger(__name__)
 
 EMAIL = "email.send"
 Addresses = str | list[str]
 
 
-def email_action(settings: EmailSettings, secret: Callable[[str], str], clock: Clock | None = None) -> Action:
-    """The action. `secret` gives the text behind a reference, at each call, or raises NoEffect."""
+def email_action(
+    settings: EmailSettings,
+    secret: Callable[[str], str],
+    clock: Clock | None = None,
+    *,
+    reconcile: Callable[..., Any] | None = None,
+    settle_after: float = 600.0,
+) -> Action:
+    """Make the action. `secret` gives the text behind a reference, at each call, or raises NoEffect.
+
+    `reconcile` is asked what became of a message in doubt, as `Action.reconcile` has it, `settle_after` seconds after
+    the call. An app that has one declares the action itself, with `app.declare_action`. Without one a person is asked.
+    """
     time = clock or SystemClock()
 
     async def send(
@@ -66,21 +71,12 @@ def email_action(settings: EmailSettings, secret: Callable[[str], str], clock: C
         reply = await Delivery(settings, password, mail).send()
         return {"provider_ref": own_id, "message_id": own_id, "reply": reply}
 
-    async def look_up(call: Call, **arguments: Any) -> Done[str] | NoEffect | None:
-        """Found: it was sent. Missing: it was not, if the settings say that the folder is complete."""
-        own_id = message_id(call.key, _sender(settings).domain)
-        ours, at, _ = own_id.partition("@")  # a part of it is searched for: the domain may have been another one then
-        found = await is_in_folder(settings, secret(settings.imap_password), ours + at)
-        log.info("email.looked_up", message_id=own_id, folder=settings.imap_folder, found=found)
-        if found:
-            return Done(own_id)
-        if settings.imap_is_complete:
-            return NoEffect(f"{own_id} is not in {settings.imap_folder}, which holds everything that was sent")
-        return None
-
-    action = Action(EMAIL, send, _terms(settings))
-    if settings.imap_host:
-        action.reconcile(look_up)
+    on_unknown = OnUnknown.ASK if reconcile is None else OnUnknown.RECONCILE
+    limit = 2 * settings.timeout + 2 * QUIT_SECONDS  # for both halves: the limit of each is met before this one
+    terms = Terms(irreversible=True, on_unknown=on_unknown, timeout=limit, settle_after=settle_after)
+    action = Action(EMAIL, send, terms)
+    if reconcile is not None:
+        action.reconcile(reconcile)
     return action
 
 
@@ -107,16 +103,6 @@ async def send_email(
     }
     given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return await ctx.act(EMAIL, to=to, subject=subject, body=body, **given)
-
-
-def _terms(settings: EmailSettings) -> Terms:
-    """Time enough for both halves of a delivery, so that the limit of each is the one that is met."""
-    return Terms(
-        irreversible=True,
-        on_unknown=OnUnknown.RECONCILE if settings.imap_host else OnUnknown.ASK,
-        timeout=2 * settings.timeout + 2 * QUIT_SECONDS,
-        settle_after=settings.imap_settle,
-    )
 
 
 def _sender(settings: EmailSettings) -> Mailbox:
