@@ -338,7 +338,7 @@ KEYS_OF_A_FOLDER = ["host", "port", "security", "username", "password", "folder"
 def test_a_setting_that_no_longer_does_anything_is_refused_with_what_to_do(mistakes, key):
     [mistake] = mistakes(f"{SERVER}imap_{key} = 'hunter2'\n")
 
-    assert mistake.startswith(f"email.imap_{key} is no setting any more; remove it")
+    assert mistake.startswith(f"email.imap_{key} is unknown; remove it")
     assert "examples/email_sent_folder.py" in mistake
     assert "hunter" not in mistake
 

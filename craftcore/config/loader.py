@@ -166,7 +166,7 @@ def unknown(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: 
         if name in known:
             continue
         if removed := _REMOVED.get(f"{table}{name}"):
-            yield f"{table}{name} is no setting any more; {removed}"
+            yield f"{table}{name} is unknown; {removed}"
             continue
         homes = [home for home, kind in kinds.items() if name in getattr(kind, "__annotations__", ())]
         if homes:
