@@ -16,8 +16,8 @@ async def greet(name: str) -> str:
     return f"Hello, {name}!"
 
 
-# With a first parameter `ctx` it is a task: what a step returned is on disk before the next line runs. Kill the daemon
-# while it writes (kill -9) and start it again: the notes are not taken again. A question waits without a daemon, too.
+# With a first parameter `ctx` it is a task. The result of a step is on disk before the next line runs. Kill the daemon
+# while it writes (kill -9) and start it again: the notes are not taken again. A question waits also without a daemon.
 #   craftcore emit report --payload '{"topic": "tides"}'
 @app.workflow("report", timeout=3600)
 async def report(ctx: TaskContext, topic: str) -> str:
@@ -39,12 +39,12 @@ async def write(notes: list[str]) -> str:
     return " and ".join(notes)
 
 
-# What must not happen twice is an action, called with ctx.act. Kill the daemon while this runs, start it again, and you
-# are asked whether it happened, for nobody can know: craftcore inbox list
+# Work that must not happen twice is an action, called with ctx.act. Kill the daemon while this runs and start it again.
+# The outcome is then unknown, and you are asked whether it happened: craftcore inbox list
 #   craftcore emit buy --payload '{"amount": 7}'
 @app.action("pay", irreversible=True, timeout=30)
 async def pay(call: Call, amount: int) -> str:
-    await asyncio.sleep(10)  # where a bank would be asked, with headers=call.headers: it knows a second call by its key
+    await asyncio.sleep(10)  # call your bank here, with headers=call.headers: the key marks a repeated call
     return f"{amount} paid as {call.key}"
 
 
@@ -54,11 +54,11 @@ async def buy(ctx: TaskContext, amount: int) -> str:
     return paid
 
 
-# What raises is tried again after a backoff; when its attempts are spent it is a dead letter: craftcore dead list
+# A failure is retried after a backoff. After the last attempt the trigger is a dead letter: craftcore dead list
 #   craftcore emit fragile
 @app.workflow("fragile", retry=RetryPolicy(max_attempts=3, base=1, cap=10))
 async def fragile() -> None:
-    raise RuntimeError("the other side does not answer")
+    raise RuntimeError("the provider does not answer")
 
 
 # A plain function runs in a thread. It may block, and it cannot be cancelled.
