@@ -19,7 +19,7 @@ from tests.processes import PATIENCE, Result, craftcore, environment
 NOBODY = 65534
 PROGRAM = """
 import importlib.metadata, os, sys, anyio
-import craftcore.daemon.main, craftcore.cli.service.run, craftcore.cli.trigger.emit
+import craftcore.daemon.daemon_process, craftcore.cli.service.run, craftcore.cli.trigger.emit
 import craftcore.cli.status.status, craftcore.cli.service.check
 import craftcore.cli.database.commands
 from craftcore.cli.main import main

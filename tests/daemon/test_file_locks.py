@@ -23,8 +23,8 @@ from craftcore import App, Producer, TaskContext
 from craftcore.cli.main import main
 from craftcore.config import Config
 from craftcore.daemon import retention_loop
+from craftcore.daemon.daemon_process import refuse_foreign
 from craftcore.daemon.lifespan import running
-from craftcore.daemon.main import refuse_foreign
 from craftcore.daemon.retention_loop import Retaining
 from craftcore.engine.engine import Engine
 from craftcore.errors import DaemonRunning

@@ -24,10 +24,10 @@ FULL = """
 import os, threading, time
 import anyio
 from craftcore import App
-from craftcore.daemon import main
+from craftcore.daemon import daemon_process
 from craftcore.testing.faulty_disk import FaultyDisk
 
-main.FULL_DISK_SECONDS = 0.05
+daemon_process.FULL_DISK_SECONDS = 0.05
 disk = FaultyDisk()
 disk.__enter__()
 
@@ -59,7 +59,7 @@ CLOSED = """
 import ctypes
 import anyio
 from craftcore import App, TriggerSpec
-from craftcore.daemon import lifespan, main, retention_loop
+from craftcore.daemon import daemon_process, lifespan, retention_loop
 from craftcore.engine import live_state
 from craftcore.storage import writer
 
@@ -76,7 +76,7 @@ def give_up_reading_everything():  # root enters every directory, and would find
 
 give_up_reading_everything()
 live_state.LOOK_SECONDS = 0.05
-main.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
+daemon_process.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
 retention_loop.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
 app = App()
 trace = open("trace", "a")

@@ -38,11 +38,11 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     daemon.shutdown_grace (30 s); the second cancels it and gives its attempts back. SIGHUP is `craftcore reload`.
     """
     session.load_config()  # a mistake in it is told before an app's import may take its time
-    from craftcore.daemon import main
+    from craftcore.daemon import daemon_process
     from craftcore.daemon.app_loader import import_app
     from craftcore.registry.registry import Registry
 
-    code = main.run(
+    code = daemon_process.run(
         Registry() if app is None else import_app(app),
         session.path,
         session.load_config,

@@ -22,9 +22,8 @@ import structlog
 
 from craftcore.config import Config
 from craftcore.daemon import logging
-from craftcore.daemon.config_reload import AT_ONCE, answer, changed_keys, default_retry, taken_over
-from craftcore.daemon.declared_schedules import declarations, say_declared
 from craftcore.daemon.lifespan import running
+from craftcore.daemon.reload_loop import ReloadLoop
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.signals import end_at_the_second, watch_signals
 from craftcore.daemon.status_line import Condition, status_text
@@ -32,9 +31,8 @@ from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
 from craftcore.engine.failure import only
-from craftcore.errors import ConfigInvalid, CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
+from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
 from craftcore.registry.registry import Registry
-from craftcore.schedules.model import Origin
 from craftcore.services import Core
 from craftcore.storage import migrate
 from craftcore.storage.damaged_rows import whole
@@ -104,7 +102,6 @@ class Daemon:
         self._app = app
         self._path = path
         self._config = config
-        self._load_config = load_config
         self._notifier = notifier
         self._core = Core(path, config)
         self._triggers = TriggerLists()
@@ -113,7 +110,7 @@ class Daemon:
         self._stopping = False
         self._waited_for = ""
         self._unreadable: str | None = None
-        self._reload_asked = anyio.Event()
+        self._reload = ReloadLoop(app, config, load_config, self._core, notifier)
 
     @property
     def failure(self) -> CraftcoreError | None:
@@ -129,7 +126,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             watch = partial(watch_signals, at_end=end_at_the_second)
-            await tasks.start(watch, self._on_stop, self._on_stop_again, self._on_reload)
+            await tasks.start(watch, self._on_stop, self._on_stop_again, self._reload.ask)
             while (full := await self._try(paused, until_idle)) is not None:
                 await self._wait_for_room(full)
             tasks.cancel_scope.cancel()
@@ -174,7 +171,7 @@ class Daemon:
         async with anyio.create_task_group() as beside:
             beside.start_soon(watchdog, self._notifier, engine.round_trip, lambda: engine.writer.waits_for_others)
             beside.start_soon(self._report, engine, status)
-            beside.start_soon(self._reload_when_asked, engine)
+            beside.start_soon(self._reload.run, engine)
             if until_idle:
                 beside.start_soon(self._leave_when_idle, engine)
             await anyio.sleep_forever()
@@ -267,50 +264,3 @@ class Daemon:
         if not self._stopping:
             self._stopping = True
             self._notifier.stopping(f"stopping; {engine.running} still running")
-
-    def _on_reload(self) -> None:
-        self._notifier.reloading()
-        self._reload_asked.set()
-
-    async def _reload_when_asked(self, engine: Engine) -> None:
-        while True:
-            await self._reload_asked.wait()
-            self._reload_asked = anyio.Event()
-            began = self._core.clock.boot_time()
-            logging.set_level("info")  # who asks is answered, however quiet the daemon is otherwise
-            applied: list[str] = []
-            at_next_start: list[str] = []
-            refused: list[str] = []
-            try:
-                applied, at_next_start = await self._take_over(engine, self._load_config())
-            except ConfigInvalid as error:
-                log.error("config.refused", reason=error.message, kept="the settings as they were")
-                refused = error.message.splitlines()
-            except StorageFull as error:
-                log.error("reload.failed", reason=error.message, kept="the settings as they were")
-                refused = [error.message]
-            finally:
-                logging.set_level(self._config.log.level)
-            said = partial(answer, began=began, applied=applied, at_next_start=at_next_start, refused=refused)
-            try:
-                await engine.writer.commit(said, engine.epoch)
-            except StorageFull as error:
-                log.error("reload.unanswered", reason=error.message)
-            self._notifier.ready("reloaded")
-
-    async def _take_over(self, engine: Engine, fresh: Config) -> tuple[list[str], list[str]]:
-        """What of it counts now, and what at the next start. Raises ConfigInvalid, and nothing is changed then."""
-        changed = changed_keys(self._config, fresh)
-        if not changed:
-            log.info("config.unchanged")
-            return [], []
-        if "schedule" in changed:
-            specs = declarations(self._app, fresh, self._core.schedules)[Origin.FILE]
-            say_declared(await engine.writer.commit(self._core.schedules.declare, Origin.FILE, specs))
-            engine.scheduler.ring()
-        applied = [key for key in changed if key in AT_ONCE]
-        at_next_start = [key for key in changed if key not in AT_ONCE]
-        log.info("config.changed", applied=applied, at_next_start=at_next_start)
-        self._config = taken_over(self._config, fresh)
-        self._app.default_retry = default_retry(self._config)
-        return applied, at_next_start
