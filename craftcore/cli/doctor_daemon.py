@@ -9,10 +9,10 @@ from pathlib import Path
 from craftcore.cli.finding import RUN, Finding, fail, ok, warn
 from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
 from craftcore.cli.moments import clock_time
-from craftcore.cli.write_lock import Holder, kept_by
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockNote
+from craftcore.diagnostics.write_lock import Holder, kept_by
 from craftcore.engine.live_state import LiveState
 from craftcore.storage.daemon_files import lost, lost_by_daemon
 from craftcore.storage.doorbell_client import bell_path

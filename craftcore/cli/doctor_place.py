@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.disk_space import Room, room_beside
 from craftcore.cli.finding import Finding, fail, ok, warn
 from craftcore.cli.health import is_pinned, reading
 from craftcore.daemon.lock_file import lock_path
+from craftcore.diagnostics.disk_space import Room, room_beside
 from craftcore.storage.doorbell_client import bell_path
 from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.wal_locks import reading_pids

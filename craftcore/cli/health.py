@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from craftcore.cli.disk_space import Room
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.session import hint
 from craftcore.cli.status.schedule_section import schedules_alarm
-from craftcore.cli.write_lock import Holder
+from craftcore.diagnostics.disk_space import Room
+from craftcore.diagnostics.write_lock import Holder
 from craftcore.retention.size_limit import is_near
 from craftcore.serialization.plurals import counted
 from craftcore.storage.daemon_files import lost

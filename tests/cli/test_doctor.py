@@ -13,7 +13,6 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from craftcore.cli.disk_space import Room
 from craftcore.cli.doctor_daemon import Running, daemon_findings
 from craftcore.cli.doctor_file import Ends, chain
 from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
@@ -23,6 +22,7 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.heard import is_heard
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockNote
+from craftcore.diagnostics.disk_space import Room
 from craftcore.engine.live_state import LiveState
 from craftcore.retention.size_limit import Size
 from craftcore.schedules.model import Origin, ScheduleSpec

@@ -14,13 +14,13 @@ import apsw
 import pytest
 
 from craftcore import App
-from craftcore.cli.disk_space import Room, room_beside
 from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.idle import Idle, idle
 from craftcore.cli.status.status import BEHIND, DEAD_LATELY
-from craftcore.cli.write_lock import kept_by
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
+from craftcore.diagnostics.disk_space import Room, room_beside
+from craftcore.diagnostics.idle import Idle, idle
+from craftcore.diagnostics.write_lock import kept_by
 from craftcore.engine.engine_facts import leave_standing
 from craftcore.engine.live_state import LiveState
 from craftcore.storage.facts import forget, remember
@@ -316,7 +316,7 @@ def leave(core, limited=False, paused=False):
 @pytest.fixture
 def booted(core, daemon, monkeypatch):
     """A daemon with two places that started long ago, and does nothing."""
-    monkeypatch.setattr("craftcore.cli.idle.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("craftcore.diagnostics.idle.AGAIN_SECONDS", 0.0)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
     leave(core, limited=True)
 

@@ -21,12 +21,12 @@ from craftcore.cli.execution.view import (
     told_statistics,
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import bound, require_text, the_record
 from craftcore.cli.output import pasted
 from craftcore.cli.session import Session
 from craftcore.cli.why import reasons, task_reasons
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.live_counts import is_booting
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListing, Sought
 from craftcore.executions.model import Status

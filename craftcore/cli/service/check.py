@@ -197,7 +197,7 @@ def _workflows(session: Session, named: str | None) -> str:
     """The app declares the workflow of every trigger that waits, and of what every schedule fires."""
     if named is None:
         return "not looked at: who declares them is MODULE:APP"
-    from craftcore.cli.undeclared import undeclared
+    from craftcore.diagnostics.undeclared import undeclared
 
     app, core = _deployed(session, named)
     try:

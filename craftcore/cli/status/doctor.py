@@ -31,11 +31,11 @@ from craftcore.cli.doctor_unit import unit_findings, unit_of
 from craftcore.cli.doctor_work import work_findings, work_of
 from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
-from craftcore.cli.live_counts import BOOTED_AT, is_booting
 from craftcore.cli.output import Output, pasted
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.config import Config
+from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention

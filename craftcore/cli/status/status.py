@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command, OperatorCommand
-from craftcore.cli.disk_space import room_beside
 from craftcore.cli.doctor_daemon import running_on
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.idle import Idle, idle, seems_idle
-from craftcore.cli.live_counts import has_not_booted
 from craftcore.cli.moments import clock_time, from_now, span
 from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session, hint
 from craftcore.cli.status.activity_section import read_in_doubt, say_in_doubt
 from craftcore.cli.status.schedule_section import read_schedules, say_schedules
 from craftcore.cli.status.task_section import read_tasks, say_tasks
+from craftcore.diagnostics.disk_space import room_beside
+from craftcore.diagnostics.idle import Idle, idle, seems_idle
+from craftcore.diagnostics.live_counts import has_not_booted
 from craftcore.engine import boot
 from craftcore.engine.engine_facts import is_paused
 from craftcore.engine.live_state import LiveState, live_state

@@ -13,7 +13,6 @@ from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.live_counts import is_booting
 from craftcore.cli.lookup import allowed, the_task
 from craftcore.cli.moments import clock_time, span
 from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
@@ -24,6 +23,7 @@ from craftcore.cli.task.view import LIST_COLUMNS, cells, held_because, told_even
 from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.log_format import shortened
+from craftcore.diagnostics.live_counts import is_booting
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.damaged_rows import Damaged, whole
 from craftcore.storage.transaction import Reader

@@ -10,7 +10,6 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
 from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.moments import clock_time
 from craftcore.cli.output import json_or_text, json_shown, with_iso
@@ -27,6 +26,7 @@ from craftcore.cli.trigger.view import (
 )
 from craftcore.cli.why import reasons
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.plurals import counted

@@ -1,0 +1,1 @@
+"""Diagnostics: the state of the engine and of its work, as plain data."""
