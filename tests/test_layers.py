@@ -39,7 +39,7 @@ ALLOWED = {
         "storage triggers schedules executions activities tasks registry engine actions services retention config"
     ),
     "diagnostics": "storage triggers schedules activities tasks retention engine daemon",
-    "operations": "storage audit triggers schedules activities executions tasks services",
+    "operations": "storage audit triggers schedules activities executions tasks services retention engine",
     "producer": "storage triggers tasks services config",
     "replay_engine": "storage executions services config",
     "app": "triggers schedules tasks registry engine daemon config",
@@ -255,6 +255,43 @@ def test_a_module_out_of_its_place_is_refused(path, source, refusal):
 )
 def test_a_module_in_its_place_is_let_be(path, source):
     assert violations(PurePosixPath(path), source) == []
+
+
+def write_transactions(path: PurePosixPath, source: str) -> Iterator[str]:
+    """Yield each way by which a module of the command line opens a write transaction itself."""
+    for node in ast.walk(ast.parse(source)):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
+        if name in {"transaction", "audited_transaction"}:
+            yield f"uses {name}: a command changes something in Session.changing"
+        if name == "operator_transaction" and path != PurePosixPath("cli/session.py"):
+            yield f"uses {name}, which only Session.changing enters"
+
+
+def test_only_the_session_of_the_command_line_opens_a_write_transaction():
+    paths = [path.relative_to(ROOT / "craftcore") for path in MODULES]
+    cli = [PurePosixPath(path) for path in paths if path.parts[0] == "cli"]
+
+    found = {path: list(write_transactions(path, (ROOT / "craftcore" / path).read_text())) for path in cli}
+
+    assert {path: faults for path, faults in found.items() if faults} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("with core.transaction() as tx:\n    pass", ["transaction"]),
+        ("with core.database.transaction() as tx:\n    pass", ["transaction"]),
+        ("begin = core.transaction", ["transaction"]),
+        ("with audited_transaction(core, who, name):\n    pass", ["audited_transaction"]),
+        ("with operator_transaction(core, who, name):\n    pass", ["operator_transaction"]),
+        ("with session.changing(core) as (tx, scope):\n    pass", []),
+        ("from craftcore.storage.transaction import Transaction", []),
+    ],
+)
+def test_write_transaction_of_a_command_is_refused(source, found):
+    faults = list(write_transactions(PurePosixPath("cli/task/operate.py"), source))
+
+    assert [fault.split()[1].strip(",:") for fault in faults] == found
 
 
 @pytest.mark.parametrize("rule", [edges, circles, sql, sizes])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from craftcore.audit.log import AuditRow, row_of
+from craftcore.audit.model import AuditRow, row_of
 from craftcore.storage.damaged_rows import legible
 from craftcore.storage.transaction import Reader
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.audit.log import AuditRow
+from craftcore.audit.model import AuditRow
 from craftcore.serialization.canonical import canonical
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from craftcore.audit.listing_store import AuditFilter, AuditListing
-from craftcore.audit.log import Actor, AuditRow
+from craftcore.audit.model import Actor, AuditRow
 from craftcore.cli.base import Command, OperatorCommand
-from craftcore.cli.caller import named
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
+from craftcore.cli.output import Verbatim, json_shown, with_iso
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.log_format import escaped
 from craftcore.errors import FilterInvalid
+from craftcore.serialization.display import json_or_text
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
@@ -148,9 +148,9 @@ def _told(row: AuditRow) -> dict[str, Any]:
 
 def _cells(row: AuditRow) -> tuple[object, ...]:
     details = _details(row)
-    who = named(Actor(uid=row.uid, name=row.name))
+    who = Actor(uid=row.uid, name=row.name).text
     if "login_uid" in details:
-        who += " of " + named(Actor(uid=details.pop("login_uid"), name=details.pop("login_name")))
+        who += " of " + Actor(uid=details.pop("login_uid"), name=details.pop("login_name")).text
     said = Verbatim(
         "; ".join(f"{escaped(name)} {_value(name, value)}" for name, value in details.items() if value is not None)
     )

@@ -1,4 +1,4 @@
-"""Who calls the command, as the operating system knows them.
+"""The user who runs the command, as the operating system knows them.
 
 Only what the caller cannot choose is believed: the user id of the process, and the id under which they logged in, which
 Linux keeps through sudo and su. Not SUDO_UID: it is a variable of the environment, where anybody writes anything.
@@ -10,29 +10,19 @@ import os
 import pwd
 from pathlib import Path
 
-from craftcore.audit.log import Actor
+from craftcore.audit.model import Actor
 
 LOGIN_UID = Path("/proc/self/loginuid")
 NOBODY_LOGGED_IN = 2**32 - 1
 
 
-def caller() -> str:
-    """`ada (uid 1000)`; `uid 1000` where that user has no name."""
-    return named(actor())
-
-
 def actor() -> Actor:
-    """The user of this process, and who logged in where that is somebody else."""
+    """Return the user of this process, and the user who logged in where that is another."""
     uid = os.getuid()
     login = _login()
     if login is None or login == uid:
         return Actor(uid=uid, name=_name(uid))
     return Actor(uid=uid, name=_name(uid), login=Actor(uid=login, name=_name(login)))
-
-
-def named(who: Actor) -> str:
-    """`ada (uid 1000)`; `uid 1000` where that user has no name."""
-    return f"{who.name} (uid {who.uid})" if who.name else f"uid {who.uid}"
 
 
 def _login() -> int | None:

@@ -132,14 +132,6 @@ def _shell_word(word: str) -> str:
     return "$'" + escaped(word).replace("'", "\\'") + "'"
 
 
-def json_or_text(text: str | None) -> Any:
-    """What a column of JSON says; a row that was damaged is shown as it is."""
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _folded(widths: Sequence[int], room: int | None) -> list[list[int]]:
     """Which columns share a line, so that each line has room; None: there is no end to it."""
     lines, used = [[0]], widths[0]

@@ -39,7 +39,7 @@ SECTIONS = {
         "inspect": "execution.inspect:inspect",
         "replay": "execution.replay:replay",
         "verify": "execution.verify:verify",
-        "invalidate": "execution.invalidate:invalidate",
+        "invalidate": "execution.operate:invalidate",
         "export": "execution.export:export",
         "diff": "execution.diff:diff",
         "execution": "execution.operate:execution",

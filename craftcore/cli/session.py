@@ -17,7 +17,7 @@ from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
 from craftcore.serialization.plurals import counted
 
 if TYPE_CHECKING:
-    from craftcore.cli.audited import Did
+    from craftcore.operations.audit_scope import AuditScope
     from craftcore.services import Core
     from craftcore.storage.transaction import Transaction
 
@@ -108,27 +108,19 @@ class Session:
             raise PermissionRefused(f"{command} writes, and this is read only: nothing was done. To do it, {lift}")
 
     @contextmanager
-    def changing(self, core: Core) -> Iterator[tuple[Transaction, Did]]:
+    def changing(self, core: Core) -> Iterator[tuple[Transaction, AuditScope]]:
         """Open one transaction on a database that must exist, and wake the daemon after it.
 
-        Only an OperatorCommand may. It calls `did` for each subject that it changed, which adds a row to `audit_log`
-        in the same transaction. A change without a call of `did` rolls back.
+        Only an OperatorCommand may. Each operation adds rows to `audit_log` in the same transaction. A change without
+        a row rolls back.
         """
-        from craftcore.cli.audited import Did
-        from craftcore.storage.doorbell_client import EVERYTHING, ring
+        from craftcore.cli.caller import actor
+        from craftcore.operations.audit_scope import operator_transaction
 
         context = click.get_current_context()
         assert isinstance(context.command, OperatorCommand), context.command_path
-        with core.reading():
-            pass  # a transaction would create a missing file
-        try:
-            with core.transaction() as tx:
-                did = Did(tx, name_of(context))
-                yield tx, did
-                did.require_said()
-        finally:
-            core.close()
-        ring(core.database.path, EVERYTHING)
+        with operator_transaction(core, actor(), name_of(context)) as entered:
+            yield entered
 
     def suggest(self, *words: str) -> None:
         """Print a command to paste, for the same database."""

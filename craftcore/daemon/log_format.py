@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from craftcore.serialization.display import shortened
+
 LINE_MAX_BYTES = 8 * 1024
 
 LEADING = ("timestamp", "level", "event", "exception")
@@ -55,14 +57,6 @@ def escaped(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
-
-
-def shortened(text: str, keep: int) -> str:
-    """Both ends of a long text, `keep` characters in all, with a mark between: what went wrong stands at the end."""
-    if len(text) <= keep:
-        return text
-    head, tail = keep - keep // 2, keep // 2
-    return f"{text[:head]}[... {len(text) - keep} characters cut ...]{text[len(text) - tail :]}"
 
 
 def _ordered(event: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore

@@ -154,7 +154,8 @@ def test_an_action_that_another_version_wrote_can_be_looked_for(cli, here, core_
 
 @pytest.fixture
 def core_audit(here):
-    from craftcore.audit.log import Actor, audit
+    from craftcore.audit.model import Actor
+    from craftcore.audit.store import audit
 
     return lambda action, subject: here.core.do(audit, Actor(uid=1, name="ada"), action, subject)
 

@@ -203,9 +203,9 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
 def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here, database):
     session, core = a_session(database)
 
-    with called(OperatorCommand, "noun verb"), session.changing(core) as (tx, did):
+    with called(OperatorCommand, "noun verb"), session.changing(core) as (tx, scope):
         tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
-        did(here.world.waiting)
+        scope.record(here.world.waiting)
 
     assert [(row.action, row.subject) for row in here.rows()] == [("noun verb", here.world.waiting)]
 

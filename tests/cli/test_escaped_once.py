@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.audit.log import Actor, audit, audited
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit, audited
 from craftcore.cli.audit import _cells
 from craftcore.cli.event_text import event_text
 from craftcore.cli.execution.diff import _shown

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from craftcore.audit.log import audited
+from craftcore.audit.store import audited
 from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
 from craftcore.services import Core

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from craftcore.cli.caller import caller
+from craftcore.cli.caller import actor
 from craftcore.storage.doorbell_client import bell_path
 from craftcore.tasks.activity_events import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
@@ -483,6 +483,6 @@ def test_a_user_without_a_name_is_a_number(monkeypatch):
     def nobody(uid):
         raise KeyError(uid)
 
-    assert caller() == ME
+    assert actor().text == ME
     monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", nobody)
-    assert caller() == f"uid {os.getuid()}"
+    assert actor().text == f"uid {os.getuid()}"

@@ -18,7 +18,8 @@ import apsw
 import pytest
 import structlog
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from tests.cli.commands import READS, line
 from tests.cli.world import NOON, World
 from tests.crash.spoiling import lax, unguarded

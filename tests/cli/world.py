@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.audit.log import AuditRow, audited
+from craftcore.audit.model import AuditRow
+from craftcore.audit.store import audited
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import remember
 from tests.cli.bank import LOST, NOTHING, Bank

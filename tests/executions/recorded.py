@@ -19,7 +19,8 @@ import anyio
 import apsw
 
 from craftcore import App, Call, TaskContext
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Fault

@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore
 from craftcore.executions.recorder import Attempt, Recorder, Routed

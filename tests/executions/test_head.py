@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
 from craftcore.executions.chain.verify import Verification

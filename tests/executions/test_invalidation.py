@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.audit.log import Actor, audited
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audited
 from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.invalidation import Invalidation
 from craftcore.executions.record import faults, why_not_replayable

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore

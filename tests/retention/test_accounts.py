@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from craftcore.executions.invalidation import Invalidation
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from craftcore.audit.log import NAME_MAX, TEXT_MAX, Actor, audit, audited
+from craftcore.audit.model import Actor
+from craftcore.audit.store import NAME_MAX, TEXT_MAX, audit, audited
 from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
 from craftcore.serialization.canonical import canonical, sha256_of
 from tests.processes import PATIENCE, environment
@@ -201,7 +202,8 @@ import json, os, signal, sys
 from pathlib import Path
 from craftcore.config import Config
 from craftcore.services import Core
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 
 path, trigger_id, dies = sys.argv[1:]
 

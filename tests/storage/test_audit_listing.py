@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from craftcore.audit.listing_store import NEWEST, NEWEST_OF, AuditFilter, AuditListing
-from craftcore.audit.log import Actor, audit
+from craftcore.audit.model import Actor
+from craftcore.audit.store import audit
 from tests.triggers.test_claim_plans import connection_of, steps_of
 from tests.virtual import NEW_YEAR
 

@@ -25,11 +25,11 @@ from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import allowed, the_activity, the_task
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Verbatim, json_or_text, json_shown, with_iso
+from craftcore.cli.output import Verbatim, json_shown, with_iso
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.daemon.log_format import shortened
 from craftcore.diagnostics.live_counts import is_booting
+from craftcore.serialization.display import json_or_text, shortened
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore

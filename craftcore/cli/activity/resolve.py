@@ -6,18 +6,15 @@ import sys
 
 import click
 
-from craftcore.activities.ledger import stands
 from craftcore.activities.model import Activity, Decision
-from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity.view import asked_first, brought_about, comes_to_it_again, told_activity, told_task_of
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_note, the_activity
 from craftcore.cli.session import Session
 from craftcore.daemon.log_format import escaped
-from craftcore.errors import StateRefused
+from craftcore.operations import activities
 from craftcore.tasks.model import Task
 
 NOT_SAID = "\0"
@@ -65,14 +62,9 @@ def resolve(
         seen = the_activity(reader, key)
     # A script named it; a person at a terminal may have meant another one.
     confirm(yes or not sys.stdin.isatty(), escaped(asked_first(seen, decision)))
-    with session.changing(core) as (tx, did):
-        now = ActivityStore().by_seq(tx, seen.seq)
-        if (now.status, now.calls, now.decision) != (seen.status, seen.calls, seen.decision):
-            raise StateRefused(f"{now.key} has moved on meanwhile: it {stands(now)}; nothing was written")
-        reference = None if happened == NOT_SAID else happened
-        after = core.deciding.decide(tx, seen.key, decision, decided_by=caller(), reference=reference, note=note)
-        did(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
-        task = core.tasks.get(tx, after.task_id)
+    reference = None if happened == NOT_SAID else happened
+    with session.changing(core) as (tx, scope):
+        after, task = activities.resolve(tx, scope, core, seen, decision, reference=reference, note=note)
     if session.json:
         session.out.document({**told_activity(after), "task": told_task_of(task)})
     else:

@@ -6,7 +6,8 @@ from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import with_iso
+from craftcore.serialization.display import json_or_text
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, TaskStatus
 

@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
-from craftcore.cli.audited import Did
 from craftcore.cli.base import CommandGroup, OperatorCommand, name_of
+from craftcore.cli.caller import actor
 from craftcore.cli.database.backup import backup
 from craftcore.cli.database.gc import OLDEST, due_lines, gc
 from craftcore.cli.database.restore import restore
@@ -18,6 +18,7 @@ from craftcore.cli.moments import clock_time, iso
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
+from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
 from craftcore.serialization.plurals import counted
 from craftcore.storage.file_size import wal_bytes
@@ -75,7 +76,7 @@ def migrate(context: click.Context, /) -> None:
     core = session.core()
 
     def note(tx: Transaction, applied: list[str]) -> None:
-        Did(tx, name_of(context))(applied=applied)
+        AuditScope(tx, actor(), name_of(context)).record(applied=applied)
 
     with core.database.reading() as reader:  # refuses what is not there or not ours before anything is made beside it
         pending(reader, shipped(), core.database.path)

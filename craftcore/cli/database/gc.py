@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
 import click
@@ -15,12 +14,12 @@ from craftcore.cli.exit_codes import NO_SUCH, SETTINGS, TRY_LATER
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
-from craftcore.retention.model import Taken
-from craftcore.retention.service import STEPS, Retention
+from craftcore.operations import maintenance
+from craftcore.retention.service import Retention
 from craftcore.retention.size_store import Weight
 from craftcore.serialization.plurals import counted
 from craftcore.services import Core
-from craftcore.storage.file_size import free_pages, give_back, gives_back, rebuild
+from craftcore.storage.file_size import free_pages, gives_back, rebuild
 
 OLDEST = """
 SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS triggers,
@@ -74,13 +73,13 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
             _say_tables(session, "would take", due.weight)
         return
     with _alone(core) if vacuum else nullcontext():
-        with session.changing(core) as (_, did):
-            did(None, vacuum=vacuum)
+        with session.changing(core) as (_, scope):
+            scope.record(vacuum=vacuum)
         try:
             with core.reading() as reader, reader.beating(progress):
                 retention = retention.limited(reader, core.clock.now(), beat=progress)
-            taken, weight = _take_all(core, retention, progress)
-            given = _give_back(core, progress)
+            taken, weight = maintenance.take_old(core, retention, progress)
+            given = maintenance.give_pages_back(core, progress)
             core.close()
             if vacuum:
                 rebuild(core.database, beat=progress)
@@ -121,36 +120,3 @@ def _alone(core: Core) -> DaemonLock:
     with core.reading():
         pass  # nothing is made beside a file that is not there
     return DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now())
-
-
-def _take_all(core: Core, retention: Retention, beat: Callable[[], object]) -> tuple[Taken, Weight]:
-    """Batch after batch, each in a transaction of its own: a daemon beside it is held up by none."""
-    taken, weight = Taken(), Weight(Counter(), Counter())
-    for step in STEPS:
-        after: int | None = 0
-        while after is not None:
-            with core.reading() as reader:
-                found = retention.find(reader, step, core.clock.now(), after)
-            batch = Taken()
-            if found.seqs:
-                with core.transaction() as tx:
-                    batch, of_it = retention.take_weighed(tx, step, found, tx.now)
-                taken.add(batch)
-                weight.add(of_it)
-            beat()
-            if not batch.goes_on:
-                after = found.after
-    return taken, weight
-
-
-def _give_back(core: Core, beat: Callable[[], object]) -> int:
-    """How many pages."""
-    with core.reading() as reader:
-        before = free_pages(reader)
-    more = True
-    while more:
-        with core.transaction() as tx:
-            more = give_back(tx) > 0
-            after = free_pages(tx)
-        beat()
-    return before - after

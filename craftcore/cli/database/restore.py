@@ -10,16 +10,17 @@ from typing import Any
 
 import click
 
-from craftcore.cli.audited import Did
 from craftcore.cli.base import OperatorCommand, name_of
+from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
 from craftcore.cli.moments import iso
 from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import DaemonLock
-from craftcore.engine.boot import Process, PutBack, put_back
+from craftcore.engine.boot import Process, PutBack
 from craftcore.errors import InvalidInput
+from craftcore.operations import maintenance
 from craftcore.serialization.plurals import counted
 from craftcore.services import Core
 from craftcore.storage.backup.backup import read_manifest
@@ -125,14 +126,8 @@ def _hold(
         host=socket.gethostname(),
         version=version("craftcore"),
     )
-    try:
-        with core.transaction() as tx:
-            did = Did(tx, command)
-            done = put_back(tx, core.acts, process, f"it was restored from {_named(brought)}", last_seen=seen)
-            did(file=str(source), sha256=brought.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
-    finally:
-        core.close()
-    return done
+    why = f"it was restored from {_named(brought)}"
+    return maintenance.hold_restored(core, actor(), command, process, str(source), brought, why, seen)
 
 
 def _say(

@@ -1,4 +1,4 @@
-"""`craftcore execution retry` and `skip`: a person decides about an attempt that has no end, or has failed."""
+"""`craftcore execution retry` and `skip`, and `craftcore invalidate`: an operator decides about an execution."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Literal, NamedTuple
 import click
 
 from craftcore.cli.base import CommandGroup, OperatorCommand
+from craftcore.cli.execution.view import told_record
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason, the_record
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import cancelled, pending_again, tasks_of, told_task_of, told_trigger
 from craftcore.daemon.lock import read_note
-from craftcore.tasks.attempt_service import AttemptHands, facts_of
+from craftcore.operations import executions
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Trigger, TriggerStatus
 
@@ -96,15 +97,40 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     """Decide and log it, in one commit; with --json it is told here."""
     refuse_bad_reason(reason)
     core = session.core()
-    hands = AttemptHands(core.triggers, session.words())
     _, daemon_runs = read_note(core.database.path)
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         record = the_record(tx, given)
-        facts = facts_of(tx, record, tx.now, daemon_runs=daemon_runs)
-        trigger = hands.retry(tx, facts, reason) if decision == "retry" else hands.skip(tx, facts, reason)
-        did(record.id, reason=reason, trigger=trigger.id)
+        trigger = executions.decide(
+            tx, scope, core, decision, record, reason, daemon_runs=daemon_runs, program=session.words()
+        )
         tasks = tasks_of(tx, [trigger])
     if session.json:
         told = {"trigger": told_trigger(trigger), "task": told_task_of(tasks.get(trigger.id))}
         session.out.document({"execution_id": record.id, "decision": decision, **told})
     return _Decided(record.id, trigger, tasks)
+
+
+@click.command(
+    "invalidate",
+    cls=OperatorCommand,
+    exits={PROBLEM: "one of them is invalidated already; none was", NO_SUCH: None},
+    examples=('craftcore invalidate exec-01a1fdfa --reason "made with the wrong prices"',),
+    see=("craftcore replay", "craftcore audit", "docs/reference/cli.md#replay"),
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.pass_obj
+def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
+    """Never replay these executions from now on, without --force.
+
+    The records stay as they are; this cannot be taken back, and is not asked about. All of them, or none.
+    """
+    refuse_bad_reason(reason)
+    core = session.core()
+    with session.changing(core) as (tx, scope):
+        done = executions.invalidate(tx, scope, [the_record(tx, given).id for given in ids], reason)
+    if session.json:
+        session.out.document([told_record(record) for record in done])
+        return
+    for record in done:
+        session.out.line(f"{record.id} is invalidated: it is not replayed any more")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Output, json_or_text, with_iso
+from craftcore.cli.output import Output, with_iso
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.listing_store import Listed
 from craftcore.executions.record import ExecutionRecord, why_not_replayable
 from craftcore.executions.statistics import Statistics
+from craftcore.serialization.display import json_or_text
 
 LIST_COLUMNS = ("id", "created", "workflow", "status", "replayable")
 REPLAYABLE, NOT_REPLAYABLE = "replayable", "not-replayable"

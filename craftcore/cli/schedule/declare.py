@@ -20,14 +20,13 @@ from craftcore.cli.schedule.options import (
     refuse_irreversible,
     schedule_options,
 )
-from craftcore.cli.schedule.view import command_line, document, understood, what_changed, what_comes
+from craftcore.cli.schedule.view import command_line, document, understood, what_comes
 from craftcore.cli.session import Session
 from craftcore.cli.status.schedule_section import what_holds_them
+from craftcore.operations import schedules
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.service import Put
-from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.transitions import spec_of
-from craftcore.triggers.workflow_store import refuse_unknown
 
 UNSET = {
     ("session" if field.name == "session_id" else field.name.replace("_", "-")): field
@@ -87,12 +86,8 @@ def add(
     if not os.path.exists(core.database.path):  # also where one may not look: refused below
         core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
     core.prepare()
-    with session.changing(core) as (tx, did):
-        refuse_unknown(tx, [spec.workflow])
-        before = ScheduleStore().get(tx, spec.id)
-        put = core.schedules.put(tx, spec, Origin.OPERATOR)
-        if put.change != "unchanged":
-            did(spec.id, **what_changed(before, put))
+    with session.changing(core) as (tx, scope):
+        put = schedules.declare(tx, scope, core, spec)
         holds = what_holds_them(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
@@ -142,14 +137,11 @@ def edit(
     if not changes and command is None and irreversible is None:
         raise click.UsageError("say what changes: --when, another option, or a command after --")
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         before = the_schedule(tx, schedule_id)
         spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
-        if "workflow" in changes or command is not None:
-            refuse_unknown(tx, [spec.workflow])
-        put = core.schedules.put(tx, spec, Origin.OPERATOR)
-        if put.change != "unchanged":
-            did(before.id, **what_changed(before, put))
+        changes_workflow = "workflow" in changes or command is not None
+        put = schedules.declare(tx, scope, core, spec, checks_workflow=changes_workflow)
         holds = what_holds_them(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 

@@ -15,10 +15,8 @@ from craftcore.cli.schedule.id_lookup import the_schedule, whole_schedule_id
 from craftcore.cli.schedule.view import document, wall, wall_and_utc, what_comes
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
-from craftcore.schedules.clock_guard import ClockTrust
+from craftcore.operations import schedules
 from craftcore.schedules.model import Outcome
-from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick_plan import upcoming
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
@@ -41,11 +39,9 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     waits for that, or does not run.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         whole = whole_schedule_id(tx, schedule_id)
-        placed = core.schedules.run_now(tx, whole)
-        did(whole, reason=placed.reason, outcome=placed.outcome, trigger=placed.trigger_id)
-        live = AccountStore().at_work(tx, whole)
+        placed, live = schedules.run_now(tx, scope, core, whole)
         obstacles = list(_obstacles(tx))
     waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
     if session.json:
@@ -89,11 +85,9 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     Prints which one passes, and which comes after it.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         whole = whole_schedule_id(tx, schedule_id)
-        skips_at = core.schedules.skip_next(tx, whole)
-        did(whole, skips_at=skips_at)
-        after = the_schedule(tx, whole)
+        after, skips_at = schedules.skip_next(tx, scope, core, whole)
         now = tx.now
     then_at = upcoming(after, after=skips_at)
     if session.json:
@@ -125,12 +119,10 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         schedule = the_schedule(tx, schedule_id)
-        placed = core.schedules.backfill(tx, schedule.id, first, last)
-        counts = Counter(one.outcome for one in placed)
-        if placed:
-            did(schedule.id, from_at=first, to_at=last, outcomes=dict(counts))
+        placed = schedules.backfill(tx, scope, core, schedule.id, first, last)
+    counts = Counter(one.outcome for one in placed)
     if session.json:
         keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
         rows = [with_iso({key: getattr(one, key) for key in keys}) for one in placed]
@@ -165,10 +157,8 @@ def trust_clock(session: Session, /) -> None:
     What waits for a time that was set while the clock was ahead is due by its own delay then.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
-        held_until = ClockTrust().trust(tx)
-        did(held_until=held_until)
-        ahead = [schedule.id for schedule in ScheduleStore().ahead(tx, tx.now)]
+    with session.changing(core) as (tx, scope):
+        held_until, ahead = schedules.trust_clock(tx, scope)
         now = tx.now
     if session.json:
         session.out.document(with_iso({"released": held_until is not None, "held_until": held_until, "ahead": ahead}))
@@ -199,10 +189,8 @@ def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
     IDs are given.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
-        done = core.schedules.reanchor(tx, [whole_schedule_id(tx, given) for given in ids])
-        for one in done:
-            did(one.id)
+    with session.changing(core) as (tx, scope):
+        done = schedules.reanchor(tx, scope, core, [whole_schedule_id(tx, given) for given in ids])
         now = tx.now
     if session.json:
         session.out.document([document(schedule) for schedule in done])

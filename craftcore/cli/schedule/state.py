@@ -13,7 +13,8 @@ from craftcore.cli.lookup import refuse_bad_reason
 from craftcore.cli.schedule.id_lookup import the_schedule
 from craftcore.cli.schedule.view import document, what_comes
 from craftcore.cli.session import Session, hint
-from craftcore.schedules.model import Origin, Outcome, ScheduleStatus
+from craftcore.operations import schedules
+from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.serialization.plurals import counted
 
@@ -35,12 +36,9 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """
     refuse_bad_reason(reason)
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         before = the_schedule(tx, schedule_id)
-        after = core.schedules.pause(tx, before.id, reason)
-        if before.status is not ScheduleStatus.PAUSED:
-            did(after.id, reason=reason)
-        live = AccountStore().at_work(tx, before.id)
+        after, live = schedules.pause(tx, scope, core, before, reason)
     if session.json:
         session.out.document(document(after))
     elif before.status is ScheduleStatus.PAUSED:
@@ -68,12 +66,9 @@ def resume(session: Session, /, schedule_id: str) -> None:
     fires now.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         before = the_schedule(tx, schedule_id)
-        after = core.schedules.resume(tx, before.id)
-        if before.status is not ScheduleStatus.ACTIVE:
-            did(after.id, was=before.status)
-        newest = AccountStore().history(tx, before.id, 1)
+        after, skipped = schedules.resume(tx, scope, core, before)
         now = tx.now
     if session.json:
         session.out.document(document(after))
@@ -83,9 +78,8 @@ def resume(session: Session, /, schedule_id: str) -> None:
     else:
         if after.status is ScheduleStatus.ACTIVE:
             session.out.line(f"{after.id} is active again")
-        for line in newest:
-            if line.decided_at == now and line.outcome is Outcome.SKIPPED:
-                session.out.line(f"skipped: {line.count:,} that came meanwhile")
+        if skipped is not None:
+            session.out.line(f"skipped: {skipped:,} that came meanwhile")
     session.out.line(what_comes(after, now))
     if before.status is ScheduleStatus.DISABLED and before.origin is not Origin.OPERATOR:
         remark = "unless it is declared again, the next start of the daemon disables it again"
@@ -116,11 +110,8 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
         yes or not sys.stdin.isatty(),
         f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
     )
-    with session.changing(core) as (tx, did):
-        cancelled = core.schedules.remove(tx, whole)
-        did(whole, triggers_cancelled=len(cancelled))
-        removed = the_schedule(tx, whole, removed=True)
-        live = AccountStore().at_work(tx, whole)
+    with session.changing(core) as (tx, scope):
+        removed, cancelled, live = schedules.remove(tx, scope, core, whole)
     if session.json:
         session.out.document({**document(removed), "cancelled": cancelled})
         return

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import with_iso
 from craftcore.cli.schedule.options import COMMAND
 from craftcore.cli.session import hint
-from craftcore.daemon.log_format import shortened
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.model import Declared, Schedule, ScheduleStatus
+from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import local
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
-from craftcore.schedules.service import Put
 from craftcore.schedules.tick_plan import upcoming
+from craftcore.serialization.display import json_or_text
 
 DOCUMENT = (
     *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),
@@ -27,39 +25,11 @@ DOCUMENT = (
 )
 """The keys of a schedule's JSON document, in this order; moments also as ISO."""
 
-DECLARED = {field.name for field in fields(Declared)}
-CHANGED_MAX = 500
-"""Characters of each side of a change that the audit log keeps."""
-
 
 def document(schedule: Schedule) -> dict[str, Any]:
     """The row for programs: the payload as an object."""
     payload = json_or_text(schedule.payload_json)
     return with_iso({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
-
-
-def what_changed(before: Schedule | None, put: Put) -> dict[str, Any]:
-    """What declaring it came to, for who asks later: each thing declared that is another now, as it was and as it is.
-
-    Of one that is new: when it comes and what it runs.
-    """
-    after = put.schedule
-    if before is None or before.status is ScheduleStatus.REMOVED:
-        return {"change": put.change, "expression": after.expression, "workflow": after.workflow}
-    told: dict[str, Any] = {"change": put.change}
-    for column in sorted(DECLARED & set(DOCUMENT) | {"payload_json"}):
-        was, becomes = getattr(before, column), getattr(after, column)
-        if was != becomes:
-            name = column.removesuffix("_json")
-            told[name] = {"before": _short(name, was), "after": _short(name, becomes)}
-    return told
-
-
-def _short(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    short = shortened(value, CHANGED_MAX)
-    return json_or_text(value) if name == "payload" and short == value else short
 
 
 def understood(expression: str, timing: Timing, timezone: str) -> str:

@@ -22,9 +22,9 @@ from craftcore.cli.status.task_section import read_tasks, say_tasks
 from craftcore.diagnostics.disk_space import room_beside
 from craftcore.diagnostics.idle import Idle, idle, seems_idle
 from craftcore.diagnostics.live_counts import has_not_booted
-from craftcore.engine import boot
 from craftcore.engine.engine_facts import is_paused
 from craftcore.engine.live_state import LiveState, live_state
+from craftcore.operations import maintenance
 from craftcore.retention.service import Retention
 from craftcore.services import Core
 from craftcore.storage.facts import fact
@@ -231,10 +231,8 @@ def release(session: Session) -> None:
     says which. Look at what is in doubt before: it may start work that the world has seen already.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
-        reason = boot.release(tx)
-        if reason is not None:
-            did(held_because=reason)
+    with session.changing(core) as (tx, scope):
+        reason = maintenance.release(tx, scope)
     if session.json:
         session.out.document({"released": reason is not None, "reason": reason})
     elif reason is None:

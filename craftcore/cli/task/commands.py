@@ -15,16 +15,16 @@ from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import allowed, the_task
 from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Output, Verbatim, json_or_text, json_shown, with_iso
+from craftcore.cli.output import Output, Verbatim, json_shown, with_iso
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
 from craftcore.cli.task.question_view import told_question
 from craftcore.cli.task.view import LIST_COLUMNS, cells, held_because, told_event, told_mail, told_task, told_wait
 from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.daemon.log_format import shortened
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.executions.store import ExecutionStore
+from craftcore.serialization.display import json_or_text, shortened
 from craftcore.storage.damaged_rows import Damaged, whole
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.mailbox_store import MailStore

@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from craftcore.activities.model import Decision
-from craftcore.activities.store import ActivityStore
 from craftcore.cli.activity.resolve import say_decided
 from craftcore.cli.base import CommandGroup, OperatorCommand
-from craftcore.cli.caller import caller
 from craftcore.cli.damaged_list import say_damaged, told_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import refuse_bad_note, the_question
@@ -16,7 +14,8 @@ from craftcore.cli.moments import from_now
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
 from craftcore.cli.task.question_view import SAID_MAX, told_question, until_answered
-from craftcore.daemon.log_format import shortened
+from craftcore.operations import tasks
+from craftcore.serialization.display import shortened
 from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
@@ -95,12 +94,9 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     if note is not None and not note.strip():
         refuse_bad_note(note)
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         whole = the_question(tx, question_id).id
-        answered = core.tasks.answer(tx, whole, choice, note=note, reference=reference, answered_by=caller())
-        did(whole, reason=note, choice=choice, reference=reference, task=answered.task_id)
-        task = core.tasks.get(tx, answered.task_id)
-        about = None if answered.activity_key is None else ActivityStore().get(tx, answered.activity_key)
+        answered, task, about = tasks.answer(tx, scope, core, whole, choice, note=note, reference=reference)
     if session.json:
         session.out.document(told_question(answered))
         return

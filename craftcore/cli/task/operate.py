@@ -7,7 +7,6 @@ import sys
 import click
 
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.caller import caller
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason, the_task, whole_id
@@ -15,6 +14,7 @@ from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
 from craftcore.cli.task.view import in_short, told_task
 from craftcore.errors import NotFound
+from craftcore.operations import tasks
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.store import TriggerStore
@@ -53,16 +53,14 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     """
     brought = read_json(payload)
     core = session.core()
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         try:
             whole = the_task(tx, task_id).id
         except NotFound:
             if (to_begin := _trigger_to_begin(tx, task_id)) is None:
                 raise
             whole = to_begin
-        waited = core.tasks.signal(tx, whole, event, brought, sent_by=caller())
-        did(whole, event=event, waited=waited)
-        after = core.tasks.find(tx, whole)
+        after, waited = tasks.signal(tx, scope, core, whole, event, brought)
     if session.json:
         told = {"id": whole, "status": None} if after is None else told_task(after)
         session.out.document({**told, "waited": waited})
@@ -100,9 +98,8 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         before = the_task(reader, task_id)
     # A script named it; a person at a terminal may have meant another one.
     confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {in_short(before)}")
-    with session.changing(core) as (tx, did):
-        after = core.tasks.cancel(tx, before.id, f"cancelled: {reason}" if reason else "cancelled")
-        did(after.id, reason=reason)
+    with session.changing(core) as (tx, scope):
+        after = tasks.cancel(tx, scope, core, before.id, reason)
     if session.json:
         session.out.document(told_task(after))
     elif after.status.is_live:
@@ -129,9 +126,8 @@ def retry(session: Session, /, task_id: str) -> None:
     it: retried, it goes on with the code that runs, and may fail. The next start judges it anew.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
-        after = core.tasks.retry(tx, the_task(tx, task_id).id)
-        did(after.id, turn=after.turn, trigger=after.trigger_id)
+    with session.changing(core) as (tx, scope):
+        after = tasks.retry(tx, scope, core, the_task(tx, task_id).id)
     if session.json:
         session.out.document(told_task(after))
         return

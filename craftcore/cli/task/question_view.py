@@ -6,9 +6,9 @@ from shlex import quote
 from typing import Any
 
 from craftcore.cli.moments import clock_time, from_now
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import with_iso
 from craftcore.cli.session import hint
-from craftcore.daemon.log_format import shortened
+from craftcore.serialization.display import json_or_text, shortened
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200

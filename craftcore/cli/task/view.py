@@ -6,7 +6,8 @@ from typing import Any
 
 from craftcore.cli.damaged_list import told_damaged
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import with_iso
+from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Row
 from craftcore.tasks.hold_store import HoldStore

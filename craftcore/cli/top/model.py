@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.daemon.log_format import escaped, shortened
+from craftcore.daemon.log_format import escaped
+from craftcore.serialization.display import shortened
 
 QUESTION_MAX = 200
 

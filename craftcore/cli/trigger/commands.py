@@ -12,7 +12,7 @@ from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, json_shown, with_iso
+from craftcore.cli.output import json_shown, with_iso
 from craftcore.cli.session import Session, hint
 from craftcore.cli.trigger.view import (
     cancelled,
@@ -29,6 +29,8 @@ from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
+from craftcore.operations import triggers
+from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import counted
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
@@ -189,21 +191,14 @@ def cancel(
     stopping = ", and stop every schedule" if schedules else ""
     ids_or_all(ids, everything, yes, f"cancel every trigger that is not settled and every live task{stopping}")
     core = session.core()
-    words = f"cancelled: {reason}" if reason else "cancelled"
-    with session.changing(core) as (tx, did):
+    with session.changing(core) as (tx, scope):
         if everything:
-            work = core.cancel_all(tx, words, with_schedules=schedules)
-            done = [core.triggers.get(tx, trigger_id) for trigger_id in work.triggers]
-            for subject in dict.fromkeys([*work.triggers, *work.tasks, *work.schedules]):
-                did(subject, reason=reason)
+            done, work = triggers.cancel_all(tx, scope, core, reason, with_schedules=schedules)
             if work.tasks or work.schedules:
                 counts = f"{counted(len(work.tasks), 'live task')} and {counted(len(work.schedules), 'schedule')}"
                 tx.after_commit(session.out.aside, f"with them end {counts}")
         else:
-            chosen = [whole_id(tx, given) for given in ids]
-            done = [core.triggers.cancel(tx, trigger_id, words) for trigger_id in dict.fromkeys(chosen)]
-            for row in done:
-                did(row.id, reason=reason)
+            done = triggers.cancel(tx, scope, core, [whole_id(tx, given) for given in ids], reason)
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: cancelled(row, tasks))
 
@@ -223,10 +218,8 @@ def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
     Due now, with all their attempts; a task that failed with one goes on. What its turn completed is not done again.
     """
     core = session.core()
-    with session.changing(core) as (tx, did):
-        done = [core.triggers.requeue(tx, whole_id(tx, given)) for given in dict.fromkeys(ids)]
-        for row in done:
-            did(row.id)
+    with session.changing(core) as (tx, scope):
+        done = triggers.requeue(tx, scope, core, (whole_id(tx, given) for given in dict.fromkeys(ids)))
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: pending_again(row, tasks))
 

@@ -10,11 +10,9 @@ from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import whole_id
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import pending_again, print_triggers, say_done, tasks_of
-from craftcore.storage.damaged_rows import whole
+from craftcore.operations import triggers
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.listing_store import TriggerLists
-
-ALL = 1_000_000
 
 
 @click.group(cls=CommandGroup)
@@ -58,10 +56,8 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """
     ids_or_all(ids, everything, yes, "run every dead letter again")
     core = session.core()
-    with session.changing(core) as (tx, did):
-        done = [core.triggers.requeue(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
-        for row in done:
-            did(row.id)
+    with session.changing(core) as (tx, scope):
+        done = triggers.requeue(tx, scope, core, _chosen(tx, ids, everything))
         tasks = tasks_of(tx, done)
     say_done(session, done, lambda row: pending_again(row, tasks))
 
@@ -85,14 +81,12 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()
-    with session.changing(core) as (tx, did):
-        done = [core.triggers.discard(tx, trigger_id) for trigger_id in _chosen(tx, ids, everything)]
-        for row in done:
-            did(row.id)
+    with session.changing(core) as (tx, scope):
+        done = triggers.discard(tx, scope, core, _chosen(tx, ids, everything))
     say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
 
 
 def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
     if everything:
-        return [letter.id for letter in whole(TriggerLists().dead(reader, ALL))]
+        return triggers.dead_letters(reader)
     return [whole_id(reader, given) for given in dict.fromkeys(ids)]

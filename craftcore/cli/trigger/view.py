@@ -9,10 +9,11 @@ from typing import Any
 
 from craftcore.cli.damaged_list import print_list, told_damaged
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_or_text, with_iso
+from craftcore.cli.output import with_iso
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting, is_cut_off, why_still_claimed
+from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import counted
 from craftcore.storage.damaged_rows import Damaged, attempted
 from craftcore.storage.transaction import Reader

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.output import json_or_text
 from craftcore.cli.session import Session, hint
 from craftcore.cli.task.question_view import how_to_answer, said
 from craftcore.daemon.lock import read_note
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore
+from craftcore.serialization.display import json_or_text
 from craftcore.storage.facts import fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of

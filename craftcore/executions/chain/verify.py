@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from craftcore.audit.log import AuditRow, audited
+from craftcore.audit.model import AuditRow
+from craftcore.audit.store import audited
 from craftcore.audit.verify import AuditChain, audit_faults
 from craftcore.executions.chain.head import Head, since
 from craftcore.executions.chain.verify_rules import (

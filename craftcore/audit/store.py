@@ -1,64 +1,19 @@
-"""Who did what by hand to what is in this file: one row each, in the commit that did it. Rows are chained by hashes.
-
-hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, subject, reason, details, prev_hash]
-"""
+"""The operators' log: one row for each change by hand, in the commit that made it. Rows are chained by hashes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from craftcore.audit.model import Actor, AuditRow, row_of
 from craftcore.errors import DatabaseInvalid
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonical
 from craftcore.storage.damaged_rows import told
 from craftcore.storage.transaction import Reader, Transaction
 
 NAME_MAX = 200
 TEXT_MAX = 4_000
 """Characters that are kept of a reason, and of each text of the details."""
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """A person or program, as the operating system knows them. `name`: '' where it has none for them.
-
-    `login`: who logged in and became this user, where that is known and somebody else.
-    """
-
-    uid: int
-    name: str
-    login: Actor | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
-    """The whole row. `subject`: the id of what it was done to; None: of no one thing."""
-
-    seq: int
-    at: float
-    uid: int
-    name: str
-    action: str
-    subject: str | None
-    reason: str | None
-    details_json: str
-    prev_hash: str
-    hash: str
-
-    @property
-    def details(self) -> Any:
-        return json.loads(self.details_json)
-
-    @property
-    def hash_now(self) -> str:
-        """The hash of the row as it stands."""
-        details = json.loads(self.details_json)
-        row = [
-            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
-        ]  # fmt: skip
-        return sha256_of(canonical(row))
 
 
 def audit(
@@ -122,23 +77,6 @@ def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
         (after,),
     )
     return map(row_of, rows)
-
-
-def row_of(row: Iterable[Any]) -> AuditRow:
-    """A row from its columns, in the order of the table."""
-    seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
-    return AuditRow(
-        seq=seq,
-        at=at,
-        uid=uid,
-        name=name,
-        action=action,
-        subject=subject,
-        reason=reason,
-        details_json=details_json,
-        prev_hash=prev_hash,
-        hash=hash_,
-    )
 
 
 def _last(tx: Reader) -> tuple[int, str]:

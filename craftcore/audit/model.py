@@ -1,0 +1,76 @@
+"""The rows of the operators' log.
+
+hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, subject, reason, details, prev_hash]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.serialization.canonical import canonical, sha256_of
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person or program, as the operating system knows them. `name`: '' where it has none for them.
+
+    `login`: who logged in and became this user, where that is known and somebody else.
+    """
+
+    uid: int
+    name: str
+    login: Actor | None = None
+
+    @property
+    def text(self) -> str:
+        """The user in one line: `ada (uid 1000)`, or `uid 1000` where that user has no name."""
+        return f"{self.name} (uid {self.uid})" if self.name else f"uid {self.uid}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """The whole row. `subject`: the id of what it was done to; None: of no one thing."""
+
+    seq: int
+    at: float
+    uid: int
+    name: str
+    action: str
+    subject: str | None
+    reason: str | None
+    details_json: str
+    prev_hash: str
+    hash: str
+
+    @property
+    def details(self) -> Any:
+        return json.loads(self.details_json)
+
+    @property
+    def hash_now(self) -> str:
+        """The hash of the row as it stands."""
+        details = json.loads(self.details_json)
+        row = [
+            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
+        ]  # fmt: skip
+        return sha256_of(canonical(row))
+
+
+def row_of(row: Iterable[Any]) -> AuditRow:
+    """A row from its columns, in the order of the table."""
+    seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
+    return AuditRow(
+        seq=seq,
+        at=at,
+        uid=uid,
+        name=name,
+        action=action,
+        subject=subject,
+        reason=reason,
+        details_json=details_json,
+        prev_hash=prev_hash,
+        hash=hash_,
+    )

@@ -1,0 +1,79 @@
+"""Retention by hand, the hold after a restore, and the release from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from craftcore.audit.model import Actor
+from craftcore.engine import boot
+from craftcore.operations.audit_scope import AuditScope, audited_transaction
+from craftcore.retention.model import Taken
+from craftcore.retention.service import STEPS, Retention
+from craftcore.retention.size_store import Weight
+from craftcore.services import Core
+from craftcore.storage.backup.restore import Origin
+from craftcore.storage.facts import LastSeen
+from craftcore.storage.file_size import free_pages, give_back
+from craftcore.storage.transaction import Transaction
+
+
+def release(tx: Transaction, scope: AuditScope) -> str | None:
+    """Let a held engine, or one in safe mode, go on; return the reason that it was held for."""
+    reason = boot.release(tx)
+    if reason is not None:
+        scope.record(held_because=reason)
+    return reason
+
+
+def hold_restored(
+    services: Core,
+    actor: Actor,
+    action: str,
+    process: boot.Process,
+    source: str,
+    brought: Origin,
+    why: str,
+    last_seen: LastSeen | None,
+) -> boot.PutBack:
+    """Hold everything in a restored file before it replaces the database. Opens and closes its own transaction."""
+    try:
+        with audited_transaction(services, actor, action) as (tx, scope):
+            done = boot.put_back(tx, services.acts, process, why, last_seen=last_seen)
+            scope.record(file=source, sha256=brought.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
+    finally:
+        services.close()
+    return done
+
+
+def take_old(services: Core, retention: Retention, progress: Callable[[], object]) -> tuple[Taken, Weight]:
+    """Take what retention allows, in batches. Each has its own transaction, so that a daemon need not wait."""
+    taken, weight = Taken(), Weight(Counter(), Counter())
+    for step in STEPS:
+        after: int | None = 0
+        while after is not None:
+            with services.reading() as reader:
+                found = retention.find(reader, step, services.clock.now(), after)
+            batch = Taken()
+            if found.seqs:
+                with services.transaction() as tx:
+                    batch, of_it = retention.take_weighed(tx, step, found, tx.now)
+                taken.add(batch)
+                weight.add(of_it)
+            progress()
+            if not batch.goes_on:
+                after = found.after
+    return taken, weight
+
+
+def give_pages_back(services: Core, progress: Callable[[], object]) -> int:
+    """Give free pages back to the file system in small transactions; return how many."""
+    with services.reading() as reader:
+        before = free_pages(reader)
+    more = True
+    while more:
+        with services.transaction() as tx:
+            more = give_back(tx) > 0
+            after = free_pages(tx)
+        progress()
+    return before - after

@@ -1,0 +1,69 @@
+"""Signal, cancel and retry tasks, and answer their questions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from craftcore.activities.model import Activity
+from craftcore.activities.store import ActivityStore
+from craftcore.operations.audit_scope import AuditScope
+from craftcore.operations.triggers import make_reason
+from craftcore.services import Core
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.model import Question, Task
+
+
+class Signalled(NamedTuple):
+    """The task after a signal, None before its first turn; `waited`: it waited for this event."""
+
+    task: Task | None
+    waited: bool
+
+
+class Answered(NamedTuple):
+    """The question with its answer, its task, and the activity that it is about."""
+
+    question: Question
+    task: Task
+    activity: Activity | None
+
+
+def signal(tx: Transaction, scope: AuditScope, services: Core, task_id: str, event: str, payload: Any) -> Signalled:
+    """Tell a task that an event has happened. Raises InvalidInput, PayloadTooLarge, NotFound or StateRefused."""
+    waited = services.tasks.signal(tx, task_id, event, payload, sent_by=scope.operator)
+    scope.record(task_id, event=event, waited=waited)
+    return Signalled(services.tasks.find(tx, task_id), waited)
+
+
+def cancel(tx: Transaction, scope: AuditScope, services: Core, task_id: str, reason: str | None) -> Task:
+    """Cancel a live task. Raises NotFound or StateRefused."""
+    after = services.tasks.cancel(tx, task_id, make_reason(reason))
+    scope.record(after.id, reason=reason)
+    return after
+
+
+def retry(tx: Transaction, scope: AuditScope, services: Core, task_id: str) -> Task:
+    """Let a FAILED task try again, or a held one go on. Raises NotFound or StateRefused."""
+    after = services.tasks.retry(tx, task_id)
+    scope.record(after.id, turn=after.turn, trigger=after.trigger_id)
+    return after
+
+
+def answer(
+    tx: Transaction,
+    scope: AuditScope,
+    services: Core,
+    question_id: str,
+    choice: str,
+    *,
+    note: str | None = None,
+    reference: str | None = None,
+) -> Answered:
+    """Answer an open question, once. Raises InvalidInput, NotFound or StateRefused."""
+    question = services.tasks.answer(
+        tx, question_id, choice, note=note, reference=reference, answered_by=scope.operator
+    )
+    scope.record(question_id, reason=note, choice=choice, reference=reference, task=question.task_id)
+    key = question.activity_key
+    about = None if key is None else ActivityStore().get(tx, key)
+    return Answered(question, services.tasks.get(tx, question.task_id), about)

@@ -1,0 +1,22 @@
+"""Stored texts, prepared for a reader."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def json_or_text(text: str | None) -> Any:
+    """What a column of JSON says; a row that was damaged is shown as it is."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def shortened(text: str, keep: int) -> str:
+    """Both ends of a long text, `keep` characters in all, with a mark between: what went wrong stands at the end."""
+    if len(text) <= keep:
+        return text
+    head, tail = keep - keep // 2, keep // 2
+    return f"{text[:head]}[... {len(text) - keep} characters cut ...]{text[len(text) - tail :]}"
