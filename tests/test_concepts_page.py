@@ -86,6 +86,13 @@ def test_every_word_that_one_must_know_is_explained():
     assert {*must.split(), "epoch", "unknown", "dead", "failed", "inbox", "wait", "message", "signal"} <= said
 
 
+def test_glossary_defines_each_term_once():
+    terms = [part.lower() for word in WORDS for part in re.split(r", | and ", word)]
+    terms += re.findall(r"^\| (\w[\w -]*) \| \S", GLOSSARY.partition("## Other terms")[2], re.MULTILINE)
+    assert len(terms) > 40
+    assert sorted(terms) == sorted(set(terms))
+
+
 def test_every_table_is_that_of_some_word(schema):
     of_the_program = {"facts", "schema_migrations", "clock_events"}
     tables = {name for name, sql in schema.items() if sql.startswith("CREATE TABLE")}

@@ -144,6 +144,19 @@ def test_every_link_leads_somewhere():
                 assert heading in headings(of), f"{document} links to {target}#{heading}"
 
 
+def test_pages_name_only_modules_that_exist():
+    folders = {path.name for path in (ROOT / "craftcore").iterdir() if path.is_dir()}
+    for document, text in DOCS.items():
+        for name in re.findall(r"`(?:craftcore/)?((?:\w+/)+\w+\.py)`", text):
+            if name.partition("/")[0] in folders:
+                assert (ROOT / "craftcore" / name).exists(), f"{document} names {name}"
+
+
+def test_layout_of_contributing_has_every_folder_of_the_package():
+    listed = re.findall(r"`craftcore/(\w+)/`", DOCS["CONTRIBUTING.md"])
+    assert sorted(listed) == sorted(path.parent.name for path in (ROOT / "craftcore").glob("*/__init__.py"))
+
+
 def test_help_texts_name_pages_and_headings_that_exist():
     help_texts = (ROOT / "tests" / "surface" / "golden" / "commands.txt").read_text(encoding="utf-8")
     named = re.findall(r"\b(docs/[\w/-]+\.md)#?([\w-]*)", help_texts)
