@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from benchmarks.scrapes import TICK
 from craftcore.actions.http.exchange import Answer
-from craftcore.actions.http.response import off_the_loop, result
+from craftcore.actions.http.response import read_in_thread, result
 from craftcore.actions.redaction import Scrubber
 
 SECRET = "sk-live-0123456789abcdef"
@@ -58,7 +58,7 @@ async def masked(secret: str, body: bytes) -> tuple[float, list[float]]:
 
 async def _masked(answer: Answer, scrubber: Scrubber) -> float:
     began = time.perf_counter()
-    await off_the_loop(answer, lambda: result(answer, keep=16 * MIB, url="http://here", scrubber=scrubber))
+    await read_in_thread(answer, lambda: result(answer, keep=16 * MIB, url="http://here", scrubber=scrubber))
     return time.perf_counter() - began
 
 

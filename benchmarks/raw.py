@@ -13,7 +13,7 @@ import apsw
 
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.services import Core
+from craftcore.services import Services
 
 INSERT = """
 INSERT INTO triggers (id, source, workflow, fire_at, due_at, priority, payload_json, created_at, updated_at)
@@ -36,7 +36,7 @@ _clock = SystemClock()
 
 def fresh(path: Path) -> apsw.Connection:
     """A connection with craftcore's own pragmas on a new database with craftcore's own schema."""
-    core = Core(path, Config())
+    core = Services(path, Config())
     core.prepare()
     core.close()
     return core.database.connect()

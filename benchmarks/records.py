@@ -11,8 +11,8 @@ from statistics import median
 
 from benchmarks.engine import anew, end_to_end_rate
 from craftcore.daemon import lifespan
-from craftcore.executions.chain.append import Known
-from craftcore.executions.recorder import Attempt, Record, Recorder
+from craftcore.executions.chain.append import KnownRecord
+from craftcore.executions.recorder import AttemptInfo, Record, Recorder
 from craftcore.executions.store import OpenHeader
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Outcome
@@ -26,9 +26,9 @@ ONE_BY_ONE = 300
 class Unrecorded(Recorder):
     """Writes nothing. There is no such setting: it is here to be compared with."""
 
-    def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[Attempt]) -> list[Record]:
+    def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
         nothing = OpenHeader(0, "", "", None, None, 0, epoch, None, tx.now, "", None)
-        return [Record(Known(nothing, "[", 0), attempt.routed, tx.now) for attempt in attempts]
+        return [Record(KnownRecord(nothing, "[", 0), attempt.routed, tx.now) for attempt in attempts]
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         pass

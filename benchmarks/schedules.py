@@ -18,7 +18,7 @@ from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.tick_service import Ticked
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 
 SIZES = (100, 10_000, 100_000)
@@ -72,12 +72,12 @@ class Bench:
 
     def __init__(self, path: Path, number: int, **options: Any) -> None:
         self.clock = Stopped()
-        self.core = Core(path, Config(), self.clock)
+        self.core = Services(path, Config(), self.clock)
         self.core.prepare()
         spec = ScheduleSpec(**{"id": "job", "when": "every 1h", "workflow": "noop", **options})
         with self.core.transaction() as tx:
             self.core.schedules.put(tx, spec, Origin.OPERATOR)
-            columns = [row[1] for row in tx.tuples("PRAGMA table_info(schedules)")]
+            columns = [row[1] for row in tx.fetch_tuples("PRAGMA table_info(schedules)")]
             values = ["'job-' || n" if name == "id" else name for name in columns]
             if number > 1:
                 tx.run(COPIES.format(values=", ".join(values)), more=number - 1)
@@ -189,7 +189,7 @@ def a_year_of_seconds(folder: Path) -> None:
     bench.clock.shown += YEAR
     seconds, ticks = bench.tick_until_done()
     with bench.core.reading() as reader:
-        rows, count = next(iter(reader.tuples("SELECT count(*), sum(count) FROM schedule_occurrences")))
+        rows, count = next(iter(reader.fetch_tuples("SELECT count(*), sum(count) FROM schedule_occurrences")))
     what = f"{count:,} occurrences in {rows} rows and {len(ticks)} commit"
     print(f"  every 1s after a year: {what}, {seconds * 1000:.1f} ms")
 

@@ -72,7 +72,7 @@ class ErrorCode(StrEnum):
         return self.retryable is not False
 
 
-def known(code: str) -> ErrorCode | None:
+def find_code(code: str) -> ErrorCode | None:
     """The code of this text; None for one of somebody's own."""
     try:
         return ErrorCode(code)

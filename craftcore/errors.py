@@ -52,8 +52,8 @@ from typing import Any
 
 from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode as ErrorCode
-from craftcore.error_codes import known
-from craftcore.serialization.arguments import given, seconds
+from craftcore.error_codes import find_code
+from craftcore.serialization.arguments import seconds, show_value
 
 LONGEST_WAIT = 10 * 366 * 86_400.0
 """Ten years, in seconds: nobody means a longer backoff."""
@@ -115,7 +115,7 @@ class FilterInvalid(InvalidInput):
     exit_code = 12
 
 
-class TookTooLong(InvalidInput):
+class TransactionTimeout(InvalidInput):
     """The function of a transaction held the file for longer than it may. Nothing was written; the same may do on a
     machine that is less busy."""
 
@@ -262,7 +262,7 @@ class OutcomeUnknown(StorageError):
         self.spec = spec
         self.exit_code = exit_code
 
-    def of(self, spec: Any) -> OutcomeUnknown:
+    def from_timeout(self, spec: Any) -> OutcomeUnknown:
         """The same, of what was to be emitted."""
         return OutcomeUnknown(self.message, spec, exit_code=self.exit_code, **self.details)
 
@@ -316,7 +316,7 @@ class Retry(Exception):
         code: ErrorCode | str = ErrorCode.AGENT_ERROR,
     ) -> None:
         super().__init__(message)
-        self.code = _to_retry("Retry", code)
+        self.code = _require_retryable("Retry", code)
         self.after = None if after is None else seconds("Retry: after", after, ValueError, most=LONGEST_WAIT)
 
 
@@ -330,9 +330,9 @@ class Snooze(Exception):
         at: object = until.timestamp() if isinstance(until, datetime) else until
         if isinstance(at, bool) or not isinstance(at, int | float):
             hint = "; for a delay raise Retry(after=…)" if isinstance(at, str | timedelta) else ""
-            raise ValueError(f"Snooze: until {given(until)} must be an aware datetime or epoch seconds{hint}")
+            raise ValueError(f"Snooze: until {show_value(until)} must be an aware datetime or epoch seconds{hint}")
         if not 0 <= at < YEAR_10000:
-            raise ValueError(f"Snooze: until {given(until)} must be a moment between the years 1970 and 9999")
+            raise ValueError(f"Snooze: until {show_value(until)} must be a moment between the years 1970 and 9999")
         self.until = float(at)
 
 
@@ -348,7 +348,7 @@ class Fail(Exception):
     def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
         text: object = code
         if not isinstance(text, str) or not text:
-            raise ValueError(f"Fail: code {given(code)} must be the text of an error code, e.g. VALIDATION_ERROR")
+            raise ValueError(f"Fail: code {show_value(code)} must be the text of an error code, e.g. VALIDATION_ERROR")
         super().__init__(message or str(code))
         self.code = str(code)
         self.details = details
@@ -373,21 +373,21 @@ class NoEffect(Exception):
         code: ErrorCode | str = ErrorCode.AGENT_UNAVAILABLE,
     ) -> None:
         super().__init__(message)
-        self.code = _to_retry("NoEffect", code)
+        self.code = _require_retryable("NoEffect", code)
         self.retry_after = None
         if retry_after is not None:
             self.retry_after = seconds("NoEffect: retry_after", retry_after, ValueError, most=LONGEST_WAIT)
 
 
-def _to_retry(whose: str, code: object) -> ErrorCode:
+def _require_retryable(whose: str, code: object) -> ErrorCode:
     """A code with which something is tried again. Raises InvalidInput."""
-    found = known(code) if isinstance(code, str) else None
+    found = find_code(code) if isinstance(code, str) else None
     if found is not None and found.may_be_retried:
         return found
     there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
     why = "is no code" if found is None else "is never tried again: raise Fail with it"
-    raise InvalidInput(f"{whose}(code={given(code)}) {why}. Those that are tried again: {there_are}")
+    raise InvalidInput(f"{whose}(code={show_value(code)}) {why}. Those that are tried again: {there_are}")
 
 
-class NoModel(ValueError):
+class UnreadableRow(ValueError):
     """A row that can be read and is none of ours: who shows it says so, the engine sets it aside."""

@@ -1,7 +1,7 @@
 """The named points at which a crash is survivable, all of them: where tests and `craftcore demo` kill the process.
 
 A point is reached between two steps of the main path. Nothing happens there unless somebody armed it, in this
-process: `arm(CutPoint.CLAIM_COMMITTED, kill_process)`. Unarmed, it costs one function call.
+process: `arm(Failpoint.CLAIM_COMMITTED, kill_process)`. Unarmed, it costs one function call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class CutPoint(StrEnum):
+class Failpoint(StrEnum):
     """In the order in which one trigger passes them."""
 
     EMIT_COMMITTED = "emit.committed"
@@ -39,16 +39,16 @@ class CutPoint(StrEnum):
     TICK_COMMITTED = "tick.committed"  # it is on disk, the feeder knows of no trigger
 
 
-_armed: dict[CutPoint, Callable[[], None]] = {}
+_armed: dict[Failpoint, Callable[[], None]] = {}
 
 
-def reach(point: CutPoint) -> None:
+def hit(point: Failpoint) -> None:
     """Say that this point is reached."""
     if _armed and (action := _armed.get(point)) is not None:
         action()
 
 
-def arm(point: CutPoint, action: Callable[[], None], *, at_pass: int = 1) -> None:
+def arm(point: Failpoint, action: Callable[[], None], *, at_pass: int = 1) -> None:
     """Do `action` when the point is reached for the `at_pass`-th time."""
     left = at_pass
 

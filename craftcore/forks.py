@@ -22,7 +22,7 @@ _in_child: dict[int, Callable[[], None]] = {}
 _numbers = count()
 
 
-def in_forked_children(act: Callable[[], None]) -> Callable[[], None]:
+def run_in_forked_children(act: Callable[[], None]) -> Callable[[], None]:
     """Let `act` run in every child that is forked from now on, before anything else; what is returned ends that.
 
     It must neither wait nor take a lock: the threads of the parent do not exist in the child.
@@ -52,7 +52,7 @@ def _end() -> NoReturn:
     os._exit(LEFT_EARLY)
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     global generation
     generation += 1
     acts = list(_in_child.values())
@@ -65,4 +65,4 @@ def _forked() -> None:
                 os.write(2, f"craftcore: in a forked child: {error!r}\n".encode())
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_after_fork)

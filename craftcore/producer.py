@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from craftcore.config import Config, config_of
 from craftcore.errors import OutcomeUnknown
-from craftcore.failpoints import CutPoint, reach
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint, hit
+from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import get_single_result
 from craftcore.tasks.all_work import CancelledWork
@@ -31,7 +31,7 @@ class Producer:
     """
 
     def __init__(self, path: str | Path, *, config: Config | str | Path | None = None) -> None:
-        self._core = Core(Path(path), config_of(config))
+        self._core = Services(Path(path), config_of(config))
         self._core.prepare()
 
     def __enter__(self) -> Producer:
@@ -90,8 +90,8 @@ class Producer:
                 answers = [get_single_result([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
-            raise error.of(again[0] if len(again) == 1 else again) from error
-        reach(CutPoint.EMIT_COMMITTED)
+            raise error.from_timeout(again[0] if len(again) == 1 else again) from error
+        hit(Failpoint.EMIT_COMMITTED)
         ring(self._core.database.path)
         return answers
 
@@ -103,7 +103,7 @@ class Producer:
         """
         with self._core.transaction() as tx:
             waited = self._core.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
-        self._after_answer()
+        self._reopen_after()
         return waited
 
     def answer(
@@ -121,13 +121,13 @@ class Producer:
         """
         with self._core.transaction() as tx:
             self._core.tasks.answer(tx, question_id, choice, note=note, reference=reference, answered_by=answered_by)
-        self._after_answer()
+        self._reopen_after()
 
     def cancel_task(self, task_id: str) -> None:
         """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
         with self._core.transaction() as tx:
             self._core.tasks.cancel(tx, task_id)
-        self._after_answer()
+        self._reopen_after()
 
     def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
         """Cancel all work in one commit: every live trigger and task, and every schedule. Nothing of it comes back at a
@@ -138,11 +138,11 @@ class Producer:
         """
         with self._core.transaction() as tx:
             cancelled = self._core.cancel_all(tx, reason, with_schedules=with_schedules)
-        self._after_answer()
+        self._reopen_after()
         return cancelled
 
-    def _after_answer(self) -> None:
-        reach(CutPoint.ANSWER_COMMITTED)
+    def _reopen_after(self) -> None:
+        hit(Failpoint.ANSWER_COMMITTED)
         ring(self._core.database.path, EVERYTHING)
 
     def close(self) -> None:

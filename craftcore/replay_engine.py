@@ -15,7 +15,7 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.replay import ReplayEntry, ReplayResult, refusal, replay, require_envelope
 from craftcore.executions.replay_cache import ReplayCache
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Reader
 
 STORE = RecordStore()
@@ -35,8 +35,8 @@ class ReplayEngine:
     Raises NotFound for a file that is missing, and another StorageError when it cannot be read.
     """
 
-    def __init__(self, database: str | Path | Core, *, cache: int = 0, ttl: float | timedelta = 3600.0) -> None:
-        self._core = database if isinstance(database, Core) else Core(Path(database), Config())
+    def __init__(self, database: str | Path | Services, *, cache: int = 0, ttl: float | timedelta = 3600.0) -> None:
+        self._core = database if isinstance(database, Services) else Services(Path(database), Config())
         seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
         if cache < 0 or not seconds > 0:
             raise ValueError(
@@ -67,7 +67,7 @@ class ReplayEngine:
         with self._core.reading() as reader:
             if self._cache is None or force:
                 return replay(_record(reader, execution_id), envelope, force=force)
-            standing = STORE.standing(reader, execution_id) if execution_id.isascii() else None
+            standing = STORE.get_state(reader, execution_id) if execution_id.isascii() else None
             now = self._core.clock.boot_time()
             kept = self._cache.get(execution_id, standing, now)
             if kept is not None:

@@ -16,22 +16,22 @@ from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.tasks.activity_decisions import Deciding
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_decisions import ActivityDecisions
+from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.all_work import CancelledWork, cancel_all
 from craftcore.tasks.holds import Holds
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
-from craftcore.tasks.task_end import Ending
+from craftcore.tasks.task_end import TaskCloser
 from craftcore.tasks.turn_end import TurnService
-from craftcore.tasks.turn_events import Recording
-from craftcore.tasks.turn_start import Entering
-from craftcore.tasks.waits import Waiting
+from craftcore.tasks.turn_events import TurnRecorder
+from craftcore.tasks.turn_start import TurnStarter
+from craftcore.tasks.waits import WaitService
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.service import TriggerService
 
 
-class Core:
+class Services:
     """One database with the services on it. Raises a StorageError when it cannot be opened.
 
     With `read_only` it is never opened to write: what would is refused with PermissionRefused. `vfs` as for Database.
@@ -57,12 +57,12 @@ class Core:
         )
         self.schedules = ScheduleService(self.clock, self.triggers)
         self.ticks = TickService(self.triggers)
-        waiting = Waiting(self.clock, self.triggers)
+        waiting = WaitService(self.clock, self.triggers)
         ledger = Ledger()
-        self.recording = Recording(self.clock, self.triggers)
-        self.acts = Acts(self.clock, ledger, self.recording)
-        self.deciding = Deciding(ledger, waiting)
-        ending = Ending(self.triggers, waiting, self.acts)
+        self.recording = TurnRecorder(self.clock, self.triggers)
+        self.acts = ActivityEvents(self.clock, ledger, self.recording)
+        self.deciding = ActivityDecisions(ledger, waiting)
+        ending = TaskCloser(self.triggers, waiting, self.acts)
         self.holds = Holds(self.triggers)
         self.tasks = TaskService(
             self.clock,
@@ -73,7 +73,7 @@ class Core:
             self.holds,
             payload_max_bytes=config.triggers.payload_max_bytes,
         )
-        self.entering = Entering(waiting)
+        self.entering = TurnStarter(waiting)
         self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
@@ -87,7 +87,7 @@ class Core:
         """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""
         try:
             with self.database.reading() as reader:
-                fresh = reader.value("SELECT count(*) FROM sqlite_schema") == 0
+                fresh = reader.fetch_value("SELECT count(*) FROM sqlite_schema") == 0
                 if not fresh:
                     migrate.require_current(reader, self.database.path)
         except NotFound:

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from craftcore.serialization.canonical import canonical, canonical_tree, sha256_of
+from craftcore.serialization.canonical import canonicalize, canonicalize_tree, sha256_of
 
 
 @pytest.mark.parametrize(
@@ -23,16 +23,16 @@ from craftcore.serialization.canonical import canonical, canonical_tree, sha256_
     ],
 )
 def test_the_text_has_sorted_keys_no_spaces_and_ascii_only(value, text):
-    assert canonical(value) == canonical_tree(value) == text
+    assert canonicalize(value) == canonicalize_tree(value) == text
 
 
 def test_the_order_of_insertion_does_not_show():
-    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+    assert canonicalize({"a": 1, "b": 2}) == canonicalize({"b": 2, "a": 1})
 
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": -math.inf}])
 def test_a_number_that_json_does_not_know_is_refused(value):
-    for text_of in (canonical, canonical_tree):
+    for text_of in (canonicalize, canonicalize_tree):
         with pytest.raises(ValueError, match="not JSON compliant"):
             text_of(value)
 
@@ -40,7 +40,7 @@ def test_a_number_that_json_does_not_know_is_refused(value):
 @pytest.mark.parametrize("value", [b"x", {1, 2}, object(), {"a": 1j}])
 def test_what_is_not_json_is_refused_instead_of_guessed(value):
     with pytest.raises(TypeError):
-        canonical(value)
+        canonicalize(value)
 
 
 def test_a_value_that_holds_itself_is_refused():
@@ -48,14 +48,14 @@ def test_a_value_that_holds_itself_is_refused():
     value.append(value)
 
     with pytest.raises(ValueError, match=r"[Cc]ircular"):
-        canonical(value)
+        canonicalize(value)
 
 
 @pytest.mark.parametrize("value", [{"a": [1, {"é": None}]}, "", [], {"😀": "\ud83d"}])
 def test_the_hash_is_the_plain_sha256_of_the_plain_text(value):
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
 
-    assert sha256_of(canonical(value)) == "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
+    assert sha256_of(canonicalize(value)) == "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def test_the_hash_of_the_empty_object_is_the_known_one():

@@ -293,8 +293,8 @@ def test_the_hashes_of_records_can_be_computed_with_the_program_of_the_page(tmp_
 
     database = Database(tmp_path / "agent.db", SystemClock())
     with database.reading() as reader:
-        rows = reader.all("SELECT seq, record_hash, envelope_hash FROM executions WHERE record_hash IS NOT NULL")
-        records = [(row, RecordStore().by_seq(reader, row["seq"])) for row in rows]
+        rows = reader.fetch_all("SELECT seq, record_hash, envelope_hash FROM executions WHERE record_hash IS NOT NULL")
+        records = [(row, RecordStore().get_by_seq(reader, row["seq"])) for row in rows]
     assert len(records) > 3
     for row, record in records:
         assert record is not None

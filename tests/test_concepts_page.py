@@ -16,7 +16,7 @@ import pytest
 from craftcore.activities.model import ActivityStatus
 from craftcore.executions.model import Status
 from craftcore.schedules.model import Outcome, ScheduleStatus
-from craftcore.storage.migrations import LEDGER, shipped
+from craftcore.storage.migrations import LEDGER, list_migrations
 from craftcore.tasks.model import QuestionStatus, TaskStatus
 from craftcore.triggers.model import TriggerStatus
 from tests.blocks import PAGES
@@ -59,7 +59,7 @@ ASIDE = {
 def schema() -> dict[str, str]:
     """The text of every table and view, by name."""
     connection = apsw.Connection(":memory:")
-    for sql in (LEDGER, *(migration.sql for migration in shipped())):
+    for sql in (LEDGER, *(migration.sql for migration in list_migrations())):
         connection.execute(sql)
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall()
     connection.close()

@@ -14,7 +14,7 @@ from craftcore import App, Continue, CraftcoreError, Fail, NoEffect, Rate, Retry
 from craftcore.config import Config
 from craftcore.daemon.declared_schedules import declarations
 from craftcore.errors import ConfigInvalid
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import lab
 
 HOSTILE: dict[str, Any] = {
@@ -147,7 +147,7 @@ def test_a_duration_as_text_is_refused_with_what_to_write_instead():
 
 @pytest.mark.parametrize("option", ["catch_up_window", "catch_up_spacing", "jitter", "expires_after", "max_runs", "id"])
 def test_a_schedule_is_refused_in_a_sentence_before_the_app_runs(option, tmp_path):
-    core = Core(tmp_path / "agent.db", Config())
+    core = Services(tmp_path / "agent.db", Config())
 
     def schedule(**options: Any) -> None:
         app = App()

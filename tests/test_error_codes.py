@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.error_codes import Backoff, ErrorCode, known
+from craftcore.error_codes import Backoff, ErrorCode, find_code
 from craftcore.errors import CraftcoreError, Fail, InvalidInput, NoEffect, Retry
 
 FAILURE_MODEL = """
@@ -67,8 +67,8 @@ def test_a_code_has_its_category_and_says_whether_and_when_it_is_tried_again(nam
 
 
 def test_a_text_is_a_code_or_none():
-    assert known("AGENT_TIMEOUT") is ErrorCode.AGENT_TIMEOUT
-    assert known("agent_timeout") is known("MY_OWN") is known("") is None
+    assert find_code("AGENT_TIMEOUT") is ErrorCode.AGENT_TIMEOUT
+    assert find_code("agent_timeout") is find_code("MY_OWN") is find_code("") is None
 
 
 def subclasses(error: type[CraftcoreError]) -> list[type[CraftcoreError]]:

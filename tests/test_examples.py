@@ -21,9 +21,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 KILLED = """
 import runpy, sys
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 point, at_pass, *sys.argv = sys.argv[1:]
-arm(CutPoint(point), kill_process, at_pass=int(at_pass))
+arm(Failpoint(point), kill_process, at_pass=int(at_pass))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Runs an example that gets a SIGKILL when it passes a cut point for the n-th time."""

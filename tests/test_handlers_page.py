@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from tests.blocks import PAGES
 from tests.engine.lab import look
 from tests.processes import PATIENCE, Result, craftcore, environment
@@ -283,7 +283,7 @@ def test_the_points_of_the_page_are_points_in_their_order():
     [said] = re.findall(r"points in order: (.*?)\n\n", PAGE, re.DOTALL)
     points = re.findall(r"`([\w.]+)`", said)
 
-    known = [point.value for point in CutPoint]
+    known = [point.value for point in Failpoint]
     assert len(points) > 10
     assert points == [point for point in known if point in points]
 

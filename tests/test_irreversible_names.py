@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from craftcore import App
 from craftcore.errors import ConfigInvalid
-from craftcore.registry.action import sounds_irreversible
+from craftcore.registry.action import is_irreversible_name
 from tests.engine.lab import lab
 
 
@@ -20,7 +20,7 @@ from tests.engine.lab import lab
     ],
 )
 def test_a_name_with_such_a_word_sounds_irreversible(name):
-    assert sounds_irreversible(name)
+    assert is_irreversible_name(name)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_name_with_such_a_word_sounds_irreversible(name):
     ],
 )
 def test_a_name_that_only_contains_the_letters_does_not(name):
-    assert not sounds_irreversible(name)
+    assert not is_irreversible_name(name)
 
 
 async def nothing(call):

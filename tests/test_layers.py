@@ -262,9 +262,9 @@ def write_transactions(path: PurePosixPath, source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
         if name in {"transaction", "audited_transaction"}:
-            yield f"uses {name}: a command changes something in Session.changing"
+            yield f"uses {name}: a command changes something in Session.write"
         if name == "operator_transaction" and path != PurePosixPath("cli/session.py"):
-            yield f"uses {name}, which only Session.changing enters"
+            yield f"uses {name}, which only Session.write enters"
 
 
 def test_only_the_session_of_the_command_line_opens_a_write_transaction():
@@ -284,7 +284,7 @@ def test_only_the_session_of_the_command_line_opens_a_write_transaction():
         ("begin = core.transaction", ["transaction"]),
         ("with audited_transaction(core, who, name):\n    pass", ["audited_transaction"]),
         ("with operator_transaction(core, who, name):\n    pass", ["operator_transaction"]),
-        ("with session.changing(core) as (tx, scope):\n    pass", []),
+        ("with session.write(core) as (tx, scope):\n    pass", []),
         ("from craftcore.storage.transaction import Transaction", []),
     ],
 )

@@ -12,8 +12,25 @@ import pytest
 
 from tests import prose, ratchet
 
-VERBS = frozenset((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
+
+def words(name: str) -> frozenset[str]:
+    """Return the words of a list beside this file."""
+    return frozenset((Path(__file__).parent / name).read_text(encoding="utf-8").split())
+
+
+VERBS = words("verbs.txt")
 """Verbs in the base form that may begin the name of a function, or its docstring."""
+
+NOUNS, ADJECTIVES = words("nouns.txt"), words("adjectives.txt")
+"""A function that only returns a value may have the name of that value: adjectives and a noun, as in `next_due`."""
+
+PUBLIC = frozenset(
+    re.findall(r"\w+", (Path(__file__).parent / "surface/golden/python_names.txt").read_text(encoding="utf-8"))
+)
+"""Names that users rely on; they do not change."""
+
+OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg"}
+"""Methods whose names a protocol of Python or of a library gives; those of an apsw VFS begin with a small x."""
 
 STEMS = (
     *("hand", "hands", "told", "said", "heard", "stand", "standing", "stands", "room", "ride", "rides", "flight"),
@@ -36,10 +53,10 @@ SHORT = {"id", "tx", "ctx", "fn", "_"}
 """Names of one or two letters that are allowed."""
 
 PREDICATES = ("is_", "has_", "can_", "may_", "must_", "should_", "was_", "are_")
-"""Prefixes of a name that says whether something is so."""
 
-LISTENER = "on_"
-"""The prefix of a listener's method, which names the event: `on_settled`."""
+HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "by_")
+"""Prefixes of what is called at an event (`on_settled`), and of what makes one value of another (`from_text`)."""
+"""Prefixes of a name that says whether something is so."""
 
 
 def modules() -> set[str]:
@@ -74,17 +91,24 @@ def identifier_faults(tree: ast.Module) -> Iterator[str]:
                     yield f"class {name}: is a gerund"
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield from (f"def {name}: says {word!r}" for word in parts(name) if word in STEMS)
-                if not is_noun(node) and not begins_with_a_verb(name):
-                    yield f"def {name}: does not begin with a verb"
+                if name not in PUBLIC and not is_noun(node) and not is_verb_or_noun_phrase(name):
+                    yield f"def {name}: is neither a verb phrase nor a noun phrase"
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
-                if len(name) < 3 and name not in SHORT and not name.isupper():
+                if len(name) < 3 and name not in SHORT | PUBLIC and not name.isupper():
                     yield f"name {name}: is too short"
 
 
-def begins_with_a_verb(name: str) -> bool:
-    """Return whether a function of this name says what it does, asks a question, or names the event it is called on."""
+def is_verb_or_noun_phrase(name: str) -> bool:
+    """Return whether a function of this name says what it does, asks a question, or names the value it returns."""
     bare = name.lstrip("_")
-    return name.startswith("__") or bare.startswith((*PREDICATES, LISTENER)) or parts(bare)[0] in VERBS
+    if name.startswith("__") or bare.startswith(PREDICATES + HOOKS_AND_CONVERSIONS):
+        return True
+    if bare in OF_LIBRARIES or re.match(r"x[A-Z]", bare):
+        return True
+    words = parts(bare)
+    while words[1:] and words[0] in ADJECTIVES - VERBS:
+        del words[0]
+    return words[0] in VERBS or words[0] in NOUNS
 
 
 def is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -130,7 +154,9 @@ def test_module_name_is_accepted():
     [
         ("class Doors: ...", "class Doors: says 'doors'"),
         ("class Waiting: ...", "class Waiting: is a gerund"),
-        ("def whole_id(): ...", "def whole_id: does not begin with a verb"),
+        ("def in_words(): ...", "def in_words: is neither a verb phrase nor a noun phrase"),
+        ("def thereupon(): ...", "def thereupon: is neither a verb phrase nor a noun phrase"),
+        ("def what_comes(): ...", "def what_comes: is neither a verb phrase nor a noun phrase"),
         ("def stand_up(): ...", "def stand_up: says 'stand'"),
         ("xs = 1", "name xs: is too short"),
         ("def read(fd): ...", "name fd: is too short"),
@@ -146,6 +172,7 @@ def test_identifier_is_refused(source, fault):
         "class Batch: ...",
         "def read_row(tx): ...",
         "def is_due(id): ...",
+        "def next_token(id): ...",
         "def on_settled(id): ...",
         "class A:\n    @property\n    def size(self): ...",
         "@root.command()\ndef status(ctx): ...",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.serialization.plurals import counted, noun_for
+from craftcore.serialization.plurals import agree_noun, format_count
 
 CODE = Path(__file__).parents[1] / "craftcore"
 
@@ -26,8 +26,8 @@ CODE = Path(__file__).parents[1] / "craftcore"
     ],
 )
 def test_a_noun_agrees_with_its_number(count, words, text):
-    assert counted(count, *words) == text
-    assert noun_for(count, *words) == text.split()[1]
+    assert format_count(count, *words) == text
+    assert agree_noun(count, *words) == text.split()[1]
 
 
 NOUNS = (

@@ -25,7 +25,7 @@ from craftcore.errors import (
     StorageError,
     UnknownWorkflow,
 )
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.doorbell_client import doorbell_path
 from tests.processes import PATIENCE
 from tests.resting import a_task, at_rest
 from tests.virtual import a_trigger
@@ -49,7 +49,7 @@ def path(tmp_path: Path) -> Path:
 
 def rows(producer: Producer, sql: str) -> list[dict[str, object]]:
     with producer._core.reading() as reader:
-        return reader.all(sql)
+        return reader.fetch_all(sql)
 
 
 def declare(producer: Producer, *workflows: str) -> None:
@@ -217,7 +217,7 @@ def test_a_lock_that_nobody_lets_go_is_told_as_busy_and_nothing_was_written(path
 
 def test_whoever_listens_is_rung_after_the_commit(path):
     with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(bell_path(path))
+        bell.bind(doorbell_path(path))
         bell.setblocking(False)
         emitted = producer.emit("greet")
 
@@ -294,7 +294,7 @@ def test_what_is_no_task_or_question_is_not_found(path):
 def test_whoever_listens_is_rung_for_tasks_and_not_for_what_is_refused(path):
     wait, nap, ask = a_task(path, "wait"), a_task(path, "nap"), a_task(path, "ask")
     with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(bell_path(path))
+        bell.bind(doorbell_path(path))
         bell.setblocking(False)
         [question] = rows(producer, "SELECT id FROM questions")
 

@@ -21,10 +21,10 @@ from craftcore.config import Config, TriggerSettings
 from craftcore.errors import DatabaseInvalid, InvalidInput
 from craftcore.executions.document.export import document_of
 from craftcore.executions.document.load import record_of
-from craftcore.executions.record import Standing
+from craftcore.executions.record import RecordState
 from craftcore.executions.record_store import STANDING, RecordStore
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.encode import json_text
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.encode import encode
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
 from tests.executions.seen import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
@@ -137,15 +137,15 @@ def test_a_thousand_records_are_replayed_to_the_byte_and_nothing_is_run_or_chang
             result, row = entry.result, recorded[entry.execution_id]
             assert result is not None, entry
             assert result.response_json == row["response"]
-            expected = json_text(ran.results[row["trigger_id"]], "result")
+            expected = encode(ran.results[row["trigger_id"]], "result")
             if result.status == "success":
-                assert canonical(result.payload) == expected
+                assert canonicalize(result.payload) == expected
                 again = {"metadata": result.metadata, "payload": result.payload, "status": result.status}
             else:
                 assert result.error is not None
-                assert canonical(result.error["details"]["value"]) == expected
+                assert canonicalize(result.error["details"]["value"]) == expected
                 again = {"error": result.error, "metadata": result.metadata, "status": result.status}
-            assert canonical(again) == row["response"]
+            assert canonicalize(again) == row["response"]
             assert (result.original_execution_id, result.warnings) == (row["id"], [])
 
     assert ran.calls == called
@@ -169,7 +169,7 @@ def test_each_of_them_is_of_its_envelope_and_of_no_other(ran):
 def test_each_of_them_comes_back_from_its_document_as_it_was(ran):
     with ran.core.reading() as reader:
         for seq in range(1, MANY + 1):
-            record = RecordStore().by_seq(reader, seq)
+            record = RecordStore().get_by_seq(reader, seq)
             assert record is not None
             document = json.dumps(document_of(record))
             assert record_of(json.loads(document)) == record
@@ -418,12 +418,12 @@ def test_threads_share_one(core):
 def test_how_a_record_stands_is_looked_up_by_its_indexes(core):
     execution_id = seen(core)
     with core.reading() as reader:
-        plan = [row[3] for row in reader.tuples(f"EXPLAIN QUERY PLAN {STANDING}", (execution_id,))]
-        assert RecordStore().standing(reader, execution_id) == Standing(None, None)
+        plan = [row[3] for row in reader.fetch_tuples(f"EXPLAIN QUERY PLAN {STANDING}", (execution_id,))]
+        assert RecordStore().get_state(reader, execution_id) == RecordState(None, None)
     invalidate(core, execution_id)
     strip(core, execution_id)
     with core.reading() as reader:
-        assert RecordStore().standing(reader, execution_id) == Standing(NEW_YEAR, 1)
+        assert RecordStore().get_state(reader, execution_id) == RecordState(NEW_YEAR, 1)
 
     assert not [line for line in plan if line.startswith(("SCAN executions", "SCAN audit_log"))], plan
     assert any("executions_id" in line for line in plan)

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.storage.migrations import LEDGER, shipped
+from craftcore.storage.migrations import LEDGER, list_migrations
 from tests.blocks import PAGES
 from tests.cli.world import World, a_world
 
@@ -42,7 +42,7 @@ def columns(section: str) -> list[str]:
 @pytest.fixture(scope="module")
 def schema() -> dict[str, list[str]]:
     connection = apsw.Connection(":memory:")
-    for sql in (LEDGER, *(migration.sql for migration in shipped())):
+    for sql in (LEDGER, *(migration.sql for migration in list_migrations())):
         connection.execute(sql)
     names = connection.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND sql IS NOT NULL")
     info = "SELECT name FROM pragma_table_info(?)"

@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.errors import InvalidInput
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.decode import as_stored, from_json, readable, require_readable, return_type
-from craftcore.serialization.encode import MAX_DEPTH, json_text
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode, encode_roundtrip, readable_type, require_readable, return_type
+from craftcore.serialization.encode import MAX_DEPTH, encode
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -286,38 +286,38 @@ ROUND_TRIPS: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("value", "kind", "text"), ROUND_TRIPS)
 def test_a_value_comes_back_from_its_text_as_it_was(value, kind, text):
-    assert json_text(value, "state") == text
-    kind = readable(kind)
-    assert as_stored(value, kind, "state") == (text, value)
-    assert from_json(text, kind) == value
-    assert type(from_json(text, kind)) is type(value)
+    assert encode(value, "state") == text
+    kind = readable_type(kind)
+    assert encode_roundtrip(value, kind, "state") == (text, value)
+    assert decode(text, kind) == value
+    assert type(decode(text, kind)) is type(value)
 
 
 def test_a_union_of_classes_without_a_tag_is_what_a_function_says_that_it_returns():
     def pet() -> Cat | Dog: ...  # type: ignore[empty-body]
 
-    assert as_stored(Dog("Rex", True), return_type(pet), "r")[1] == Dog("Rex", True)
+    assert encode_roundtrip(Dog("Rex", True), return_type(pet), "r")[1] == Dog("Rex", True)
 
 
 def test_a_union_whose_members_cannot_be_told_apart_is_refused():
     """Better than to bring back the other one."""
     with pytest.raises(InvalidInput, match="fits Cat and Kitten: give each a tag, as in class Cat"):
-        as_stored(Kitten("Tom", 9), readable(Cat | Kitten), "r")
+        encode_roundtrip(Kitten("Tom", 9), readable_type(Cat | Kitten), "r")
 
 
 def test_a_text_that_no_member_of_a_union_fits_is_refused():
     with pytest.raises(InvalidInput, match=r"is none of Cat \| Dog"):
-        from_json('{"name":7}', readable(Cat | Dog))
+        decode('{"name":7}', readable_type(Cat | Dog))
 
 
 def test_a_member_that_got_a_field_since_is_still_known_by_the_keys_it_had():
-    assert from_json('{"name":"Rex"}', readable(Cat | Dog)) == Dog("Rex")
+    assert decode('{"name":"Rex"}', readable_type(Cat | Dog)) == Dog("Rex")
 
 
 def test_without_a_type_builtins_come_back():
-    text = json_text(State(by_number={7: Tag("c")}, extra=(NOON, Colour.RED)), "state")
+    text = encode(State(by_number={7: Tag("c")}, extra=(NOON, Colour.RED)), "state")
 
-    assert from_json(text) == {
+    assert decode(text) == {
         "todos": [],
         "by_number": {"7": {"name": "c", "weight": 1}},
         "extra": ["2026-05-01T12:00:00.000250Z", "red"],
@@ -340,7 +340,7 @@ def test_heirs_of_text_and_numbers_are_text_and_numbers():
 
     value = {Name("key"): [Name("text"), Count(3), Share(0.5), Mood.CALM, {Count(4): Todo(Count(5))}]}
 
-    assert json_text(value, "state") == '{"key":["text",3,0.5,"calm",{"4":{"due":null,"owner":5,"tags":[]}}]}'
+    assert encode(value, "state") == '{"key":["text",3,0.5,"calm",{"4":{"due":null,"owner":5,"tags":[]}}]}'
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -368,10 +368,10 @@ values = st.recursive(scalars | st.sets(hashable, max_size=4), containers, max_l
 
 @given(values)
 def test_what_is_returned_the_first_time_is_what_the_record_returns(value):
-    text, first = as_stored(value, Any, "state")
+    text, first = encode_roundtrip(value, Any, "state")
 
-    assert first == from_json(text)
-    assert json_text(first, "state") == canonical(first) == text
+    assert first == decode(text)
+    assert encode(first, "state") == canonicalize(first) == text
 
 
 @dataclass
@@ -402,10 +402,10 @@ everything = st.builds(
 
 @given(everything)
 def test_whatever_is_in_its_fields_a_typed_value_comes_back(value):
-    text, first = as_stored(value, Everything, "state")
+    text, first = encode_roundtrip(value, Everything, "state")
 
     assert first == value
-    assert json_text(first, "state") == text
+    assert encode(first, "state") == text
 
 
 wrong = st.sampled_from([math.nan, math.inf, "\ud800", 1j, range(3), Pair.ONE, Pair]) | st.builds(Socket)
@@ -419,11 +419,11 @@ def wrong_containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(st.recursive(scalars | wrong, wrong_containers))
 def test_whatever_it_is_it_is_refused_or_its_text_comes_back(value):
     try:
-        text = json_text(value, "state")
+        text = encode(value, "state")
     except InvalidInput:
         return
 
-    assert canonical(from_json(text)) == text
+    assert canonicalize(decode(text)) == text
 
 
 @given(st.lists(st.frozensets(st.integers(0, 100), max_size=3), max_size=6, unique=True))
@@ -433,7 +433,7 @@ def test_a_set_has_one_text_in_whatever_order_it_is(items):
     def texts(items: list[frozenset[int]]) -> list[str]:
         of_rows = {(item, 1) for item in items}
         return [
-            json_text(value, "state")
+            encode(value, "state")
             for value in (set(items), Todo(set(items)), of_rows, Todo(of_rows), Owner(a=set(items)), Point(set(items)))
         ]
 
@@ -442,7 +442,7 @@ def test_a_set_has_one_text_in_whatever_order_it_is(items):
 
 def refusal(value: Any, where: str = "state") -> str:
     with pytest.raises(InvalidInput) as refused:
-        json_text(value, where)
+        encode(value, where)
     return refused.value.message
 
 
@@ -492,7 +492,7 @@ def refusal(value: Any, where: str = "state") -> str:
 def test_what_is_not_json_is_refused_with_the_path_to_it(value, message):
     assert refusal(value) == message
     with pytest.raises(InvalidInput):
-        as_stored(value, Any, "state")
+        encode_roundtrip(value, Any, "state")
 
 
 def test_the_path_starts_where_the_caller_says():
@@ -507,7 +507,7 @@ def nested(levels: int, inside: Any) -> Any:
 
 @pytest.mark.parametrize("inside", [[], {}, Tag("a"), {2}, {1: 2}, Owner(name="me"), Row(1)])
 def test_a_value_may_be_so_deep_and_no_deeper(inside):
-    json_text(nested(MAX_DEPTH - 1, inside), "state")
+    encode(nested(MAX_DEPTH - 1, inside), "state")
 
     for levels in (MAX_DEPTH, 2 * MAX_DEPTH, 100_000):
         assert refusal(nested(levels, inside)) == f"state{'[0]' * MAX_DEPTH} is deeper than 64 levels"
@@ -526,7 +526,7 @@ def test_a_value_that_holds_itself_is_refused_where_it_does():
 def test_a_value_may_hold_another_twice():
     shared = {1: Tag("a")}
 
-    assert json_text([shared, Todo(shared)], "state").count('{"1":{"name":"a","weight":1}}') == 2
+    assert encode([shared, Todo(shared)], "state").count('{"1":{"name":"a","weight":1}}') == 2
 
 
 def test_what_a_type_raises_while_it_is_read_is_told_in_one_line():
@@ -590,7 +590,7 @@ def test_a_message_stays_short():
 )
 def test_what_does_not_fit_is_refused_with_the_path_to_it(text, kind, message):
     with pytest.raises(InvalidInput) as refused:
-        from_json(text, kind, "state")
+        decode(text, kind, "state")
 
     assert refused.value.message.startswith(message)
 
@@ -605,23 +605,23 @@ class Picky:
 
 def test_what_a_type_raises_while_it_is_made_is_told():
     with pytest.raises(InvalidInput, match=r"^the answer: LookupError: nobody is called x$"):
-        from_json('{"name":"x"}', Picky, "the answer")
+        decode('{"name":"x"}', Picky, "the answer")
 
 
 def test_a_result_that_is_not_what_was_said_is_refused_the_first_time():
     with pytest.raises(InvalidInput, match=r"^the result of step n\[1\]: Expected `int`, got `str`$"):
-        as_stored([1, "2"], list[int], "the result of step n")
+        encode_roundtrip([1, "2"], list[int], "the result of step n")
 
 
 def test_a_whole_number_for_a_float_returns_as_the_record_returns_it():
-    _, first = as_stored(3, float, "result")
+    _, first = encode_roundtrip(3, float, "result")
 
     assert type(first) is float
 
 
 def test_what_is_returned_the_first_time_is_nobody_elses():
     value = {"b": [1], "a": 2}
-    _, first = as_stored(value, Any, "result")
+    _, first = encode_roundtrip(value, Any, "result")
 
     value["b"].append(2)  # type: ignore[attr-defined]
 
@@ -790,4 +790,4 @@ def test_a_type_with_a_name_that_nobody_knows_is_refused():
     "kind", [kind for _, kind, _ in ROUND_TRIPS] + [Any, State, Everything, Node, list[State | None]]
 )
 def test_a_type_that_json_can_become_is_let_be(kind):
-    require_readable(readable(kind))
+    require_readable(readable_type(kind))

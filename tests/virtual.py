@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from craftcore.clock import Uuid7
 from craftcore.config import Config
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import TriggerSpec
 
@@ -52,7 +52,7 @@ class VirtualClock:
         self._now -= seconds
 
 
-class VirtualCore(Core):
+class VirtualCore(Services):
     """A Core whose schema is there, with the synchronous door as one call: `core.do(core.triggers.emit, spec)`."""
 
     def __init__(self, path: Path, clock: VirtualClock, config: Config | None = None) -> None:
@@ -67,7 +67,7 @@ class VirtualCore(Core):
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
         """What the table says, past every rule."""
         with self.reading() as reader:
-            return reader.all(sql, **params)
+            return reader.fetch_all(sql, **params)
 
 
 def a_trigger(**changes: Any) -> TriggerSpec:

@@ -32,7 +32,7 @@ _NAME = re.compile(rb"&([a-z][a-z0-9]{1,7})", re.IGNORECASE)
 _SHORT = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
-def _named() -> dict[bytes, list[bytes]]:
+def _entity_names() -> dict[bytes, list[bytes]]:
     """The characters of each name of HTML, in lower case, as UTF-8."""
     found: dict[bytes, list[bytes]] = {b"apos": [b"'"]}
     for name, number in name2codepoint.items():
@@ -40,14 +40,14 @@ def _named() -> dict[bytes, list[bytes]]:
     return found
 
 
-_NAMED = _named()
+_NAMED = _entity_names()
 
 
-def readings(content: bytes, at: int) -> Sequence[tuple[bytes, int]]:
+def read_characters(content: bytes, at: int) -> Sequence[tuple[bytes, int]]:
     """Return each character that may begin at `at`, as UTF-8, with the place where it ends. The first is the byte."""
     byte = content[at]
     raw = (content[at : at + 1], at + 1)
-    return (raw, *_escapes(content, at, byte)) if byte in _BEGIN else (raw,)
+    return (raw, *_escape_readings(content, at, byte)) if byte in _BEGIN else (raw,)
 
 
 def gaps(content: bytes, at: int) -> Sequence[int]:
@@ -64,10 +64,10 @@ def gaps(content: bytes, at: int) -> Sequence[int]:
     return sorted({line, blank} if code < 0 else {line, code, blank})
 
 
-def _escapes(content: bytes, at: int, byte: int) -> Iterator[tuple[bytes, int]]:
+def _escape_readings(content: bytes, at: int, byte: int) -> Iterator[tuple[bytes, int]]:
     match byte:
         case 0x5C:
-            yield from _after_backslashes(content, at)
+            yield from _backslash_readings(content, at)
         case 0x25:
             yield from _percent(content, at)
         case 0x26:
@@ -79,7 +79,7 @@ def _escapes(content: bytes, at: int, byte: int) -> Iterator[tuple[bytes, int]]:
             yield b" ", at + 1
 
 
-def _after_backslashes(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
+def _backslash_readings(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
     """Yield the readings of an escape after one to four backslashes: an escaped text may be escaped again."""
     run = _BACKSLASHES.match(content, at)
     if run is None or len(run[0]) > 4:
@@ -120,14 +120,16 @@ def _entities(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
     if found := _NUMBER.match(content, at):
         group, base = (1, 10) if found[1] else (2, 16)
         for end in range(found.start(group) + 1, found.end(group) + 1):
-            yield from _ended(content, _character(int(content[found.start(group) : end], base), end))
+            yield from _ended_readings(content, _character(int(content[found.start(group) : end], base), end))
     elif found := _NAME.match(content, at):
         for end in range(found.start(1) + 2, found.end(1) + 1):
             for character in _NAMED.get(content[found.start(1) : end].lower(), ()):
-                yield from _ended(content, [(character, end)])
+                yield from _ended_readings(content, [(character, end)])
 
 
-def _ended(content: bytes, found: Iterator[tuple[bytes, int]] | list[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+def _ended_readings(
+    content: bytes, found: Iterator[tuple[bytes, int]] | list[tuple[bytes, int]]
+) -> Iterator[tuple[bytes, int]]:
     for character, end in found:
         yield character, end
         if content[end : end + 1] == b";":

@@ -18,7 +18,7 @@ from functools import lru_cache
 from string import punctuation
 from time import sleep
 
-from craftcore.actions.escapes import HALF, WIDEST, gaps, readings
+from craftcore.actions.escapes import HALF, WIDEST, gaps, read_characters
 
 MASK = "***"
 
@@ -60,7 +60,7 @@ class Scrubber:
     def text(self, text: str) -> str:
         return self.bytes(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
-    def beginning(self, text: str, characters: int) -> str:
+    def head(self, text: str, characters: int) -> str:
         """Return the text without the secrets, and of a long text no more than its first `characters` need."""
         seen = text[: characters + 1 + self.longest]
         content = seen.encode(errors="surrogatepass")
@@ -71,7 +71,7 @@ class Scrubber:
         if self._automaton is None:
             return content
         kept, position = bytearray(), 0
-        for start, end in self._automaton.found(content, is_cut=is_cut):
+        for start, end in self._automaton.find_all(content, is_cut=is_cut):
             if position == 0 or start >= position:
                 kept += content[position:start]
                 kept += MASK.encode()
@@ -100,13 +100,13 @@ class _Automaton:
             self.longest = max(self.longest, size)
             bit += size
         begin = {byte for byte, mask in enumerate(self._masks) if mask & self._first}
-        heads |= {_behind(escape, rest) for escape, rest in _escaped_heads(begin)}
+        heads |= {_after_gap(escape, rest) for escape, rest in _escaped_heads(begin)}
         # A class comes first, and no flag for the case: so the search skips what begins nothing at the speed of C.
-        self._begins = re.compile(_one_of(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
+        self._begins = re.compile(_one_of_bytes(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
 
-    def found(self, content: bytes, *, is_cut: bool) -> list[tuple[int, int]]:
+    def find_all(self, content: bytes, *, is_cut: bool) -> list[tuple[int, int]]:
         """Return where the secrets stand, in order. Two overlap where a sign of base64 has bits of both."""
-        spans, ends = [], self._ends(content, is_cut)
+        spans, ends = [], self._secret_ends(content, is_cut)
         while ends:
             high, states = ends[-1]
             low, joined = self._start(content, ends)
@@ -117,7 +117,7 @@ class _Automaton:
             spans.append((low, high))
         return spans[::-1]
 
-    def _ends(self, content: bytes, is_cut: bool) -> list[tuple[int, int]]:
+    def _secret_ends(self, content: bytes, is_cut: bool) -> list[tuple[int, int]]:
         """Return each place where a secret ends, or a part of one that is cut off, with the states there."""
         masks, first, last, size = self._masks, self._first, self._last, len(content)
         ends: list[tuple[int, int]] = []
@@ -125,7 +125,7 @@ class _Automaton:
         at = 0
         while True:
             if not ahead:
-                at = self._next(content, at)
+                at = self._next_secret(content, at)
             state = ahead.pop(at, 0)
             over = state & last
             if is_cut and size - at < WIDEST and state & self._part and (at == size or HALF.fullmatch(content, at)):
@@ -136,7 +136,7 @@ class _Automaton:
                 return ends
             begun = state << 1 | first
             same = state if content[at] == _BACKSLASH else 0
-            for character, end in readings(content, at):
+            for character, end in read_characters(content, at):
                 reached = (begun | same) & masks[character[0]]
                 same = 0
                 for byte in character[1:]:
@@ -151,7 +151,7 @@ class _Automaton:
             if not at % STEPS:
                 sleep(0)
 
-    def _next(self, content: bytes, at: int) -> int:
+    def _next_secret(self, content: bytes, at: int) -> int:
         """Return the next place where a secret may begin; the end of the content when there is none."""
         for begin in range(at, len(content), PIECE):
             if begin > at:
@@ -170,7 +170,7 @@ class _Automaton:
             at -= 1
             if not at % STEPS:
                 sleep(0)
-            state, starts = self._before(content, at, behind)
+            state, starts = self._states_before(content, at, behind)
             if starts:
                 low = at
                 if not state and not self._is_jumped(content, at, behind):
@@ -183,11 +183,11 @@ class _Automaton:
                 behind[at], alive = state, at
         return low, joined
 
-    def _before(self, content: bytes, at: int, behind: dict[int, int]) -> tuple[int, bool]:
+    def _states_before(self, content: bytes, at: int, behind: dict[int, int]) -> tuple[int, bool]:
         """Return the states from which the text goes on from `at` to an end, and whether a secret begins there."""
         masks, first, state, starts = self._masks, self._first, 0, False
         is_run = content[at] == _BACKSLASH
-        for character, end in readings(content, at):
+        for character, end in read_characters(content, at):
             reached = behind.get(end, 0)
             for place in gaps(content, end):
                 reached |= behind.get(place, 0) & ~self._last
@@ -202,7 +202,7 @@ class _Automaton:
 
     def _is_jumped(self, content: bytes, at: int, behind: dict[int, int]) -> bool:
         """Return whether a character that is spelt across this place leads to one of the ends."""
-        return any(any(self._before(content, place, behind)) for place in range(max(0, at - WIDEST), at))
+        return any(any(self._states_before(content, place, behind)) for place in range(max(0, at - WIDEST), at))
 
 
 @lru_cache(maxsize=32)
@@ -215,51 +215,51 @@ def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
     behind it has bits of the secret."""
     content = secret.encode(errors="surrogatepass")
     part = secret[: min(LEAST_PART, len(secret) - 1)]
-    yield [_either_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
+    yield [_any_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
     if len(content) >= LEAST_PART:
-        yield [_either_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
+        yield [_any_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
     for before in range(3):
         bits = 8 * (before + len(content))
         text = b64encode(bytes(before) + content).decode()[-(-8 * before // 6) : bits // 6]
         if len(text) >= LEAST_BASE64:
-            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _either_case(sign.encode())) for sign in text]
+            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _any_case(sign.encode())) for sign in text]
             yield accepted, LEAST_PART, bool(bits % 6)
 
 
-def _either_case(byte: bytes) -> bytes:
+def _any_case(byte: bytes) -> bytes:
     return bytes({*byte.lower(), *byte.upper()})
 
 
 def _head(accepted: list[bytes]) -> bytes:
     """A pattern of the first three places. At a place an escape or a gap may stand, and then anything."""
     if len(accepted) <= LEAST_PART:
-        return _behind(accepted[0], b"")
+        return _after_gap(accepted[0], b"")
     specials = b"\\%&=+\r\n\0"
-    second, third = _one_of(accepted[1]), _one_of(accepted[2] + specials)
-    return _behind(accepted[0], b"(?:%s%s|%s)" % (second, third, _one_of(specials)))
+    second, third = _one_of_bytes(accepted[1]), _one_of_bytes(accepted[2] + specials)
+    return _after_gap(accepted[0], b"(?:%s%s|%s)" % (second, third, _one_of_bytes(specials)))
 
 
 def _escaped_heads(begin: set[int]) -> Iterator[tuple[bytes, bytes]]:
     """The bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
     spelt = b"|".join(
-        _one_of(_either_case(b"%x" % (byte >> 4))) + _one_of(_either_case(b"%x" % (byte & 15)))
+        _one_of_bytes(_any_case(b"%x" % (byte >> 4))) + _one_of_bytes(_any_case(b"%x" % (byte & 15)))
         for byte in sorted(begin)
     )
     yield b"%=", b"(?:25|%s)" % spelt
     yield b"&", b"[#A-Za-z]"
     escaped = bytes(sorted(begin & _ESCAPED)) + b"".join(
-        _either_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
+        _any_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
     )
     is_ascii = all(byte < 128 for byte in begin)
     number = rb"[uU](?:\{|00(?:%s))|[xX](?:%s)" % (spelt, spelt) if is_ascii else b"[uUxX]"
-    yield b"\\", b"(?:%s|%s)" % (_one_of(b"\\" + escaped), number)
+    yield b"\\", b"(?:%s|%s)" % (_one_of_bytes(b"\\" + escaped), number)
     if 0x20 in begin:
         yield b"+", b""
 
 
-def _behind(first: bytes, rest: bytes) -> bytes:
-    return b"(?<=%s)%s" % (_one_of(first), rest)
+def _after_gap(first: bytes, rest: bytes) -> bytes:
+    return b"(?<=%s)%s" % (_one_of_bytes(first), rest)
 
 
-def _one_of(some: bytes) -> bytes:
+def _one_of_bytes(some: bytes) -> bytes:
     return b"[%s]" % b"".join(re.escape(bytes([byte])) for byte in sorted(set(some)))

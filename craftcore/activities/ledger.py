@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
+from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import IdempotencyConflict, StateRefused
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Transaction
 
-LEFT_BEHIND = CallEnd(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
+LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
 RESTORED = "the database was restored: it may be done"
 """Of one that the file that was lost may have known more of: it has no row, or could have been called again."""
@@ -27,62 +27,62 @@ class Ledger:
     def __init__(self) -> None:
         self._store = ActivityStore()
 
-    def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun | Activity | Exception]:
+    def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall | Activity | Exception]:
         """Write the intents of what was never begun, or may be called again; an answer each.
 
         The activity as it stands where it must not be called: DONE, refused for good, or in doubt, which in a restored
         database is also what has no row, or could have been called again. IdempotencyConflict, and nothing written,
         where the key is that of another action or of other arguments.
         """
-        known = self._store.known(tx, [intent.key for intent in intents])
+        known = self._store.find_by_keys(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
-        for intent in self._of_restored_tasks(tx, fresh):
+        for intent in self._intents_of_restored_tasks(tx, fresh):
             known[intent.key] = self._store.insert_in_doubt(tx, intent, RESTORED)
             fresh.remove(intent)
         begun = dict(zip((intent.key for intent in fresh), self._store.add_intents(tx, fresh), strict=True))
-        return [begun.get(intent.key) or self._again(tx, known[intent.key], intent) for intent in intents]
+        return [begun.get(intent.key) or self._reenter(tx, known[intent.key], intent) for intent in intents]
 
-    def _of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
+    def _intents_of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
         """Those of tasks that were there when the database was restored: the file they ran on before may have known
         more of them."""
-        restored_at = fact(tx, "restored_at")
+        restored_at = get_fact(tx, "restored_at")
         if restored_at is None or not intents:
             return []
-        seqs = self._store.tasks_since_before(tx, {intent.task_seq for intent in intents}, float(restored_at))
+        seqs = self._store.list_tasks_older_than(tx, {intent.task_seq for intent in intents}, float(restored_at))
         return [intent for intent in intents if intent.task_seq in seqs]
 
-    def _again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity | Exception:
+    def _reenter(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity | Exception:
         if before.task_seq != intent.task_seq:  # ids may hold colons, and so may keys
             return conflict(intent.key, f"{before.action} of task {before.task_id}", intent.action)
         if (before.action, before.args_hash) != (intent.action, intent.args_hash):
             return conflict(intent.key, before.action, intent.action)
         if before.status is ActivityStatus.INTENT:  # of this very process, and nobody attends to it any more
             self._store.settle_all(tx, [(before.last_call, LEFT_BEHIND)])
-            return self._store.by_seq(tx, before.seq)
+            return self._store.get_by_seq(tx, before.seq)
         may_be_called = (before.status is ActivityStatus.FAILED and before.may_retry) or (
             before.status is ActivityStatus.UNKNOWN and before.decision is Decision.RESEND
         )
         if may_be_called and self._may_have_gone_further(tx, before):
-            self._store.doubt(tx, before, intent.epoch, RESTORED)
-            return self._store.by_seq(tx, before.seq)
+            self._store.mark_unknown(tx, before, intent.epoch, RESTORED)
+            return self._store.get_by_seq(tx, before.seq)
         return self.call_again(tx, before, intent) if may_be_called else before
 
     def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
         """Whether it was last touched before the database was restored: the lost file may have called it again."""
-        restored_at, restored_epoch = fact(tx, "restored_at"), fact(tx, "restored_epoch")
+        restored_at, restored_epoch = get_fact(tx, "restored_at"), get_fact(tx, "restored_epoch")
         if restored_at is None or restored_epoch is None:
             return False
         return activity.epoch < int(restored_epoch) and activity.updated_at <= float(restored_at)
 
-    def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | Activity:
+    def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity:
         """Write the intent of another call of an activity as it was seen; how it stands, where it changed meanwhile."""
-        return self._store.begin_again(tx, before, intent) or self._store.by_seq(tx, before.seq)
+        return self._store.begin_again(tx, before, intent) or self._store.get_by_seq(tx, before.seq)
 
-    def settle_all(self, tx: Transaction, endings: Sequence[tuple[Begun, CallEnd]]) -> set[int]:
+    def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
         """Write what calls came to; the seqs of those that were still to be settled by them."""
         return self._store.settle_all(tx, endings)
 
-    def leave_behind(self, tx: Transaction) -> list[Activity]:
+    def mark_interrupted(self, tx: Transaction) -> list[Activity]:
         """Nothing runs: every intent without an end is in doubt. Those, as they were."""
         left = self._store.intents(tx)
         self._store.settle_all(tx, [(one.last_call, LEFT_BEHIND) for one in left])
@@ -103,8 +103,8 @@ class Ledger:
         One that the provider refused may be called again, too. Raises StateRefused for any other.
         """
         if not self._store.decide(tx, activity, decision, reference=reference, note=note, decided_by=decided_by):
-            raise StateRefused(f"{activity.key} {stands(activity)}; nothing was written")
-        return self._store.by_seq(tx, activity.seq)
+            raise StateRefused(f"{activity.key} {describe_status(activity)}; nothing was written")
+        return self._store.get_by_seq(tx, activity.seq)
 
 
 def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
@@ -117,7 +117,7 @@ def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
     )
 
 
-def stands(activity: Activity) -> str:
+def describe_status(activity: Activity) -> str:
     """`is DONE: the provider answered`"""
     match activity.status:
         case ActivityStatus.INTENT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.activities.store import activity_of
-from craftcore.storage.damaged_rows import Damaged, each
+from craftcore.storage.damaged_rows import Damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -23,10 +23,10 @@ NEWEST_OF_TASK = _NEWEST.format(those="idem_key >= :low AND idem_key < :high")
 """Each by the index that has the fewest rows to look at."""
 
 
-class ActivityListing:
+class ActivityListStore:
     """Reads `activity_log`, what was decided of its rows, and their events. Holds nothing."""
 
-    def newest(
+    def list_newest(
         self,
         tx: Reader,
         limit: int,
@@ -37,7 +37,7 @@ class ActivityListing:
     ) -> list[Activity | Damaged]:
         """The newest activities, newest first; of one status, task, action; None: of any."""
         is_open = status in (ActivityStatus.INTENT, ActivityStatus.UNKNOWN)
-        return each(
+        return read_rows(
             tx,
             NEWEST_OF_TASK if task_id is not None else NEWEST_OPEN if is_open else NEWEST,
             activity_of,
@@ -49,9 +49,9 @@ class ActivityListing:
             limit=limit,
         )
 
-    def in_doubt(self, tx: Reader) -> tuple[int, Activity | Damaged | None]:
+    def count_in_doubt(self, tx: Reader) -> tuple[int, Activity | Damaged | None]:
         """How many are in doubt and nobody has decided, and the one that has been so for longest."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT count(*) AS count,
                    min(seq) AS oldest
@@ -61,12 +61,14 @@ class ActivityListing:
             """
         )
         assert row is not None
-        found = each(tx, "SELECT * FROM activity_log WHERE seq = :seq", activity_of, key="idem_key", seq=row["oldest"])
+        found = read_rows(
+            tx, "SELECT * FROM activity_log WHERE seq = :seq", activity_of, key="idem_key", seq=row["oldest"]
+        )
         return row["count"], found[0] if found else None
 
     def keys_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT idem_key FROM activity_log WHERE idem_key >= :prefix AND idem_key < :end ORDER BY idem_key LIMIT 2",
             prefix=prefix,
             end=prefix + "\x7f",
@@ -75,7 +77,7 @@ class ActivityListing:
 
     def decisions(self, tx: Reader, seq: int) -> list[Row]:
         """What was decided of an activity, the first first."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT decision, reference, note, decided_by, decided_at
               FROM activity_decisions
@@ -85,9 +87,9 @@ class ActivityListing:
             seq=seq,
         )
 
-    def history(self, tx: Reader, activity: Activity) -> list[Row]:
+    def list_history(self, tx: Reader, activity: Activity) -> list[Row]:
         """The events of an activity, over all its records, the first first."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT executions.id AS execution_id, events.type, events.at, events.payload_json
               FROM events

@@ -45,7 +45,7 @@ class Decision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ActionTerms:
     """On which terms an action is called. Times in seconds.
 
     irreversible          it goes into the ledger
@@ -109,9 +109,9 @@ class Activity:
         return self.status is ActivityStatus.UNKNOWN and self.decision is None
 
     @property
-    def last_call(self) -> Begun:
+    def last_call(self) -> StartedCall:
         """What settles its last call, while that has no end."""
-        return Begun(self.seq, self.calls, self.in_doubt)
+        return StartedCall(self.seq, self.calls, self.in_doubt)
 
 
 class NewIntent(NamedTuple):
@@ -129,7 +129,7 @@ class NewIntent(NamedTuple):
     epoch: int
 
 
-class Begun(NamedTuple):
+class StartedCall(NamedTuple):
     """The intent is on disk: call the provider. `calls` is the number of this call, and proves that it is this one.
     `mark`: the call mark of its commit, which has to be beside the file before the call; 0: it is not to be called.
     """
@@ -140,7 +140,7 @@ class Begun(NamedTuple):
     mark: int = 0
 
 
-class CallEnd(NamedTuple):
+class CallOutcome(NamedTuple):
     """What a call came to. `may_retry`: another call may help."""
 
     status: ActivityStatus
@@ -153,7 +153,7 @@ class CallEnd(NamedTuple):
     may_retry: bool = False
 
 
-def ended(ending: CallEnd, *, in_doubt: bool) -> CallEnd:
+def outcome_after(ending: CallOutcome, *, in_doubt: bool) -> CallOutcome:
     """What a call comes to when an earlier one may have had its effect: that this one had none proves nothing of that.
 
     INTENT -> DONE      it happened: at this call or, with a provider that drops a second one, before

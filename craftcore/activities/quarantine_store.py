@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from craftcore.activities.store import activity_of
 from craftcore.clock import YEAR_10000
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.storage.quarantine import Quarantine
 from craftcore.storage.transaction import Row
 
@@ -40,7 +40,7 @@ def check_activity(row: Row) -> None:
     """Check that the row is an activity. Raises ValueError."""
     activity = activity_of(row)
     if not all(0 <= moment < YEAR_10000 for moment in (activity.first_call_at, activity.last_call_at)):
-        raise NoModel("it was called at no moment")
+        raise UnreadableRow("it was called at no moment")
 
 
 OPEN_ACTIVITIES = Quarantine(

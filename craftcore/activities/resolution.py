@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from craftcore.activities.model import Activity, Decision, OnUnknown, Terms
+from craftcore.activities.model import ActionTerms, Activity, Decision, OnUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Assume:
+class AssumeDone:
     """Take it as done."""
 
 
@@ -44,10 +44,10 @@ class GivenUp:
     """A person gave it up."""
 
 
-Course = Resend | ResendLater | Reconcile | Ask | Assume | GivenUp
+Course = Resend | ResendLater | Reconcile | Ask | AssumeDone | GivenUp
 
 
-def course_of(activity: Activity, terms: Terms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
+def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
     """The course for an UNKNOWN activity. `is_fresh`: it has become so in this attempt.
 
     What its policy may do holds only as long as it is the policy under which it was called: code that has changed
@@ -61,7 +61,7 @@ def course_of(activity: Activity, terms: Terms, *, can_reconcile: bool, is_fresh
         case OnUnknown.ASK:
             return Ask()
         case OnUnknown.ASSUME_DONE:
-            return Assume()
+            return AssumeDone()
         case OnUnknown.RECONCILE:
             if not can_reconcile:
                 return Ask("nothing declares how to ask the provider")
@@ -72,7 +72,7 @@ def course_of(activity: Activity, terms: Terms, *, can_reconcile: bool, is_fresh
             return _resend(activity, terms, is_fresh, now)
 
 
-def _resend(activity: Activity, terms: Terms, is_fresh: bool, now: float) -> Course:
+def _resend(activity: Activity, terms: ActionTerms, is_fresh: bool, now: float) -> Course:
     if not terms.idempotent_provider:
         return Ask("its provider does not drop a second call")
     if not activity.may_retry:

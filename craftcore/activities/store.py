@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import row_model
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.activities.model import (
+    Activity,
+    ActivityStatus,
+    CallOutcome,
+    Decision,
+    NewIntent,
+    OnUnknown,
+    StartedCall,
+)
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
-INSERT = Many(
+INSERT = BulkStatement(
     """
     INSERT INTO activity_log (
         seq, idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
@@ -20,7 +28,7 @@ INSERT = Many(
     width=17,
 )
 
-SETTLE = Many(
+SETTLE = BulkStatement(
     """
     WITH ending (seq, calls, status, reason, result, unstored, ref, code, message, may_retry, now) AS (VALUES {rows})
     UPDATE activity_log
@@ -74,15 +82,15 @@ class ActivityStore:
 
     # What the main path does
 
-    def known(self, tx: Reader, keys: Sequence[str]) -> dict[str, Activity]:
+    def find_by_keys(self, tx: Reader, keys: Sequence[str]) -> dict[str, Activity]:
         """Those of these keys that were used before."""
-        return {row["idem_key"]: activity_of(row) for row in tx.all(KNOWN, keys=canonical(list(keys)))}
+        return {row["idem_key"]: activity_of(row) for row in tx.fetch_all(KNOWN, keys=canonicalize(list(keys)))}
 
-    def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[Begun]:
+    def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall]:
         """Write new intents."""
-        first = int(tx.value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
+        first = int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
         now = tx.now
-        tx.many(
+        tx.execute_many(
             INSERT,
             [
                 (
@@ -107,11 +115,11 @@ class ActivityStore:
                 for seq, new in enumerate(intents, first)
             ],
         )
-        return [Begun(seq, 1, False) for seq, _ in enumerate(intents, first)]
+        return [StartedCall(seq, 1, False) for seq, _ in enumerate(intents, first)]
 
     def insert_in_doubt(self, tx: Transaction, intent: NewIntent, reason: str) -> Activity:
         """Write one that may have been called before there was a row of it: not earlier than its task began."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             INSERT INTO activity_log (
                 idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
@@ -133,7 +141,7 @@ class ActivityStore:
         assert row is not None, intent
         return activity_of(row)
 
-    def doubt(self, tx: Transaction, before: Activity, epoch: int, reason: str) -> None:
+    def mark_unknown(self, tx: Transaction, before: Activity, epoch: int, reason: str) -> None:
         """Make one in doubt that could have been called again, as it was seen: nobody knows whether that was done."""
         tx.run(
             """
@@ -161,9 +169,9 @@ class ActivityStore:
             decision=before.decision,
         )
 
-    def tasks_since_before(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
+    def list_tasks_older_than(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
         """Those of these tasks that, or whose triggers, were there at that moment."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT tasks.seq
               FROM tasks
@@ -171,14 +179,14 @@ class ActivityStore:
              WHERE tasks.seq IN (SELECT value FROM json_each(?1))
                AND min(tasks.created_at, coalesce(triggers.created_at, tasks.created_at)) <= ?2
             """,
-            (canonical(sorted(task_seqs)), moment),
+            (canonicalize(sorted(task_seqs)), moment),
         )
         return {seq for (seq,) in rows}
 
-    def begin_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> Begun | None:
+    def begin_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | None:
         """Write the intent of another call, of one that FAILED or is UNKNOWN as it was seen. None when it is not any
         more, and nothing was written."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             UPDATE activity_log
                SET status        = 'INTENT',
@@ -212,9 +220,9 @@ class ActivityStore:
             status=before.status,
             decision=before.decision,
         )
-        return None if row is None else Begun(row["seq"], row["calls"], bool(row["in_doubt"]))
+        return None if row is None else StartedCall(row["seq"], row["calls"], bool(row["in_doubt"]))
 
-    def settle_all(self, tx: Transaction, endings: Sequence[tuple[Begun, CallEnd]]) -> set[int]:
+    def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
         """Write what calls came to; the seqs of those that still were that call's intent."""
         rows = [
             (
@@ -232,13 +240,13 @@ class ActivityStore:
             )
             for begun, end in endings
         ]
-        return {seq for (seq,) in tx.many(SETTLE, rows)}
+        return {seq for (seq,) in tx.execute_many(SETTLE, rows)}
 
     # What a boot does
 
     def intents(self, tx: Reader) -> list[Activity]:
         """Every intent that has no end. While nothing runs, those are of processes that died."""
-        return [activity_of(row) for row in tx.all(INTENTS)]
+        return [activity_of(row) for row in tx.fetch_all(INTENTS)]
 
     # What a decision does
 
@@ -273,7 +281,7 @@ class ActivityStore:
             decision=decision,
             reason=f"{decision}: decided by {decided_by}",
             reference=reference,
-            result=None if reference is None else canonical(reference),
+            result=None if reference is None else canonicalize(reference),
             now=tx.now,
             seq=activity.seq,
             calls=activity.calls,
@@ -310,13 +318,13 @@ class ActivityStore:
 
     def get(self, tx: Reader, key: str) -> Activity | None:
         """The activity of this key; None when there is none."""
-        row = tx.one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
+        row = tx.fetch_one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
         return activity_of(row) if row else None
 
-    def numbered(self, tx: Reader, task_id: str, task_seq: int, turn: int) -> list[Activity]:
+    def list_numbered(self, tx: Reader, task_id: str, task_seq: int, turn: int) -> list[Activity]:
         """The activities of one turn that are known by their number, not by a key of their own."""
         prefix = f"activity:{task_id}:{turn}"
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM activity_log
@@ -331,18 +339,18 @@ class ActivityStore:
         )
         return [activity_of(row) for row in rows]
 
-    def by_seq(self, tx: Reader, seq: int) -> Activity:
+    def get_by_seq(self, tx: Reader, seq: int) -> Activity:
         """The activity of this seq, which there is."""
-        row = tx.one("SELECT * FROM activity_log WHERE seq = :seq", seq=seq)
+        row = tx.fetch_one("SELECT * FROM activity_log WHERE seq = :seq", seq=seq)
         assert row is not None, seq
         return activity_of(row)
 
-    def undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
+    def list_undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
         """What is in doubt of these tasks, and nobody has decided."""
-        return [activity_of(row) for row in tx.all(UNDECIDED, seqs=canonical(list(task_seqs)))]
+        return [activity_of(row) for row in tx.fetch_all(UNDECIDED, seqs=canonicalize(list(task_seqs)))]
 
 
-@row_model
+@model_reader
 def activity_of(row: Row) -> Activity:
     """The model of a full row. Raises ValueError for one that a foreign hand wrote."""
     known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from craftcore.audit.model import AuditRow, row_of
-from craftcore.storage.damaged_rows import legible
+from craftcore.storage.damaged_rows import readable_value
 from craftcore.storage.transaction import Reader
 
 _NEWEST = """
@@ -63,18 +63,18 @@ class AuditFilter:
     until: float | None = None
 
 
-class AuditListing:
+class AuditListStore:
     """Reads `audit_log`. Holds nothing."""
 
-    def newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
+    def list_newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
         """The newest rows, newest first."""
         if those.subject is None:
-            return self._newest(tx, NEWEST, limit, those)
-        of_each = [self._newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
+            return self._list_newest(tx, NEWEST, limit, those)
+        of_each = [self._list_newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
         return list(islice(heapq.merge(*of_each, key=lambda row: -row.seq), limit))
 
-    def _newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter, **of_one: str) -> list[AuditRow]:
-        rows = tx.all(
+    def _list_newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter, **of_one: str) -> list[AuditRow]:
+        rows = tx.fetch_all(
             sql,
             **of_one,
             action=those.action,
@@ -84,16 +84,18 @@ class AuditListing:
             until=those.until,
             limit=limit,
         )
-        return [row_of(map(legible, row.values())) for row in rows]
+        return [row_of(map(readable_value, row.values())) for row in rows]
 
     def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
         """The ids to which something was done, from `first` on and before `end`."""
-        rows = tx.tuples("SELECT DISTINCT subject FROM audit_log WHERE subject >= ?1 AND subject < ?2", (first, end))
+        rows = tx.fetch_tuples(
+            "SELECT DISTINCT subject FROM audit_log WHERE subject >= ?1 AND subject < ?2", (first, end)
+        )
         return [subject for (subject,) in rows]
 
     def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             WITH first (subject) AS (SELECT min(subject) FROM audit_log WHERE subject >= :prefix AND subject < :end)
             SELECT subject FROM first

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class AuditRow:
         row = [
             self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
         ]  # fmt: skip
-        return sha256_of(canonical(row))
+        return sha256_of(canonicalize(row))
 
 
 def row_of(row: Iterable[Any]) -> AuditRow:

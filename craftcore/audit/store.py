@@ -7,8 +7,8 @@ from typing import Any
 
 from craftcore.audit.model import Actor, AuditRow, row_of
 from craftcore.errors import DatabaseInvalid
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import told
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import readable_text
 from craftcore.storage.transaction import Reader, Transaction
 
 NAME_MAX = 200
@@ -28,16 +28,18 @@ def audit(
     """Write down that somebody did this; the number of the row. `details` are JSON, and say who logged in as
     `login_uid` and `login_name`. A text that is too long is cut."""
     login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
-    last, before = _last(tx)
+    last, before = _last_row(tx)
     row = AuditRow(
         seq=last + 1,
         at=tx.now,
         uid=actor.uid,
-        name=_kept(actor.name, NAME_MAX),
+        name=_truncate(actor.name, NAME_MAX),
         action=action,
         subject=subject,
-        reason=None if reason is None else _kept(reason, TEXT_MAX),
-        details_json=canonical({name: _kept_of(value) for name, value in {**(details or {}), **login}.items()}),
+        reason=None if reason is None else _truncate(reason, TEXT_MAX),
+        details_json=canonicalize(
+            {name: _truncate_value(value) for name, value in {**(details or {}), **login}.items()}
+        ),
         prev_hash=before,
         hash="",
     )
@@ -62,12 +64,12 @@ def audit(
 
 def last_number(tx: Reader) -> int:
     """The number of the newest row; 0: there is none."""
-    return tx.value("SELECT max(seq) FROM audit_log") or 0
+    return tx.fetch_value("SELECT max(seq) FROM audit_log") or 0
 
 
-def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
+def list_rows(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
     """Every row from that number on, in order; stepped as they are taken."""
-    rows = tx.tuples(
+    rows = tx.fetch_tuples(
         """
         SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
           FROM audit_log
@@ -79,21 +81,21 @@ def audited(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
     return map(row_of, rows)
 
 
-def _last(tx: Reader) -> tuple[int, str]:
+def _last_row(tx: Reader) -> tuple[int, str]:
     """Number and hash of the row before. A hash that a bad disk damaged keeps nobody from doing what must be done:
     `verify` tells of it."""
-    last = tx.one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+    last = tx.fetch_one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
     if last is None:  # none was ever written, or retention took them
-        last = tx.one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")
+        last = tx.fetch_one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")
     if last is None:
         raise DatabaseInvalid("the end of the operators' log is damaged: nothing can be done by hand. Restore a backup")
-    return last["seq"], told(last["hash"]) or ""
+    return last["seq"], readable_text(last["hash"]) or ""
 
 
-def _kept(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     """As much of it as is kept. What is no text, like a file name's stray byte, is spelled out: `\\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode()[:limit]
 
 
-def _kept_of(value: Any) -> Any:
-    return _kept(value, TEXT_MAX) if isinstance(value, str) else value
+def _truncate_value(value: Any) -> Any:
+    return _truncate(value, TEXT_MAX) if isinstance(value, str) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.audit.model import AuditRow
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 
 
 class AuditChain:
@@ -33,5 +33,5 @@ class AuditChain:
 def audit_faults(row: AuditRow) -> list[str]:
     """What of one row is not as it was written, wherever it stands; [] when all is. Raises ValueError where it is no
     JSON."""
-    is_whole = row.hash_now == row.hash and canonical(row.details) == row.details_json
+    is_whole = row.hash_now == row.hash and canonicalize(row.details) == row.details_json
     return [] if is_whole else ["it is not the one that its hash was made of"]

@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from craftcore.audit.listing_store import AuditFilter, AuditListing
+from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.audit.model import Actor, AuditRow
 from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
-from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, bound, require_text, the_one
+from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, parse_time_bound, require_text, single_match
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Verbatim, json_shown, with_iso
+from craftcore.cli.output import Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session, hint
-from craftcore.daemon.log_format import escaped
+from craftcore.daemon.log_format import escape_control
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.transaction import Reader
@@ -61,10 +61,10 @@ def audit(
     """
     session: Session = context.obj
     uid, name = (None, None) if by is None else _user(by)
-    first, last = bound("since", since), bound("until", until)
+    first, last = parse_time_bound("since", since), parse_time_bound("until", until)
     if first is not None and last is not None and first >= last:
         raise FilterInvalid("--since is not before --until: nothing lies between them")
-    commands = list(_by_hand(context.find_root().command))
+    commands = list(_audited_names(context.find_root().command))
     with session.core().reading() as reader:
         whole = None if subject is None else _subject(reader, subject)
         those = AuditFilter(
@@ -76,14 +76,14 @@ def audit(
             since=first,
             until=last,
         )
-        found = AuditListing().newest(reader, limit, those)
-        more = [] if whole is None else AuditListing().subjects_like(reader, f"{RECORD_BEGINS}{whole}.")
+        found = AuditListStore().list_newest(reader, limit, those)
+        more = [] if whole is None else AuditListStore().subjects_like(reader, f"{RECORD_BEGINS}{whole}.")
     if session.json:
-        session.out.document([_told(row) for row in found])
+        session.out.document([_row_document(row) for row in found])
     else:
         session.out.table(COLUMNS, [_cells(row) for row in found])
     if more:
-        session.out.aside(f"more was done to its executions. See: {hint('audit', more[0])}")
+        session.out.print_note(f"more was done to its executions. See: {hint('audit', more[0])}")
 
 
 def _subject(reader: Reader, given: str) -> str:
@@ -91,22 +91,22 @@ def _subject(reader: Reader, given: str) -> str:
     a trigger stands for its execution."""
     typed = given.removesuffix("…")
     require_text("ID", typed)
-    like = AuditListing().subjects_like
+    like = AuditListStore().subjects_like
     nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
     if found := like(reader, typed):
-        return the_one(found, typed, nobody)
+        return single_match(found, typed, nobody)
     tasks = TaskStore().ids_like(reader, typed) if is_name(typed) else []
     if any(_parts(reader, task) for task in tasks):
-        return the_one(tasks, typed, nobody)
+        return single_match(tasks, typed, nobody)
     for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):
         if found := like(reader, prefix):
-            return the_one(found, prefix, nobody)
-    return the_one([], typed, nobody)
+            return single_match(found, prefix, nobody)
+    return single_match([], typed, nobody)
 
 
 def _parts(reader: Reader, task_id: str) -> list[str]:
     """The questions and irreversible actions of a task to which somebody did something."""
-    log = AuditListing()
+    log = AuditListStore()
     answered = [one for one in QuestionStore().ids_of(reader, task_id) if log.subjects_between(reader, one, one + "!")]
     return answered + log.subjects_between(reader, f"{KEY_BEGINS}{task_id}:", f"{KEY_BEGINS}{task_id};")
 
@@ -116,7 +116,7 @@ def _action(reader: Reader, given: str, commands: list[str]) -> str:
     require_text("action", given)
     if any(given == name or name.startswith(f"{given} ") for name in commands):
         return given
-    if AuditListing().newest(reader, 1, AuditFilter(action=given)):
+    if AuditListStore().list_newest(reader, 1, AuditFilter(action=given)):
         return given  # another version of this program did it
     raise FilterInvalid(f"action {given!r:.80} is unknown; it must be one of {', '.join(commands)}")
 
@@ -130,20 +130,20 @@ def _user(given: str) -> tuple[int | None, str | None]:
     return int(given), None
 
 
-def _by_hand(command: click.Command | None, name: str = "") -> Iterator[str]:
+def _audited_names(command: click.Command | None, name: str = "") -> Iterator[str]:
     """The whole names of what is written down, in the order of the help."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for verb in command.list_commands(context):
-            yield from _by_hand(command.get_command(context, verb), f"{name} {verb}".lstrip())
+            yield from _audited_names(command.get_command(context, verb), f"{name} {verb}".lstrip())
     elif isinstance(command, OperatorCommand):
         yield name
 
 
-def _told(row: AuditRow) -> dict[str, Any]:
+def _row_document(row: AuditRow) -> dict[str, Any]:
     names = ("seq", "at", "uid", "name", "action", "subject", "reason")
-    told = with_iso({name: getattr(row, name) for name in names})
-    return {**told, "details": with_iso(_details(row)), "prev_hash": row.prev_hash, "hash": row.hash}
+    told = add_iso_times({name: getattr(row, name) for name in names})
+    return {**told, "details": add_iso_times(_details(row)), "prev_hash": row.prev_hash, "hash": row.hash}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:
@@ -152,7 +152,9 @@ def _cells(row: AuditRow) -> tuple[object, ...]:
     if "login_uid" in details:
         who += " of " + Actor(uid=details.pop("login_uid"), name=details.pop("login_name")).text
     said = Verbatim(
-        "; ".join(f"{escaped(name)} {_value(name, value)}" for name, value in details.items() if value is not None)
+        "; ".join(
+            f"{escape_control(name)} {_value(name, value)}" for name, value in details.items() if value is not None
+        )
     )
     return clock_time(row.at), who, row.action, row.subject, row.reason, said
 
@@ -168,4 +170,4 @@ def _value(name: str, value: Any) -> str:
         return f"{_value(name, value['before'])} -> {_value(name, value['after'])}"
     if name.endswith(("_at", "_until")) and isinstance(value, int | float):
         return clock_time(value)
-    return json_shown(value)
+    return show_json(value)

@@ -68,7 +68,7 @@ class WriteCommand(Command):
 
 
 class OperatorCommand(WriteCommand):
-    """A command by which a person changes the database. It writes in `session.changing`, which records the person."""
+    """A command by which a person changes the database. It writes in `session.write`, which records the person."""
 
     default_touches = (
         "Writes in one commit, beside a daemon or without one; who did it and why stands in `craftcore audit`."

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
 from craftcore.errors import RowInvalid
-from craftcore.storage.damaged_rows import Damaged, attempted
+from craftcore.storage.damaged_rows import Damaged, try_read
 
 Entry = TypeVar("Entry")
 Words = TypeVar("Words")
@@ -35,10 +35,12 @@ def print_list(
     damaged = [one for one in beside if isinstance(one, Damaged)]
     entries: list[Any] = []
     for one in found:
-        entry = one if isinstance(one, Damaged) else _told(one, told if session.json else cells, key, session.json)
+        entry = (
+            one if isinstance(one, Damaged) else _read_words(one, told if session.json else cells, key, session.json)
+        )
         if isinstance(entry, Damaged):
             damaged.append(entry)
-            entry = told_damaged(entry) if session.json else _damaged_cells(entry, len(columns))
+            entry = damaged_document(entry) if session.json else _damaged_row(entry, len(columns))
         entries.append(entry)
     if session.json:
         session.out.document(entries)
@@ -50,24 +52,24 @@ def print_list(
 def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
     """Name what of a list is damaged, after it; the exit code."""
     for one in damaged[:NAMED]:
-        session.out.complaint(f"{session.path}: a damaged row cannot be shown: {one.id}: {one.wrong}")
+        session.out.print_problem(f"{session.path}: a damaged row cannot be shown: {one.id}: {one.wrong}")
     if len(damaged) > NAMED:
-        session.out.complaint(f"{session.path}: and {len(damaged) - NAMED:,} more")
+        session.out.print_problem(f"{session.path}: and {len(damaged) - NAMED:,} more")
     if damaged:
-        session.out.complaint("A daemon that comes to a damaged row sets it aside; a backup may have it whole")
+        session.out.print_problem("A daemon that comes to a damaged row sets it aside; a backup may have it whole")
     return RowInvalid.exit_code if damaged else 0
 
 
-def told_damaged(one: Damaged) -> dict[str, Any]:
+def damaged_document(one: Damaged) -> dict[str, Any]:
     """What stands for it in a document."""
     return {"id": one.id, "damaged": one.wrong}
 
 
-def _damaged_cells(one: Damaged, columns: int) -> Sequence[object]:
+def _damaged_row(one: Damaged, columns: int) -> Sequence[object]:
     return one.id, *[None] * (columns - 2), f"damaged: {one.wrong}"
 
 
-def _told(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool) -> Words | Damaged:
+def _read_words(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool) -> Words | Damaged:
     """Some damage is found only by who tells it: a word where a moment should be, an infinite number in JSON."""
 
     def words() -> Words:
@@ -76,4 +78,4 @@ def _told(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool)
             document_text(told)
         return told
 
-    return attempted(getattr(entry, key), words)
+    return try_read(getattr(entry, key), words)

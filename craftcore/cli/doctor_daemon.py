@@ -6,27 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import RUN, Finding, fail, ok, warn
+from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
 from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
 from craftcore.cli.moments import clock_time
-from craftcore.daemon.heard import is_heard
+from craftcore.daemon.heard import answers_doorbell
 from craftcore.daemon.lock import read_note
-from craftcore.daemon.lock_note import LockNote
-from craftcore.diagnostics.write_lock import Holder, kept_by
+from craftcore.daemon.lock_note import LockInfo
+from craftcore.diagnostics.write_lock import Holder, write_lock_holder
 from craftcore.engine.live_state import LiveState
-from craftcore.storage.daemon_files import lost, lost_by_daemon
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
+from craftcore.storage.doorbell_client import doorbell_path
 
 ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class DaemonState:
     """`note` and `held`: what the lock file says, and whether somebody holds it; `has_bell`: a doorbell hangs there;
     `is_heard`: a ring of it was answered; `keeper`: another process that keeps the write lock; `replaced`: the name of
     a file that the daemon has open, and that was deleted or replaced."""
 
-    note: LockNote | None
+    note: LockInfo | None
     held: bool
     has_bell: bool
     is_heard: bool
@@ -47,18 +47,18 @@ class Running:
         return self.held and self.has_bell and not self.is_heard and not self.is_starting(booted_at)
 
 
-def running_on(path: Path) -> Running:
+def find_daemon(path: Path) -> DaemonState:
     """Look, and ring. Raises PermissionRefused, StorageError."""
     note, held = read_note(path)
-    has_bell = Path(bell_path(path)).is_socket()
-    heard = held and is_heard(path, ANSWER_SECONDS)
-    keeper = kept_by(path, note.pid if held and note is not None else None)
-    return Running(
-        note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper, replaced=lost_by_daemon(path)
+    has_bell = Path(doorbell_path(path)).is_socket()
+    heard = held and answers_doorbell(path, ANSWER_SECONDS)
+    keeper = write_lock_holder(path, note.pid if held and note is not None else None)
+    return DaemonState(
+        note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper, replaced=name_lost_by_daemon(path)
     )
 
 
-def daemon_findings(running: Running, booted_at: float | None, live: LiveState) -> Iterator[Finding]:
+def daemon_findings(running: DaemonState, booted_at: float | None, live: LiveState) -> Iterator[Finding]:
     """`booted_at`: when the last epoch began; None: there was none. `live`: what its engine left."""
     if running.keeper is not None:
         text = f"{running.keeper} keeps it, perhaps in an open transaction: nothing is written before it lets go"
@@ -66,7 +66,7 @@ def daemon_findings(running: Running, booted_at: float | None, live: LiveState) 
     if not running.held:
         yield warn("daemon", "none runs on this database", *RUN)
         if running.has_bell:
-            yield ok("doorbell", "is left of a daemon that died; the next one takes its place")
+            yield make_passed("doorbell", "is left of a daemon that died; the next one takes its place")
         return
     if live.checkpoint_failed is not None:
         yield fail("checkpoints", checkpoint_text(live.checkpoint_failed))
@@ -76,13 +76,13 @@ def daemon_findings(running: Running, booted_at: float | None, live: LiveState) 
         yield fail("open files", unreachable_text(live.unreachable))
     if running.replaced is not None:
         yield fail(
-            "open files", f"{lost(running.replaced)}: it ends, or restart it, and find out which program did that"
+            "open files", f"{lost_text(running.replaced)}: it ends, or restart it, and find out which program did that"
         )
     note = running.note
     who = "somebody" if note is None else f"pid {note.pid} on {note.host}, since {clock_time(note.started_at)}"
     if running.is_heard:
-        yield ok("daemon", f"{who}, answers")
-        yield ok("doorbell", "is heard")
+        yield make_passed("daemon", f"{who}, answers")
+        yield make_passed("doorbell", "is heard")
     elif running.is_stuck(booted_at):
         yield fail("daemon", f"{who}: it holds the lock and does not answer, so its event loop is stuck. Restart it")
     elif running.is_starting(booted_at):

@@ -8,14 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.finding import Finding, fail, make_passed, warn
 from craftcore.cli.session import hint
-from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.lock_note import LockInfo
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
-from craftcore.storage.facts import call_mark, fact
+from craftcore.storage.facts import call_mark, get_fact
 from craftcore.storage.integrity import FileCheck, check_file, quick_check, schema_faults
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.storage.transaction import Reader
 
 CHAIN_ENDS = "SELECT head_seq, head_hash, anchor_seq FROM record_chain"
@@ -50,7 +50,7 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ends:
+class ChainState:
     """The head of the chain, None when there is not exactly one; up to which place retention removed; and the newest
     records at or beyond the head."""
 
@@ -66,7 +66,7 @@ class Identity:
     database_id: str | None
     epoch: int | None
     call_mark: int
-    note: LockNote | None
+    note: LockInfo | None
 
 
 def schema_of(reader: Reader, path: Path) -> Schema:
@@ -74,44 +74,48 @@ def schema_of(reader: Reader, path: Path) -> Schema:
     refused: str | None = None
     missing: list[str] = []
     try:
-        missing = [one.name for one in migrate.pending(reader, shipped(), path)]
+        missing = [one.name for one in migrate.list_pending(reader, list_migrations(), path)]
     except DatabaseInvalid as error:
         refused = error.message
     return Schema(
         missing=missing,
         refused=refused,
         faults=[] if missing or refused else schema_faults(reader),
-        sqlite=str(reader.value("SELECT sqlite_version()")),
+        sqlite=str(reader.fetch_value("SELECT sqlite_version()")),
         apsw=version("apsw"),
-        journal=str(reader.value("PRAGMA journal_mode")),
+        journal=str(reader.fetch_value("PRAGMA journal_mode")),
     )
 
 
-def ends_of(reader: Reader) -> Ends:
+def chain_state_of(reader: Reader) -> ChainState:
     """The head of the chain, and what is there of it."""
-    rows = list(reader.tuples(CHAIN_ENDS))
+    rows = list(reader.fetch_tuples(CHAIN_ENDS))
     head = (rows[0][0], rows[0][1]) if len(rows) == 1 else None
     place = 0 if head is None else head[0]
-    found = reader.all(NEAR_THE_HEAD, place=place) or (reader.all(AT_THE_HEAD, place=place) if place else [])
+    found = reader.fetch_all(NEAR_THE_HEAD, place=place) or (
+        reader.fetch_all(AT_THE_HEAD, place=place) if place else []
+    )
     removed_to = 0 if head is None else rows[0][2]
-    return Ends(head=head, removed_to=removed_to, newest=[(row["chain_seq"], row["record_hash"]) for row in found])
+    return ChainState(
+        head=head, removed_to=removed_to, newest=[(row["chain_seq"], row["record_hash"]) for row in found]
+    )
 
 
-def identity_of(reader: Reader, note: LockNote | None) -> Identity:
+def identity_of(reader: Reader, note: LockInfo | None) -> Identity:
     """Gathered from both."""
-    epoch = reader.value("SELECT max(epoch) FROM epochs")
-    return Identity(database_id=fact(reader, "database_id"), epoch=epoch, call_mark=call_mark(reader), note=note)
+    epoch = reader.fetch_value("SELECT max(epoch) FROM epochs")
+    return Identity(database_id=get_fact(reader, "database_id"), epoch=epoch, call_mark=call_mark(reader), note=note)
 
 
 def integrity_of(reader: Reader, beat: Beat, *, full: bool) -> FileCheck:
     """Read the file: its pages one by one, or in full also what its indexes and keys say."""
-    with reader.beating(beat):
+    with reader.with_progress(beat):
         return check_file(reader) if full else FileCheck(pages=quick_check(reader), keys=[], schema=[])
 
 
 def schema_findings(schema: Schema) -> Iterator[Finding]:
     """It is exactly what the migrations made, by a SQLite that does not lose data."""
-    yield ok("SQLite", f"{schema.sqlite} by apsw {schema.apsw}")
+    yield make_passed("SQLite", f"{schema.sqlite} by apsw {schema.apsw}")
     if schema.journal != "wal":
         yield warn("journal", f"its journal is {schema.journal}, not the WAL; the next that writes changes it back")
     if schema.refused is not None:
@@ -122,7 +126,7 @@ def schema_findings(schema: Schema) -> Iterator[Finding]:
     for fault in schema.faults:
         yield fail("schema", fault)
     if schema.is_current and not schema.faults:
-        yield ok("schema", "current, and as the migrations made it")
+        yield make_passed("schema", "current, and as the migrations made it")
 
 
 def integrity_findings(found: FileCheck, *, full: bool) -> Iterator[Finding]:
@@ -131,22 +135,22 @@ def integrity_findings(found: FileCheck, *, full: bool) -> Iterator[Finding]:
         yield fail("integrity", f"{text}. Stop the daemon, keep the file as it is, and restore a backup")
     if not found.is_damaged:
         how = "every page, index and foreign key" if full else "every page; what indexes say is compared with --full"
-        yield ok("integrity", how)
+        yield make_passed("integrity", how)
 
 
-def chain(ends: Ends) -> Finding:
+def chain(ends: ChainState) -> Finding:
     """The head is the record that was closed last."""
     if ends.head is None:
         return fail("records", "the chain has no one head any more. See what is left of it", "craftcore", "verify")
     place, digest = ends.head
     if place == 0 and not ends.newest:
-        return ok("records", "none is closed yet")
+        return make_passed("records", "none is closed yet")
     if not ends.newest and ends.removed_to == place:
-        return ok("records", f"retention removed them all, up to place {place}")
+        return make_passed("records", f"retention removed them all, up to place {place}")
     if not ends.newest or ends.newest[0] != (place, digest) or len(ends.newest) > 1:
         text = f"the chain ends at place {place}, and the record that was closed last is another"
         return fail("records", f"{text}: one was cut off or changed", "craftcore", "verify")
-    return ok(
+    return make_passed(
         "records", f"the chain ends at place {place}, with the record that was closed last (all: {hint('verify')})"
     )
 
@@ -155,7 +159,7 @@ def identity(known: Identity) -> Finding:
     """It is the file that the last daemon ran on, and not an older copy of it."""
     note = known.note
     if note is None or note.database_id is None or note.epoch is None:
-        return ok("lock file", "knows of no daemon yet" if known.epoch is None else "remembers no database")
+        return make_passed("lock file", "knows of no daemon yet" if known.epoch is None else "remembers no database")
     if note.database_id != known.database_id:
         return warn("lock file", "it remembers another database: this one was put in its place")
     if note.epoch > (known.epoch or 0):
@@ -166,4 +170,4 @@ def identity(known: Identity) -> Finding:
         return warn(
             "lock file", f"{text}: it is an older copy. The next start holds everything until: {hint('release')}"
         )
-    return ok("lock file", f"remembers this database, at epoch {note.epoch}")
+    return make_passed("lock file", f"remembers this database, at epoch {note.epoch}")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import Finding, fail, ok, warn
-from craftcore.cli.health import is_pinned, reading
+from craftcore.cli.finding import Finding, fail, make_passed, warn
+from craftcore.cli.health import is_pinned, reader_text
 from craftcore.daemon.lock_file import lock_path
-from craftcore.diagnostics.disk_space import Room, room_beside
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
+from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.file_size import wal_bytes, wal_in_use
-from craftcore.storage.wal_locks import reading_pids
+from craftcore.storage.wal_locks import reader_pids
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022
 
@@ -37,7 +37,7 @@ class Place:
     database: Seen
     beside: list[Seen]
     config: Seen | None
-    room: Room
+    room: DiskSpace
     bytes: int
     wal_bytes: int
     wal_in_use: int
@@ -48,21 +48,21 @@ def place_of(path: Path, config: Path | None) -> Place:
     """Look. Raises OSError, of which FileNotFoundError means that there is no database."""
     real = os.path.realpath(path)
     size = os.stat(real).st_size
-    names = [real, f"{real}-wal", f"{real}-shm", lock_path(path), bell_path(path)]
-    there = [seen for name in names if (seen := _seen(name)) is not None]
-    folder = _seen(os.path.dirname(real))
+    names = [real, f"{real}-wal", f"{real}-shm", lock_path(path), doorbell_path(path)]
+    there = [seen for name in names if (seen := _read_modes(name)) is not None]
+    folder = _read_modes(os.path.dirname(real))
     assert folder is not None, real
     return Place(
         me=os.geteuid(),
         folder=folder,
         database=there[0],
         beside=there,
-        config=None if config is None else _seen(os.path.realpath(config)),
-        room=room_beside(path),
+        config=None if config is None else _read_modes(os.path.realpath(config)),
+        room=disk_space_of(path),
         bytes=size,
         wal_bytes=wal_bytes(Path(real)),
         wal_in_use=wal_in_use(Path(real)),
-        wal_readers=tuple(pid for pid in reading_pids(Path(real)) if pid != os.getpid()),
+        wal_readers=tuple(pid for pid in reader_pids(Path(real)) if pid != os.getpid()),
     )
 
 
@@ -70,7 +70,7 @@ def place_findings(place: Place) -> Iterator[Finding]:
     """Every rule about it."""
     yield from directory(place)
     yield from permissions(place)
-    yield from owners(place)
+    yield from owner_findings(place)
     yield from configuration(place)
     yield disk(place)
     yield wal(place)
@@ -85,7 +85,7 @@ def directory(place: Place) -> Iterator[Finding]:
     elif folder.mode & OTHERS:
         yield warn("directory", f"others may look into it: {shown}", "chmod", "700", folder.path)
     else:
-        yield ok("directory", shown)
+        yield make_passed("directory", shown)
 
 
 def permissions(place: Place) -> Iterator[Finding]:
@@ -96,10 +96,10 @@ def permissions(place: Place) -> Iterator[Finding]:
         yield fail("permissions", f"others may use {shown}", "chmod", "600", *(seen.path for seen in open_ones))
     else:
         names = ", ".join(os.path.basename(seen.path) for seen in place.beside)
-        yield ok("permissions", f"for one user only: {names}")
+        yield make_passed("permissions", f"for one user only: {names}")
 
 
-def owners(place: Place) -> Iterator[Finding]:
+def owner_findings(place: Place) -> Iterator[Finding]:
     """All of it belongs to the database's owner: the daemon cannot use what a command of root's made."""
     owner = place.database.uid
     foreign = [seen for seen in (place.folder, *place.beside) if seen.uid != owner]
@@ -112,7 +112,7 @@ def owners(place: Place) -> Iterator[Finding]:
     if place.me not in (0, owner):
         yield warn("owner", f"all of it belongs to user id {owner}, and you are {place.me}: ask as that user")
     else:
-        yield ok("owner", f"all of it belongs to user id {owner}")
+        yield make_passed("owner", f"all of it belongs to user id {owner}")
 
 
 def configuration(place: Place) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def configuration(place: Place) -> Iterator[Finding]:
     elif config.uid not in (0, place.me, place.database.uid):
         yield fail("settings", f"{config.path} belongs to user id {config.uid}, who decides what runs here")
     else:
-        yield ok("settings", shown)
+        yield make_passed("settings", shown)
 
 
 def disk(place: Place) -> Finding:
@@ -139,21 +139,23 @@ def disk(place: Place) -> Finding:
         return warn(
             "disk", f"{room}, less than the database has ({place.bytes // 1_000_000:,} MB): no room for a backup"
         )
-    return ok("disk", str(room))
+    return make_passed("disk", str(room))
 
 
 def wal(place: Place) -> Finding:
     """What was written has come back into the file."""
     size = f"{place.wal_bytes:,} bytes, {place.wal_in_use:,} of them in use"
     if not is_pinned(place.wal_in_use, place.wal_readers):
-        return ok("WAL", size)
-    text = f"{size}: {reading(place.wal_readers)}, and it cannot be cut off until that ends; nor does retention go on"
+        return make_passed("WAL", size)
+    text = (
+        f"{size}: {reader_text(place.wal_readers)}, and it cannot be cut off until that ends; nor does retention go on"
+    )
     if place.wal_readers:
         return warn("WAL", f"{text}. What that is", "ps", "-fp", ",".join(map(str, place.wal_readers)))
     return warn("WAL", f"{text}. Who has the file open is told by", "fuser", "-v", place.database.path)
 
 
-def _seen(path: str) -> Seen | None:
+def _read_modes(path: str) -> Seen | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:

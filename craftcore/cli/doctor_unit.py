@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import Finding, fail, ok, warn
+from craftcore.cli.finding import Finding, fail, make_passed, warn
 from craftcore.files import open_regular
 
 UNIT = "craftcore.service"
@@ -57,7 +57,7 @@ def unit_of(environ: Mapping[str, str]) -> Unit | None:
 def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit:
     dropped = [more for folder in folders for more in sorted((folder / f"{UNIT}.d").glob("*.conf"))]
     lines = [line for file in (path, *dropped) for line in file.read_text(errors="replace").splitlines()]
-    told = _asked(of_user=of_user)
+    told = _ask_systemd(of_user=of_user)
     return Unit(
         path=str(path),
         of_user=of_user,
@@ -80,18 +80,18 @@ def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
         words = _words(command)
         for word, following in zip(words, [*words[1:], ""], strict=True):
             if word == "--db" or word.startswith("--db="):
-                return _expanded(following if word == "--db" else word.removeprefix("--db="), home)
+                return _expand(following if word == "--db" else word.removeprefix("--db="), home)
     variables = [word for value in values(lines, "Environment") for word in _words(value)]
     for file in values(lines, "EnvironmentFile"):
         try:
-            with open_regular(_expanded(file.removeprefix("-"), home)) as opened:
+            with open_regular(_expand(file.removeprefix("-"), home)) as opened:
                 variables += [line.strip() for line in opened.read().decode().splitlines()]
         except (OSError, ValueError):
             continue
     for variable in reversed(variables):
         name, _, value = variable.partition("=")
         if name == "CRAFTCORE_DB" and value:
-            return _expanded(value.strip("\"'"), home)
+            return _expand(value.strip("\"'"), home)
     state = [word for value in values(lines, "StateDirectory") for word in value.split()]
     if of_user and not state:
         state = ["craftcore"]  # where the command line looks for a person's own
@@ -101,7 +101,7 @@ def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
 def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Iterator[Finding]:
     """`holder`: the pid of the daemon that runs on the database; None: none does."""
     if unit is None:
-        yield ok("unit", "none is installed: nobody starts the daemon but you")
+        yield make_passed("unit", "none is installed: nobody starts the daemon but you")
         return
     scope = ("systemctl", "--user") if unit.of_user else ("systemctl",)
     if not unit.is_ours:
@@ -121,10 +121,10 @@ def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Itera
             "unit", f"{unit.path} is not enabled: nobody starts it at boot", *scope, "enable", "--now", "craftcore"
         )
     else:
-        yield ok("unit", f"{unit.path} is ours, for this database, and enabled")
+        yield make_passed("unit", f"{unit.path} is ours, for this database, and enabled")
 
 
-def _asked(*, of_user: bool) -> dict[str, str]:
+def _ask_systemd(*, of_user: bool) -> dict[str, str]:
     """What systemd says of the unit; nothing where it does not run."""
     systemctl = shutil.which("systemctl")
     if systemctl is None:
@@ -140,7 +140,7 @@ def _asked(*, of_user: bool) -> dict[str, str]:
     return dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
 
 
-def _expanded(path: str, home: Path) -> str:
+def _expand(path: str, home: Path) -> str:
     return path.replace("%S", str(home)).replace("%h", str(Path.home()))
 
 

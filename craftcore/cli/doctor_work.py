@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from craftcore.activities.listing_store import ActivityListing
-from craftcore.cli.finding import RUN, Finding, fail, ok, warn
+from craftcore.activities.listing_store import ActivityListStore
+from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
 from craftcore.cli.health import size_told
-from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.status.schedule_section import EVENT_WORTH_SAYING
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Size, is_near
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.schedules.recurrence.timezones import zone_named
-from craftcore.serialization.plurals import counted
+from craftcore.schedules.recurrence.timezones import find_zone
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.damaged_rows import Damaged
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.triggers.listing_store import LATELY, FailedLately, TriggerLists
@@ -105,38 +105,38 @@ def work_of(
     booting: bool = False,
 ) -> Work:
     """Gathered from one snapshot."""
-    epoch = reader.value("SELECT coalesce(max(epoch), 0) FROM epochs")
-    claims, dead = reader.one(CLAIMS, epoch=epoch) or {}, reader.one(DEAD) or {}
-    count, oldest = ActivityListing().in_doubt(reader)
-    zones = [zone for (zone,) in reader.tuples(ZONES)]
-    back = reader.one(SET_BACK)
-    held_until, seen = fact(reader, "clock_held"), fact(reader, "clock_seen_at")
+    epoch = reader.fetch_value("SELECT coalesce(max(epoch), 0) FROM epochs")
+    claims, dead = reader.fetch_one(CLAIMS, epoch=epoch) or {}, reader.fetch_one(DEAD) or {}
+    count, oldest = ActivityListStore().count_in_doubt(reader)
+    zones = [zone for (zone,) in reader.fetch_tuples(ZONES)]
+    back = reader.fetch_one(SET_BACK)
+    held_until, seen = get_fact(reader, "clock_held"), get_fact(reader, "clock_seen_at")
     return Work(
         now=now,
         daemon_runs=daemon_runs,
         booting=booting,
         lease_seconds=lease_seconds,
-        held=fact(reader, "held"),
+        held=get_fact(reader, "held"),
         paused=daemon_runs and is_paused(reader),
-        safe_mode=fact(reader, "safe_mode"),
+        safe_mode=get_fact(reader, "safe_mode"),
         claimed=claims["claimed"],
         of_earlier=claims["of_earlier"],
         lease_until=claims["lease_until"],
         in_doubt=count,
         oldest_in_doubt=None if oldest is None else oldest.id if isinstance(oldest, Damaged) else oldest.key,
         dead=dead["count"],
-        poison=reader.value(POISON),
+        poison=reader.fetch_value(POISON),
         newest_dead_at=dead["newest"],
-        schedules=reader.value(LIVE),
-        stopped=[(row["id"], row["reason"]) for row in reader.all(STOPPED)],
-        ahead=[row["id"] for row in reader.all(AHEAD, now=now)],
+        schedules=reader.fetch_value(LIVE),
+        stopped=[(row["id"], row["reason"]) for row in reader.fetch_all(STOPPED)],
+        ahead=[row["id"] for row in reader.fetch_all(AHEAD, now=now)],
         unknown_zones=[zone for zone in zones if not _is_known(zone)],
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),
         last_seen=None if seen is None else float(seen),
-        stamped_ahead=ClockStepStore().ahead(reader, now),
-        delayed=[schedule.id for _, schedule in ClockStepStore().schedules_ahead(reader, now)],
-        failed=TriggerLists().failed_lately(reader, now - LATELY),
+        stamped_ahead=ClockStepStore().count_ahead(reader, now),
+        delayed=[schedule.id for _, schedule in ClockStepStore().list_schedules_ahead(reader, now)],
+        failed=TriggerLists().count_failed_since(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         size=retention.size(reader, now),
         set_back=None if back is None else (back["at"], back["seconds"]),
@@ -145,11 +145,11 @@ def work_of(
 
 def work_findings(work: Work) -> Iterator[Finding]:
     """Every rule about it."""
-    yield from held(work)
+    yield from held_findings(work)
     yield claims(work)
     yield held_tasks(work)
-    yield in_doubt(work)
-    yield failed(work)
+    yield doubt_finding(work)
+    yield failure_finding(work)
     yield dead_letters(work)
     yield size_of_file(work)
     yield from schedules(work)
@@ -157,7 +157,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
     yield clock(work)
 
 
-def held(work: Work) -> Iterator[Finding]:
+def held_findings(work: Work) -> Iterator[Finding]:
     """Nothing waits for a release."""
     if work.held is not None:
         yield warn("held", f"everything is held: {work.held}. Look at it, then", "craftcore", "release")
@@ -167,67 +167,67 @@ def held(work: Work) -> Iterator[Finding]:
     if work.paused:
         yield warn("held", "the daemon was started with --paused, and starts nothing. Restart it without")
     if work.held is None and work.safe_mode is None and not work.paused:
-        yield ok("held", "nothing is")
+        yield make_passed("held", "nothing is")
 
 
 def claims(work: Work) -> Finding:
     """What is claimed is held by a daemon that lives."""
     if not work.claimed:
-        return ok("claims", "none")
+        return make_passed("claims", "none")
     if not work.daemon_runs:
         text = f"{work.claimed:,} left by a daemon that died; the next start takes them back"
         return warn("claims", text, *RUN)
     if work.booting:
         return warn("claims", f"{work.claimed:,} left by a daemon that died; the one that boots takes them back")
     if work.of_earlier:
-        those = counted(work.of_earlier, "is", "are")
+        those = format_count(work.of_earlier, "is", "are")
         text = f"{those} of a daemon that died, and the one that runs took nothing back. Restart it"
         return fail("claims", text)
     if work.lease_until is not None and work.now - work.lease_until > LEASES_MISSED * work.lease_seconds:
-        late = span(work.now - work.lease_until)
+        late = format_span(work.now - work.lease_until)
         return fail("claims", f"a lease ended {late} ago, and the daemon did not extend it: it is stuck. Restart it")
-    return ok("claims", f"{work.claimed:,}, all of the daemon that runs")
+    return make_passed("claims", f"{work.claimed:,}, all of the daemon that runs")
 
 
 def held_tasks(work: Work) -> Finding:
     """The code of the last start fits every live task."""
     if not work.held_tasks:
-        return ok("held tasks", "the code of the last start fits every live task")
-    tasks = counted(work.held_tasks, "live task")
+        return make_passed("held tasks", "the code of the last start fits every live task")
+    tasks = format_count(work.held_tasks, "live task")
     text = f"{tasks} that the code of the last start does not fit. Start the code that does, or decide"
     return warn("held tasks", text, "craftcore", "task", "list", "--held")
 
 
-def in_doubt(work: Work) -> Finding:
+def doubt_finding(work: Work) -> Finding:
     """Of every irreversible action it is known whether it happened."""
     if work.oldest_in_doubt is None:
-        return ok("in doubt", "no irreversible action is")
+        return make_passed("in doubt", "no irreversible action is")
     text = f"{work.in_doubt:,} irreversible, undecided; the one for longest"
     return warn("in doubt", text, "craftcore", "activity", "show", work.oldest_in_doubt)
 
 
-def failed(work: Work) -> Finding:
+def failure_finding(work: Work) -> Finding:
     """Nothing has failed lately."""
     if not work.failed.count:
-        return ok("failed", f"nothing within {span(LATELY)}")
+        return make_passed("failed", f"nothing within {format_span(LATELY)}")
     last = "" if work.failed.newest_code is None else f", the last with {work.failed.newest_code}"
-    text = f"{counted(work.failed.count, 'trigger')} within {span(LATELY)}{last}"
+    text = f"{format_count(work.failed.count, 'trigger')} within {format_span(LATELY)}{last}"
     return warn("failed", text, "craftcore", "trigger", "list", "--status", "FAILED")
 
 
 def dead_letters(work: Work) -> Finding:
     """Nothing was given up."""
     if work.newest_dead_at is None:
-        return ok("dead letters", "none")
+        return make_passed("dead letters", "none")
     poison = f", {work.poison:,} of them because the daemon died of it" if work.poison else ""
-    text = f"{work.dead:,}{poison}, the newest {from_now(work.newest_dead_at, work.now)}"
+    text = f"{work.dead:,}{poison}, the newest {relative_text(work.newest_dead_at, work.now)}"
     return warn("dead letters", text, "craftcore", "dead", "list")
 
 
 def size_of_file(work: Work) -> Finding:
     """The database is not about to be cut to its size limit."""
     if work.size is None or not is_near(work.size.used_bytes, work.size.max_bytes):
-        return ok("retention", "the database is well below retention.max_bytes")
+        return make_passed("retention", "the database is well below retention.max_bytes")
     text = f"{size_told(work.size._asdict())}. Raise the limit, or shorten the ages"
     return warn("retention", text, "craftcore", "db", "stats")
 
@@ -241,7 +241,7 @@ def schedules(work: Work) -> Iterator[Finding]:
         text = f"ahead of the clock, so they wait: {', '.join(work.ahead)}. If the clock is right"
         yield warn("schedules", text, "craftcore", "schedule", "reanchor")
     if not work.stopped and not work.ahead:
-        yield ok("schedules", f"{work.schedules:,}, all of which can come")
+        yield make_passed("schedules", f"{work.schedules:,}, all of which can come")
 
 
 def zones(work: Work) -> Finding:
@@ -250,12 +250,12 @@ def zones(work: Work) -> Finding:
         return fail(
             "time zones", f"this machine does not know {', '.join(work.unknown_zones)}; install or update tzdata"
         )
-    return ok("time zones", f"{work.zones:,} in use, all known here")
+    return make_passed("time zones", f"{work.zones:,} in use, all known here")
 
 
 def clock(work: Work) -> Finding:
     """The wall clock is where it was and beyond, and nothing waits for a time that it set while it was ahead."""
-    parked = _parked(work)
+    parked = _parked_text(work)
     waits = f"; it was ahead, and {parked} wait for a time set then" if parked else ""
     until = work.clock_held_until
     if until is not None and until > work.now:
@@ -265,15 +265,18 @@ def clock(work: Work) -> Finding:
         text = f"it was ahead, and {parked} wait for a time set then. If it is right now"
         return warn("clock", text, "craftcore", "schedule", "trust-clock")
     if work.last_seen is not None and work.last_seen - work.now > CLOCK_STEP_MIN:
-        text = f"it is {span(work.last_seen - work.now)} behind the latest time that was seen here"
+        text = f"it is {format_span(work.last_seen - work.now)} behind the latest time that was seen here"
         return warn("clock", f"{text}: schedules wait. Set it; timedatectl says whether it is synchronized")
     if work.set_back is not None and work.now - work.set_back[0] < EVENT_WORTH_SAYING:
         at, seconds = work.set_back
-        return warn("clock", f"it went back by {span(seconds)} {from_now(at, work.now)}: see that it is synchronized")
-    return ok("clock", f"{clock_time(work.now)}")
+        return warn(
+            "clock",
+            f"it went back by {format_span(seconds)} {relative_text(at, work.now)}: see that it is synchronized",
+        )
+    return make_passed("clock", f"{clock_time(work.now)}")
 
 
-def _parked(work: Work) -> str:
+def _parked_text(work: Work) -> str:
     """Return the triggers and schedules that wait for a time set by a clock ahead. An empty text when none does."""
     parts = [f"triggers ({work.stamped_ahead:,})"] if work.stamped_ahead else []
     if work.delayed:
@@ -284,7 +287,7 @@ def _parked(work: Work) -> str:
 
 def _is_known(zone: str) -> bool:
     try:
-        zone_named(zone)
+        find_zone(zone)
     except ScheduleInvalid:
         return False
     return True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Verbatim, json_shown
-from craftcore.daemon.log_format import escaped
+from craftcore.cli.moments import clock_time, format_span
+from craftcore.cli.output import Verbatim, show_json
+from craftcore.daemon.log_format import escape_control
 from craftcore.executions.model import EventType
 
 _JSON_FACTS = frozenset({"value", "question", "result", "data"})
@@ -16,7 +16,7 @@ _JSON_FACTS = frozenset({"value", "question", "result", "data"})
 def event_text(type_: str, facts: Any) -> Verbatim:
     """`weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
     try:
-        return Verbatim(_text(EventType(type_), {name: _once(name, value) for name, value in facts.items()}))
+        return Verbatim(_text(EventType(type_), {name: _escape_value(name, value) for name, value in facts.items()}))
     except (ValueError, KeyError, TypeError, AttributeError):
         return _json(facts)
 
@@ -28,7 +28,7 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
         case EventType.AGENT_ATTEMPT_START:
             return f"{facts['agent']}, attempt {facts['attempt_num']}"
         case EventType.AGENT_ATTEMPT_END:
-            return f"{facts['agent']}: {facts.get('error_code') or facts['status']}{_after(facts)}"
+            return f"{facts['agent']}: {facts.get('error_code') or facts['status']}{_delay_text(facts)}"
         case EventType.ROUTER_DECISION:
             return f"{facts['agent']}: {facts['reason']}"
         case EventType.FINAL_RESPONSE:
@@ -36,19 +36,19 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
         case EventType.FALLBACK_TRIGGERED:
             return f"{facts['from_agent']} -> {facts['to_agent']}"
         case EventType.OVERDUE:
-            return f"due {clock_time(facts['due_at'])}, {span(facts['overdue_seconds'])} late"
+            return f"due {clock_time(facts['due_at'])}, {format_span(facts['overdue_seconds'])} late"
         case EventType.CANCEL_REQUESTED | EventType.TURN_CONTINUED:
             return ""
         case EventType.ATTEMPT_RELEASED:
             return str(facts["reason"])
         case EventType.TURN_ENTERED:
-            return _entered(facts)
+            return _entered_text(facts)
         case EventType.TURN_SUSPENDED:
-            return _suspended(facts)
+            return _suspension_text(facts)
         case EventType.STEP_COMPLETED:
-            return f"{_name(facts)} -> {_json(facts['result'])}{_after(facts)}"
+            return f"{_name(facts)} -> {_json(facts['result'])}{_delay_text(facts)}"
         case EventType.STEP_FAILED:
-            again = f"; again after {span(facts['retry_in'])}"
+            again = f"; again after {format_span(facts['retry_in'])}"
             return f"{_name(facts)}, attempt {facts['attempt']}: {facts['error']}{again}"
         case EventType.NOTE:
             return f"{_name(facts)}: {_json(facts['data'])}"
@@ -70,13 +70,13 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
             return f"{facts['action']}: {facts['decision']}{reference}, by {facts['by']}"
 
 
-def _entered(facts: dict[str, Any]) -> str:
+def _entered_text(facts: dict[str, Any]) -> str:
     done = f"; {facts['completed']} completed before" if facts["completed"] else ""
     brought = f": {facts['wait']} -> {_json(facts['value'])} by {facts['resolved_by']}" if "wait" in facts else ""
     return f"{facts['resume']}{brought}{done}"
 
 
-def _suspended(facts: dict[str, Any]) -> str:
+def _suspension_text(facts: dict[str, Any]) -> str:
     until = "" if facts["due_at"] is None else f" until {clock_time(facts['due_at'])}"
     match facts["kind"]:
         case "event":
@@ -93,16 +93,16 @@ def _name(facts: dict[str, Any]) -> str:
     return str(facts["name"]) if facts["key"] is None else f"{facts['name']}/{facts['key']}"
 
 
-def _after(facts: dict[str, Any]) -> str:
-    return f" after {span(facts['latency_ms'] / 1000)}"
+def _delay_text(facts: dict[str, Any]) -> str:
+    return f" after {format_span(facts['latency_ms'] / 1000)}"
 
 
-def _once(name: str, value: Any) -> Any:
+def _escape_value(name: str, value: Any) -> Any:
     """The value, without what could act on a terminal: JSON and text are escaped once each."""
     if name in _JSON_FACTS or value is None or type(value) in (bool, int, float):
         return value
-    return escaped(value) if isinstance(value, str) else json_shown(value, compact=True)
+    return escape_control(value) if isinstance(value, str) else show_json(value, compact=True)
 
 
 def _json(value: Any) -> Verbatim:
-    return json_shown(value, compact=True)
+    return show_json(value, compact=True)

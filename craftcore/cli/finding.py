@@ -31,7 +31,7 @@ class Finding:
     do: tuple[str, ...] = ()
 
 
-def ok(check: str, text: str) -> Finding:
+def make_passed(check: str, text: str) -> Finding:
     """All is well with it."""
     return Finding(check=check, level=Level.OK, text=text)
 
@@ -46,7 +46,7 @@ def fail(check: str, text: str, *do: str) -> Finding:
     return Finding(check=check, level=Level.FAIL, text=text, do=do)
 
 
-def looked(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def guard_check(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What a look finds; that it cannot even be looked at is a finding, too."""
     try:
         return list(look())

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from craftcore.cli.moments import clock_time, from_now, span
+from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.session import hint
 from craftcore.cli.status.schedule_section import schedules_alarm
-from craftcore.diagnostics.disk_space import Room
+from craftcore.diagnostics.disk_space import DiskSpace
 from craftcore.diagnostics.write_lock import Holder
 from craftcore.retention.size_limit import is_near
-from craftcore.serialization.plurals import counted
-from craftcore.storage.daemon_files import lost
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.daemon_files import lost_text
 from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS
 from craftcore.storage.file_size import WAL_LONG
 from craftcore.triggers.listing_store import LATELY
@@ -51,18 +51,18 @@ class Trouble:
 def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
     """How it is, and why; the most telling first, none when it is healthy."""
     troubles = [
-        *_down(found),
-        *_replaced(found),
-        *_stuck(found),
-        *_locked(found),
-        *_failing(found),
-        *_held(found),
-        *_alone(found),
-        *_idle(found),
+        *_down_findings(found),
+        *_replaced_findings(found),
+        *_stuck_findings(found),
+        *_lock_findings(found),
+        *_disk_findings(found),
+        *_held_findings(found),
+        *_exclusive_findings(found),
+        *_idle_findings(found),
         *_slow(found),
         *_open(found),
-        *_tight(found),
-        *_died(found),
+        *_space_findings(found),
+        *_crash_findings(found),
     ]
     if not troubles:
         return Health.HEALTHY, []
@@ -74,11 +74,11 @@ def verdict(health: Health, troubles: list[Trouble], found: dict[str, Any]) -> s
     if troubles:
         return f"{health}: {troubles[0].text}"
     counts = found["counts"]
-    dead = f", {counted(counts['dead'], 'dead letter')}" if counts["dead"] else ""
+    dead = f", {format_count(counts['dead'], 'dead letter')}" if counts["dead"] else ""
     return f"{health}: {counts['running']:,} at work, {counts['due'] + counts['claimed']:,} due{dead}"
 
 
-def _down(found: dict[str, Any]) -> Iterator[Trouble]:
+def _down_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["daemon"]["running"]:
         return
     waiting = found["counts"]["due"]
@@ -87,13 +87,13 @@ def _down(found: dict[str, Any]) -> Iterator[Trouble]:
     yield Trouble(code="no daemon", text=text)
 
 
-def _replaced(found: dict[str, Any]) -> Iterator[Trouble]:
+def _replaced_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if (name := found["replaced"]) is not None:
-        text = f"{lost(name)}: it ends, or restart it, and find out which program did that"
+        text = f"{lost_text(name)}: it ends, or restart it, and find out which program did that"
         yield Trouble(code="replaced", text=text)
 
 
-def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
+def _stuck_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["daemon"]["stuck"]:
         who = f" (pid {found['daemon']['pid']})" if "pid" in found["daemon"] else ""
         see = hint("inspect", "--list", "--status", "incomplete")
@@ -102,14 +102,14 @@ def _stuck(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="stuck", text=text)
 
 
-def _locked(found: dict[str, Any]) -> Iterator[Trouble]:
+def _lock_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if (keeper := found["locked_by"]) is not None:
         who = Holder(**keeper)
         text = f"{who} keeps the write lock, perhaps in an open transaction: nothing is written before it lets go"
         yield Trouble(code="locked", text=text)
 
 
-def _failing(found: dict[str, Any]) -> Iterator[Trouble]:
+def _disk_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     """What the running engine has noticed of its disk."""
     engine = found["engine"]
     if (why := engine["checkpoint_failed"]) is not None:
@@ -120,13 +120,13 @@ def _failing(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="directory", text=unreachable_text(why))
 
 
-def _alone(found: dict[str, Any]) -> Iterator[Trouble]:
+def _exclusive_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if (suspect := found["engine"]["alone"]) is not None:
-        text = alone_text(suspect, found["engine"]["alone_until"])
+        text = exclusive_run_text(suspect, found["engine"]["alone_until"])
         yield Trouble(code="alone", text=f"{text}. See: {hint('trigger', 'why', suspect)}")
 
 
-def alone_text(suspect: str, until: float) -> str:
+def exclusive_run_text(suspect: str, until: float) -> str:
     """Who runs alone, why, and for how long the others wait."""
     why = f"trigger {suspect} was in crashes, so it runs alone"
     return f"{why}: nothing else starts before it ends, or before {clock_time(until)}"
@@ -149,7 +149,7 @@ def slow_text(seconds: float) -> str:
     return f"a flush takes about {seconds:g} s, and every commit waits for one. Check the disk"
 
 
-def _held(found: dict[str, Any]) -> Iterator[Trouble]:
+def _held_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if found["held"] is not None:
         yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: {hint('release')}")
     if found["paused"]:
@@ -162,10 +162,10 @@ def _held(found: dict[str, Any]) -> Iterator[Trouble]:
         yield Trouble(code="clock", text=alarm)
 
 
-def _idle(found: dict[str, Any]) -> Iterator[Trouble]:
+def _idle_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     if (waits := found["idle"]) is not None:
         places = f"{waits['running']:,} of {waits['places']:,} places are taken"
-        text = f"idle: a trigger is due since {span(waits['seconds'])}, {places}, and nothing starts"
+        text = f"idle: a trigger is due since {format_span(waits['seconds'])}, {places}, and nothing starts"
         yield Trouble(code="idle", text=f"{text}. See: {hint('trigger', 'why', waits['id'])}")
 
 
@@ -174,38 +174,41 @@ def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
     if not found["daemon"]["running"] or found["held"] is not None or found["paused"] or oldest["id"] is None:
         return
     if oldest["seconds"] > oldest["allowed_seconds"]:
-        text = f"behind: a trigger is due since {span(oldest['seconds'])}. See: {hint('trigger', 'why', oldest['id'])}"
+        text = (
+            f"behind: a trigger is due since {format_span(oldest['seconds'])}. See: "
+            f"{hint('trigger', 'why', oldest['id'])}"
+        )
         yield Trouble(code="behind", text=text)
 
 
 def _open(found: dict[str, Any]) -> Iterator[Trouble]:
     """What a person has to decide."""
     if count := found["tasks"]["held"]:
-        tasks = counted(count, "live task")
+        tasks = format_count(count, "live task")
         see = hint("task", "list", "--held")
         text = f"{tasks} held: the code of the last start does not fit. Start the code that does, or decide: {see}"
         yield Trouble(code="held tasks", text=text)
     if count := found["in_doubt"]["count"]:
-        text = f"in doubt: {counted(count, 'irreversible action')}, undecided. See: {hint('inbox', 'list')}"
+        text = f"in doubt: {format_count(count, 'irreversible action')}, undecided. See: {hint('inbox', 'list')}"
         yield Trouble(code="in doubt", text=text)
     if count := found["failed_lately"]["count"]:
         code = found["failed_lately"]["newest_code"]
         last = "" if code is None else f", the last with {code}"
         see = hint("trigger", "list", "--status", "FAILED")
-        text = f"{counted(count, 'trigger')} failed within {span(LATELY)}{last}. See: {see}"
+        text = f"{format_count(count, 'trigger')} failed within {format_span(LATELY)}{last}. See: {see}"
         yield Trouble(code="failed", text=text)
     if count := found["dead_lately"]:
-        text = f"{counted(count, 'new dead letter')} within {span(LATELY)}. See: {hint('dead', 'list')}"
+        text = f"{format_count(count, 'new dead letter')} within {format_span(LATELY)}. See: {hint('dead', 'list')}"
         yield Trouble(code="dead letters", text=text)
 
 
-def _tight(found: dict[str, Any]) -> Iterator[Trouble]:
+def _space_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     disk = found["disk"]
-    if disk is not None and (room := Room(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
+    if disk is not None and (room := DiskSpace(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
         yield Trouble(code="disk", text=f"the disk is nearly full: {room}. Make room on it")
     size, readers = found["wal_in_use_bytes"], found["wal_readers"]
     if is_pinned(size, readers):
-        why = f"{reading(readers)}, and nothing is cut off it until that ends"
+        why = f"{reader_text(readers)}, and nothing is cut off it until that ends"
         yield Trouble(code="wal", text=f"the WAL holds {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
     if is_near(found["retention"]["used_bytes"], found["retention"]["max_bytes"]):
         yield Trouble(code="size", text=f"{size_told(found['retention'])}. See: {hint('db', 'stats')}")
@@ -216,7 +219,7 @@ def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
     return in_use_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
 
 
-def reading(readers: Sequence[int]) -> str:
+def reader_text(readers: Sequence[int]) -> str:
     """Who keeps a snapshot open: `process 4711 keeps a snapshot open`."""
     if not readers:
         return "something keeps a snapshot open"
@@ -228,16 +231,16 @@ def reading(readers: Sequence[int]) -> str:
 def size_told(size: Mapping[str, Any]) -> str:
     """How near the database is to its limit, and what the ages of retention would need."""
     used, most, needed = size["used_bytes"], size["max_bytes"], size["needed_bytes"]
-    needs = "" if needed is None else f"; the ages of [retention] would need about {_mb(needed)}"
-    return f"the database holds {_mb(used)} of the {_mb(most)} that retention.max_bytes allows{needs}"
+    needs = "" if needed is None else f"; the ages of [retention] would need about {_megabytes(needed)}"
+    return f"the database holds {_megabytes(used)} of the {_megabytes(most)} that retention.max_bytes allows{needs}"
 
 
-def _mb(size: int) -> str:
+def _megabytes(size: int) -> str:
     return f"{size // 1_000_000:,} MB"
 
 
-def _died(found: dict[str, Any]) -> Iterator[Trouble]:
+def _crash_findings(found: dict[str, Any]) -> Iterator[Trouble]:
     since, now = found["epoch_started_at"], found["now"]
     if found["daemon"]["running"] and found["died_before"] and since is not None and now - since < DIED_WORTH_SAYING:
-        text = f"the daemon before this one died; this one started {from_now(since, now)}. Its log says why"
+        text = f"the daemon before this one died; this one started {relative_text(since, now)}. Its log says why"
         yield Trouble(code="died", text=text)

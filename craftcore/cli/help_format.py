@@ -88,7 +88,7 @@ def write_lines(formatter: click.HelpFormatter, title: str, lines: Iterable[str]
 
 def _records(ctx: click.Context, params: Iterable[click.Parameter]) -> Rows:
     found = [param.get_help_record(ctx) for param in params if isinstance(param, click.Option)]
-    return [(name, COUNTS.sub(_from_to, text)) for name, text in filter(None, found)]
+    return [(name, COUNTS.sub(_range_text, text)) for name, text in filter(None, found)]
 
 
 def _formats(params: Sequence[click.Parameter]) -> Iterator[tuple[str, str]]:
@@ -101,14 +101,14 @@ def _formats(params: Sequence[click.Parameter]) -> Iterator[tuple[str, str]]:
 def _words(params: Iterable[click.Parameter]) -> set[str]:
     """What the help asks for, in its words."""
     params = list(params)
-    arguments = {_bare(param.metavar) for param in params if isinstance(param, click.Argument)}
-    options = {_bare(param.metavar) for param in params if isinstance(param, click.Option)}
+    arguments = {_strip_markup(param.metavar) for param in params if isinstance(param, click.Argument)}
+    options = {_strip_markup(param.metavar) for param in params if isinstance(param, click.Option)}
     return arguments | {word.partition("|FILE")[0] for word in arguments} | options - {"KEY"}  # a dedup key is no id
 
 
-def _from_to(bounds: re.Match[str]) -> str:
+def _range_text(bounds: re.Match[str]) -> str:
     return f"{int(bounds[1]):,} to {int(bounds[2]):,}"
 
 
-def _bare(metavar: str | None) -> str:
+def _strip_markup(metavar: str | None) -> str:
     return (metavar or "").removesuffix("...").strip("[]").removesuffix("...")

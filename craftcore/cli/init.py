@@ -43,14 +43,14 @@ def init(session: Session, /, directory: str) -> None:
         if standing := [name for name in texts if (folder / name).exists()]:
             raise CannotCreate(f"{folder / standing[0]} exists and is not overwritten; nothing was written")
         for name, text in texts.items():
-            with open(folder / name, "x", opener=_for_others_to_read) as file:
+            with open(folder / name, "x", opener=_readable_mode) as file:
                 file.write(text)
     except OSError as error:
         raise CannotCreate(f"{error.filename or folder}: cannot be written: {error.strerror}") from error
     _say(session, folder)
 
 
-def _for_others_to_read(path: str, flags: int) -> int:
+def _readable_mode(path: str, flags: int) -> int:
     return os.open(path, flags, 0o644)
 
 

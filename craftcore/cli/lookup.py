@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.moments import parse_moment
 from craftcore.cli.session import hint
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
-from craftcore.executions.listing_store import ExecutionListing
+from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.transaction import Reader
@@ -36,7 +36,7 @@ KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
 """As much of an activity's key as holds the longest id and the longest key of its own."""
 
 
-def the_one(found: Sequence[str], given: str, nobody: str) -> str:
+def single_match(found: Sequence[str], given: str, nobody: str) -> str:
     """The id that `given` is, or begins, out of the first ids that begin with it, as long as that is unambiguous.
 
     Raises NotFound, with the text `nobody` where there is none.
@@ -48,56 +48,56 @@ def the_one(found: Sequence[str], given: str, nobody: str) -> str:
     return found[0]
 
 
-def whole_id(reader: Reader, given: str) -> str:
+def resolve_id(reader: Reader, given: str) -> str:
     """The id of the trigger that is meant. Raises NotFound."""
-    found = _like(TriggerLists().ids_like, reader, given)
-    return the_one(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
+    found = _ids_like(TriggerLists().ids_like, reader, given)
+    return single_match(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
 
 
-def the_task(reader: Reader, given: str) -> Task:
+def find_task(reader: Reader, given: str) -> Task:
     """The task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
     store = TaskStore()
-    found = _like(store.ids_like, reader, given)
-    task = store.get(reader, the_one(found, given, "" if found else _no_task(reader, given)))
+    found = _ids_like(store.ids_like, reader, given)
+    task = store.get(reader, single_match(found, given, "" if found else _missing_task_text(reader, given)))
     assert task is not None, given
     return task
 
 
-def the_question(reader: Reader, given: str) -> Question:
+def find_question(reader: Reader, given: str) -> Question:
     """The question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
-    found = _like(store.ids_like, reader, given)
-    whole = the_one(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
+    found = _ids_like(store.ids_like, reader, given)
+    whole = single_match(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
     question = store.get(reader, whole)
     assert question is not None, given
     return question
 
 
-def the_activity(reader: Reader, given: str) -> Activity:
+def find_activity(reader: Reader, given: str) -> Activity:
     """The activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
     store = ActivityStore()
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
-    found = ActivityListing().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
-    whole = the_one(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
+    found = ActivityListStore().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
+    whole = single_match(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
     activity = store.get(reader, whole)
     assert activity is not None, given
     return activity
 
 
-def the_execution(reader: Reader, given: str) -> str:
+def resolve_execution_id(reader: Reader, given: str) -> str:
     """The id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's
     records."""
     typed = given.removesuffix("…")
     is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
-    found = ExecutionListing().ids_like(reader, typed) if is_begun else []
-    return the_one(found, typed, "" if found else _no_record(reader, given))
+    found = ExecutionListStore().ids_like(reader, typed) if is_begun else []
+    return single_match(found, typed, "" if found else _missing_record_text(reader, given))
 
 
-def the_record(reader: Reader, given: str) -> ExecutionRecord:
+def find_record(reader: Reader, given: str) -> ExecutionRecord:
     """The execution record that is meant. Raises NotFound as `the_execution` does; RowInvalid when a bad disk left it
     unreadable."""
-    whole = the_execution(reader, given)
+    whole = resolve_execution_id(reader, given)
     try:
         record = RecordStore().get(reader, whole)
     except ValueError as error:  # text that is not UTF-8, a status that is none
@@ -106,7 +106,7 @@ def the_record(reader: Reader, given: str) -> ExecutionRecord:
     return record
 
 
-def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
+def parse_choice(field: str, value: str | None, those: Sequence[str]) -> str | None:
     """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
     if value is None:
         return None
@@ -115,7 +115,7 @@ def allowed(field: str, value: str | None, those: Sequence[str]) -> str | None:
     return value.upper()
 
 
-def bound(field: str, given: str | None) -> float | None:
+def parse_time_bound(field: str, given: str | None) -> float | None:
     """The moment at which a filter begins or ends; None: there is no such bound. Raises FilterInvalid."""
     try:
         return None if given is None else moment(field, parse_moment(given))
@@ -149,17 +149,17 @@ def refuse_database(database: Path, output: str) -> None:
         raise InvalidInput(f"{output!r:.200} is no file to write to: give another name")
 
 
-def _like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
+def _ids_like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
     """The first ids that begin with it; none for what begins no id."""
     return ids_like(reader, given) if is_name(given) else []
 
 
-def _no_record(reader: Reader, given: str) -> str:
+def _missing_record_text(reader: Reader, given: str) -> str:
     """Why there is no such record, and what there is instead."""
-    found = _like(TriggerLists().ids_like, reader, given)
+    found = _ids_like(TriggerLists().ids_like, reader, given)
     if len(found) != 1 and found[:1] != [given]:
         return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
-    records = ExecutionListing().ids_of(reader, found[0], RECORDS_NAMED)
+    records = ExecutionListStore().ids_of(reader, found[0], RECORDS_NAMED)
     if not records:
         return (
             f"trigger {found[0]} has no execution: it was never started, and nothing of it happened. "
@@ -168,9 +168,9 @@ def _no_record(reader: Reader, given: str) -> str:
     return f"{found[0]} is a trigger; its executions are, the newest first: {', '.join(records)}"
 
 
-def _no_task(reader: Reader, given: str) -> str:
+def _missing_task_text(reader: Reader, given: str) -> str:
     """Why there is no such task, and what there is instead."""
-    found = _like(TriggerLists().ids_like, reader, given)
+    found = _ids_like(TriggerLists().ids_like, reader, given)
     trigger = TriggerStore().get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
     if trigger is None:
         return f"no task has the id {given!r:.80}; see: {hint('task', 'list')}"

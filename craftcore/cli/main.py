@@ -18,8 +18,8 @@ import click
 
 from craftcore.cli.root import root
 from craftcore.cli.session import Session, hint
-from craftcore.daemon.log_format import escaped
-from craftcore.errors import CraftcoreError, NoModel, RowInvalid
+from craftcore.daemon.log_format import escape_control
+from craftcore.errors import CraftcoreError, RowInvalid, UnreadableRow
 
 MAY_BE_DAMAGE = (
     ValueError,
@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Without arguments those of the process, which ends with this."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     session = Session()
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()  # None when a parent closed them
+    sys.stdout, sys.stderr = (
+        sys.stdout or _null_stream(),
+        sys.stderr or _null_stream(),
+    )  # None when a parent closed them
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
@@ -91,7 +94,7 @@ def _invoke(session: Session, arguments: list[str]) -> int:
     except UnicodeDecodeError:
         text = f"{session.path}: a damaged row holds text that is not UTF-8. A daemon that meets it sets it aside"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
-    except NoModel as error:
+    except UnreadableRow as error:
         text = f"{session.path}: a damaged row cannot be shown: {error}. A daemon that meets it sets it aside"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
     except Exception as error:
@@ -109,11 +112,11 @@ def _damage(session: Session) -> str | None:
     """What is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too large
     to be read in a while. A failure on a sound file is ours."""
     from craftcore.config import Config
-    from craftcore.services import Core
+    from craftcore.services import Services
     from craftcore.storage.integrity import row_fault
 
     try:
-        with Core(session.path, Config(), read_only=True).database.reading(
+        with Services(session.path, Config(), read_only=True).database.reading(
             within=DAMAGE_SECONDS, with_checks=True
         ) as reader:
             return row_fault(reader)
@@ -129,7 +132,7 @@ def _complete(session: Session, instruction: str) -> int:
 
 def _refuse(session: Session, code: str, message: str, exit_code: int, **details: object) -> int:
     for line in message.splitlines() or [code]:
-        print(f"craftcore: {escaped(line)}", file=sys.stderr)
+        print(f"craftcore: {escape_control(line)}", file=sys.stderr)
     if session.json:
         session.out.document({"error": {**details, "code": code, "message": message, "exit_code": exit_code}})
     return exit_code
@@ -141,7 +144,7 @@ def _is_lost_output(error: Exception) -> bool:
     return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in full)
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     return open(os.devnull, "w")
 
 

@@ -48,7 +48,7 @@ def clock_time(moment: float | None) -> str:
     return "-" if text is None else f"{text[:10]} {text[11:19]}Z"
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """`0.3 s`, `45 s`, `12 min`, `3 h`, `2 d`: two digits are enough for a person."""
     for limit, size, unit in ((10, 1, "s"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
@@ -56,6 +56,6 @@ def span(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def from_now(moment: float, now: float) -> str:
+def relative_text(moment: float, now: float) -> str:
     """`in 5 min`, `3 h ago`."""
-    return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
+    return f"in {format_span(moment - now)}" if moment > now else f"{format_span(now - moment)} ago"

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from craftcore.cli.moments import iso
-from craftcore.daemon.log_format import escaped
-from craftcore.errors import NoModel
+from craftcore.daemon.log_format import escape_control
+from craftcore.errors import UnreadableRow
 
 CELL_MAX = 60
 GAP, INDENT, NOTHING = "  ", "    ", "-"
@@ -31,7 +31,7 @@ class Verbatim(str):
     __slots__ = ()
 
 
-def json_shown(value: Any, *, compact: bool = False) -> Verbatim:
+def show_json(value: Any, *, compact: bool = False) -> Verbatim:
     """JSON on one line, to read and to paste. What does not print is escaped, by the rules of JSON and only once."""
     separators = (",", ":") if compact else None
     text = json.dumps(value, ensure_ascii=False, default=str, separators=separators)
@@ -43,7 +43,7 @@ def document_text(value: Any, *, indent: int | None = 2) -> str:
     try:
         return json.dumps(value, indent=indent, default=str, allow_nan=False)
     except ValueError as error:
-        raise NoModel(f"a number in it is infinite, or not a number ({error})") from error
+        raise UnreadableRow(f"a number in it is infinite, or not a number ({error})") from error
 
 
 class Output:
@@ -58,25 +58,25 @@ class Output:
 
     def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
         """One line for people; `text` is escaped, also where it ends a line. `verbatim` comes after it."""
-        print(self._styled(escaped(text) + (verbatim or ""), style), flush=True)
+        print(self._style(escape_control(text) + (verbatim or ""), style), flush=True)
 
-    def aside(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """A remark that is not the answer: on standard error, for people only."""
         if not self.as_json:
-            print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
+            print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
 
-    def complaint(self, text: str) -> None:
+    def print_problem(self, text: str) -> None:
         """What went wrong with the answer: on standard error, for programs, too."""
-        print(f"craftcore: {escaped(text)}", file=sys.stderr, flush=True)
+        print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
 
     def quote(self, text: str) -> None:
         """Somebody's words, as many lines as they have, each behind a bar: none of them can pass for ours."""
         for line in text.splitlines() or [""]:
-            print(f"  | {escaped(line)}".rstrip(), flush=True)
+            print(f"  | {escape_control(line)}".rstrip(), flush=True)
 
     def command(self, *words: str) -> None:
         """A command to paste into a shell, word by word as it is meant."""
-        print(f"  {pasted(*words)}", flush=True)
+        print(f"  {paste(*words)}", flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Aligned columns; a cell that is too long is cut, the last column as little as possible.
@@ -85,15 +85,15 @@ class Output:
         nothing, and nothing is cut for that.
         """
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
-        table = [list(map(escaped, columns)), *cells]  # a time zone out of the file stands in one
+        table = [list(map(escape_control, columns)), *cells]  # a time zone out of the file stands in one
         widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
-        lines = _folded(widths, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None)
+        lines = _fold_columns(widths, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None)
         for number, row in enumerate(table):
             for line in lines:
                 if line[0] != 0 and all(row[index] == NOTHING for index in line):
                     continue
                 text = GAP.join(row[index].ljust(widths[index]) for index in line).rstrip()
-                print(self._styled(text if line[0] == 0 else INDENT + text, "bold" if number == 0 else ""))
+                print(self._style(text if line[0] == 0 else INDENT + text, "bold" if number == 0 else ""))
         sys.stdout.flush()
 
     def facts(self, facts: Mapping[str, object]) -> None:
@@ -104,13 +104,13 @@ class Output:
             before = f"{name.ljust(width)}  "
             self.line(before, value) if isinstance(value, Verbatim) else self.line(f"{before}{value}")
 
-    def _styled(self, text: str, style: str) -> str:
+    def _style(self, text: str, style: str) -> str:
         if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
             return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
         return text
 
 
-def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
+def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
     told: dict[str, Any] = {}
     for name, value in row.items():
@@ -120,7 +120,7 @@ def with_iso(row: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def pasted(*words: str) -> str:
+def paste(*words: str) -> str:
     """A command as it is pasted into a shell."""
     return " ".join(map(_shell_word, words))
 
@@ -129,10 +129,10 @@ def _shell_word(word: str) -> str:
     """Quoted where a shell would take it for something else; bash reads what does not print in `$'…'`."""
     if word.isprintable():
         return shlex.quote(word)
-    return "$'" + escaped(word).replace("'", "\\'") + "'"
+    return "$'" + escape_control(word).replace("'", "\\'") + "'"
 
 
-def _folded(widths: Sequence[int], room: int | None) -> list[list[int]]:
+def _fold_columns(widths: Sequence[int], room: int | None) -> list[list[int]]:
     """Which columns share a line, so that each line has room; None: there is no end to it."""
     lines, used = [[0]], widths[0]
     for index, width in enumerate(widths[1:], 1):
@@ -146,6 +146,12 @@ def _folded(widths: Sequence[int], room: int | None) -> list[list[int]]:
 
 
 def _cell(value: object, *, last: bool) -> str:
-    text = NOTHING if value is None or value == "" else value if isinstance(value, Verbatim) else escaped(str(value))
+    text = (
+        NOTHING
+        if value is None or value == ""
+        else value
+        if isinstance(value, Verbatim)
+        else escape_control(str(value))
+    )
     limit = CELL_MAX * 2 if last else CELL_MAX
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -36,13 +36,13 @@ def _read(given: str) -> tuple[Any, str]:
             with open_regular(given[1:]) as file:
                 body = file.read(READ_MAX_BYTES + 1)
         else:
-            return strict_json(given, "the payload"), "the payload"
+            return parse_strict_json(given, "the payload"), "the payload"
     except OSError as error:
         raise InvalidInput(f"the payload {given[:200]} cannot be read: {error.strerror}") from None
-    return strict_json(utf8_text(body, where, READ_MAX_BYTES), where), where
+    return parse_strict_json(utf8_text(body, where, READ_MAX_BYTES), where), where
 
 
-def strict_json(text: str, where: str) -> Any:
+def parse_strict_json(text: str, where: str) -> Any:
     """Parse JSON, without dropping a repeated key or accepting NaN.
 
     Raises InvalidInput, whose message begins with `where`.

@@ -22,7 +22,7 @@ class Progress:
             self._said = now
             print(f"\r{self._doing}, {now - self._began:.0f} s", end="", file=sys.stderr, flush=True)
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Leave the line as it was found."""
         if self._said != self._began:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

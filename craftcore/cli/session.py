@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from craftcore.cli.base import OperatorCommand, name_of
-from craftcore.cli.output import Output, pasted
+from craftcore.cli.output import Output, paste
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 
 if TYPE_CHECKING:
     from craftcore.operations.audit_scope import AuditScope
-    from craftcore.services import Core
+    from craftcore.services import Services
     from craftcore.storage.transaction import Transaction
 
 DATABASE = "craftcore.db"
@@ -45,13 +45,13 @@ class Session:
 
         Raises NotFound for a relative path when the current directory was removed.
         """
-        given = self._given_path
+        given = self._explicit_path
         path = Path(given) if given else state_directory(self._environ) / DATABASE
         _require_somewhere(path)
         return path
 
     @property
-    def _given_path(self) -> str | None:
+    def _explicit_path(self) -> str | None:
         return self.db or self._environ.get("CRAFTCORE_DB")
 
     @property
@@ -75,19 +75,21 @@ class Session:
             except ConfigInvalid as error:
                 self._settings = Config()
                 first, *others = error.message.splitlines()
-                more = f" (and {counted(len(others), 'more mistake')})" if others else ""
-                self.out.complaint(f"{first}{more}. Going on with the default settings. All mistakes: craftcore check")
+                more = f" (and {format_count(len(others), 'more mistake')})" if others else ""
+                self.out.print_problem(
+                    f"{first}{more}. Going on with the default settings. All mistakes: craftcore check"
+                )
         return self._settings
 
-    def core(self, *, needs_settings: bool = False) -> Core:
+    def core(self, *, needs_settings: bool = False) -> Services:
         """Return the database and its services, not yet opened.
 
         With `needs_settings` a mistake in the settings raises ConfigInvalid, because a default would do harm.
         """
-        from craftcore.services import Core
+        from craftcore.services import Services
 
         config = self.load_config() if needs_settings else self.settings()
-        return Core(self.path, config, read_only=self.is_read_only)
+        return Services(self.path, config, read_only=self.is_read_only)
 
     @property
     def is_read_only(self) -> bool:
@@ -108,7 +110,7 @@ class Session:
             raise PermissionRefused(f"{command} writes, and this is read only: nothing was done. To do it, {lift}")
 
     @contextmanager
-    def changing(self, core: Core) -> Iterator[tuple[Transaction, AuditScope]]:
+    def write(self, core: Services) -> Iterator[tuple[Transaction, AuditScope]]:
         """Open one transaction on a database that must exist, and wake the daemon after it.
 
         Only an OperatorCommand may. Each operation adds rows to `audit_log` in the same transaction. A change without
@@ -128,15 +130,15 @@ class Session:
 
     def words(self, *words: str) -> tuple[str, ...]:
         """Return the words of a command for the same database, which also work in a shell with another environment."""
-        where = ("--db", self._given_path) if self._given_path else ()
+        where = ("--db", self._explicit_path) if self._explicit_path else ()
         return ("craftcore", *where, *words)
 
-    def say_without_daemon(self, core: Core) -> None:
+    def say_without_daemon(self, core: Services) -> None:
         """Print a warning, with the command to start a daemon, unless one runs."""
         from craftcore.daemon.lock import read_note
 
         if not read_note(core.database.path)[1]:
-            start = pasted(*self.words("run", "MODULE:APP"))
+            start = paste(*self.words("run", "MODULE:APP"))
             self.out.line(f"no daemon runs; it goes on with the next one: {start}", style="warn")
 
 
@@ -151,7 +153,7 @@ def hint(*words: str) -> str:
     """Return a command to paste: `craftcore task show ID`, with `--db PATH` where this invocation has it."""
     context = click.get_current_context(silent=True)
     session = None if context is None else context.find_object(Session)
-    return pasted(*(("craftcore", *words) if session is None else session.words(*words)))
+    return paste(*(("craftcore", *words) if session is None else session.words(*words)))
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

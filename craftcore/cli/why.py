@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.proof import Reason, shown
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.cli.proof import Reason, show_query
 from craftcore.cli.session import hint
-from craftcore.cli.why_limited import limited
-from craftcore.cli.why_task import asked_about, held_task, stands, waits, went_on
-from craftcore.engine.engine_facts import standing
+from craftcore.cli.why_limited import limit_findings
+from craftcore.cli.why_task import continuation_findings, held_task, task_findings, task_questions, wait_findings
+from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.engine.live_state import live_state
 from craftcore.schedules.clock_step_store import TOLERANCE
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import task_of
@@ -46,7 +46,7 @@ LATE_SECONDS = 60.0
 HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 
-def reasons(
+def list_reasons(
     reader: Reader,
     trigger: Trigger,
     now: float,
@@ -58,13 +58,16 @@ def reasons(
     """Return the reasons that hold, the most telling first; at least one. `booting`: no claim was taken back yet."""
     task = task_of(reader, trigger)
     if trigger.status.is_settled:
-        return [_settled(trigger), *(went_on(reader, trigger, task, now) if task is not None else [])]
+        return [
+            _settled_finding(trigger),
+            *(continuation_findings(reader, trigger, task, now) if task is not None else []),
+        ]
     held = held_task(reader, task) if task is not None else []
     if trigger.status is TriggerStatus.CLAIMED:
-        found = _claimed(reader, trigger, now, daemon_runs=daemon_runs, booting=booting)
-        return [*found, *(asked_about(reader, task, now) if task is not None else [])]
-    found = [*held, *_pending(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)]
-    return found or [_its_turn(reader, trigger, now)]
+        found = _claim_findings(reader, trigger, now, daemon_runs=daemon_runs, booting=booting)
+        return [*found, *(task_questions(reader, task, now) if task is not None else [])]
+    found = [*held, *_pending_findings(reader, trigger, task, now, daemon_runs=daemon_runs, weight=priority_weight)]
+    return found or [_queue_finding(reader, trigger, now)]
 
 
 def task_reasons(
@@ -75,22 +78,22 @@ def task_reasons(
         trigger = TriggerStore().get(reader, task.trigger_id)
         if trigger is not None and not trigger.status.is_settled:
             weight = priority_weight
-            return reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
-    found = [*held_task(reader, task), *stands(reader, task, now)]
-    return [*found, _no_daemon()] if task.status.is_live and not daemon_runs else found
+            return list_reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+    found = [*held_task(reader, task), *task_findings(reader, task, now)]
+    return [*found, _daemon_finding()] if task.status.is_live and not daemon_runs else found
 
 
-def _settled(trigger: Trigger) -> Reason:
+def _settled_finding(trigger: Trigger) -> Reason:
     reason = trigger.reason
     if trigger.error_message:
         code = "" if reason == trigger.error_code else f"{trigger.error_code}: "
         reason = f"{reason}: {code}{trigger.error_message}"
     text = f"settled {trigger.status} at {clock_time(trigger.settled_at)}, reason: {reason}"
-    return Reason(code="settled", text=text, query=shown(ROW, id=trigger.id))
+    return Reason(code="settled", text=text, query=show_query(ROW, id=trigger.id))
 
 
-def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, booting: bool) -> list[Reason]:
-    query = shown(ROW, id=trigger.id)
+def _claim_findings(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, booting: bool) -> list[Reason]:
+    query = show_query(ROW, id=trigger.id)
     asked = trigger.cancel_requested_at
     if not daemon_runs or booting:
         at = f"the daemon of epoch {trigger.claimed_epoch}"
@@ -99,61 +102,67 @@ def _claimed(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool,
             due = f"due when a daemon starts: {hint('run', 'MODULE:APP')}"
         text = f"claimed by {at}, which is gone; {due}"
         if trigger.started_at is not None:
-            attempt = f"attempt {trigger.attempts}, started {from_now(trigger.started_at, now)}"
+            attempt = f"attempt {trigger.attempts}, started {relative_text(trigger.started_at, now)}"
             text = f"cut off: {attempt}, ended with {at}; {due}"
         if asked is not None:
             text = (
-                f"its cancellation was asked for {from_now(asked, now)}; the daemon is gone, the next start settles it"
+                f"its cancellation was asked for {relative_text(asked, now)}; the daemon is gone, the "
+                "next start settles it"
             )
         return [Reason(code="cut off" if trigger.is_started and asked is None else "no daemon", text=text, query=query)]
     if trigger.started_at is None:
         if (suspect := _suspect(reader, trigger)) is not None:
-            return [Reason(code="claimed", text=f"claimed; {suspect}", query=shown(LIVE_STATE))]
-        busy = reader.one(AT_WORK) or {}
+            return [Reason(code="claimed", text=f"claimed; {suspect}", query=show_query(LIVE_STATE))]
+        busy = reader.fetch_one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
         if trigger.crash_count >= CRASHES_BEFORE_ALONE:
-            text = f"claimed; was in {counted(trigger.crash_count, 'crash', 'crashes')}, so it waits to run alone"
-        return [Reason(code="claimed", text=text, query=shown(AT_WORK))]
-    since = f"since {clock_time(trigger.started_at)}, for {span(now - trigger.started_at)}, attempt {trigger.attempts}"
+            text = f"claimed; was in {format_count(trigger.crash_count, 'crash', 'crashes')}, so it waits to run alone"
+        return [Reason(code="claimed", text=text, query=show_query(AT_WORK))]
+    lasted = format_span(now - trigger.started_at)
+    since = f"since {clock_time(trigger.started_at)}, for {lasted}, attempt {trigger.attempts}"
     found = [Reason(code="running", text=f"running {since}", query=query)]
     if asked is not None:
-        text = f"its cancellation was asked for {from_now(asked, now)}; code is cancelled at its next await"
+        text = f"its cancellation was asked for {relative_text(asked, now)}; code is cancelled at its next await"
         found.insert(0, Reason(code="cancelling", text=text, query=query))
     return found
 
 
-def _pending(
+def _pending_findings(
     reader: Reader, trigger: Trigger, task: Task | None, now: float, *, daemon_runs: bool, weight: float
 ) -> list[Reason]:
     found = []
     if now < trigger.due_at < HELD_UNTIL:
         is_timer = task is not None and task.trigger_id == trigger.id
-        found += (waits(reader, task, now) if task is not None and is_timer else []) or [_not_due(trigger, now)]
-    if (held := reader.value(HELD)) is not None:
+        found += (wait_findings(reader, task, now) if task is not None and is_timer else []) or [
+            _due_finding(trigger, now)
+        ]
+    if (held := reader.fetch_value(HELD)) is not None:
         found.append(
             Reason(
-                code="held", text=f"everything is held: {held}. To let it go on: {hint('release')}", query=shown(HELD)
+                code="held",
+                text=f"everything is held: {held}. To let it go on: {hint('release')}",
+                query=show_query(HELD),
             )
         )
-    if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.value(SAFE_MODE)) is not None:
+    if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.fetch_value(SAFE_MODE)) is not None:
         text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: {hint('release')}"
-        found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
-    engine = standing(reader) if daemon_runs else None
+        found.append(Reason(code="safe mode", text=text, query=show_query(SAFE_MODE)))
+    engine = read_engine_facts(reader) if daemon_runs else None
     if not daemon_runs:
-        found.append(_no_daemon())
+        found.append(_daemon_finding())
     elif engine is not None and engine.paused:
-        found.append(paused())
+        found.append(paused_findings())
     if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
         found.append(busy)
     if trigger.due_at <= now and daemon_runs and (suspect := _suspect(reader, trigger)) is not None:
-        found.append(Reason(code="alone", text=suspect, query=shown(LIVE_STATE)))
+        found.append(Reason(code="alone", text=suspect, query=show_query(LIVE_STATE)))
     if trigger.due_at <= now:
-        found += limited(reader, trigger, engine, now)
-    declared = reader.one(DECLARED, workflow=trigger.workflow) or {}
+        found += limit_findings(reader, trigger, engine, now)
+    declared = reader.fetch_one(DECLARED, workflow=trigger.workflow) or {}
     is_held = task is not None and HoldStore().is_held(reader, task.id)  # which was said, with what is wrong
     if trigger.workflow is not None and not is_held and declared["declared"] and not declared["is_declared"]:
         text = f"the last daemon declared no workflow {trigger.workflow}: run now, it would fail"
-        query = shown(DECLARED, workflow=trigger.workflow)
+        query = show_query(DECLARED, workflow=trigger.workflow)
         found.append(Reason(code="unknown workflow", text=text, query=query))
     return found
 
@@ -165,26 +174,26 @@ def _suspect(reader: Reader, trigger: Trigger) -> str | None:
         return None
     assert live.alone_since is not None, live
     assert live.alone_until is not None, live
-    runs = reader.value(STARTED_AT, id=live.alone) is not None
+    runs = reader.fetch_value(STARTED_AT, id=live.alone) is not None
     does = "runs alone" if runs else "waits to run alone"
     since, until = clock_time(live.alone_since), clock_time(live.alone_until)
     return f"waits for trigger {live.alone}, which was in crashes and {does} since {since}, until {until} at the latest"
 
 
-def _no_daemon() -> Reason:
+def _daemon_finding() -> Reason:
     text = f"no daemon runs on this database. Start one: {hint('run', 'MODULE:APP')}"
-    return Reason(code="no daemon", text=text, query=shown(EPOCH))
+    return Reason(code="no daemon", text=text, query=show_query(EPOCH))
 
 
-def paused() -> Reason:
+def paused_findings() -> Reason:
     """The daemon was told to claim and fire nothing."""
     text = "the daemon was started with --paused: it accepts, and starts nothing. Restart it without"
-    return Reason(code="paused", text=text, query=shown(ENGINE))
+    return Reason(code="paused", text=text, query=show_query(ENGINE))
 
 
-def _not_due(trigger: Trigger, now: float) -> Reason:
-    until = f"{clock_time(trigger.due_at)}, {from_now(trigger.due_at, now)}"
-    query = shown(ROW, id=trigger.id)
+def _due_finding(trigger: Trigger, now: float) -> Reason:
+    until = f"{clock_time(trigger.due_at)}, {relative_text(trigger.due_at, now)}"
+    query = show_query(ROW, id=trigger.id)
     ahead = max(trigger.created_at, trigger.updated_at) > now + TOLERANCE
     if ahead and not (trigger.at_given and trigger.not_before is None):
         text = f"a clock that was ahead has set its time; not due until {until}. If the clock is right now"
@@ -202,11 +211,11 @@ def _not_due(trigger: Trigger, now: float) -> Reason:
 
 
 def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason | None:
-    holder = reader.one(LANE, lane=trigger.lane, id=trigger.id)
+    holder = reader.fetch_one(LANE, lane=trigger.lane, id=trigger.id)
     if holder is not None:
         doing = "runs" if holder["started_at"] is not None else "is claimed"
         text = f"its lane {trigger.lane} is busy: trigger {holder['id']} {doing}"
-        return Reason(code="lane busy", text=text, query=shown(LANE, lane=trigger.lane, id=trigger.id))
+        return Reason(code="lane busy", text=text, query=show_query(LANE, lane=trigger.lane, id=trigger.id))
     given: dict[str, Any] = {
         "lane": trigger.lane,
         "seq": trigger.seq,
@@ -214,21 +223,21 @@ def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason
         "weight": weight,
         "rank": trigger.due_at + weight * trigger.priority,
     }
-    earlier = reader.one(LANE_EARLIER, **given)
+    earlier = reader.fetch_one(LANE_EARLIER, **given)
     if earlier is None:
         return None
     text = f"trigger {earlier['id']} of its lane {trigger.lane} comes first"
-    return Reason(code="lane order", text=text, query=shown(LANE_EARLIER, **given))
+    return Reason(code="lane order", text=text, query=show_query(LANE_EARLIER, **given))
 
 
-def _its_turn(reader: Reader, trigger: Trigger, now: float) -> Reason:
-    busy = reader.one(AT_WORK) or {}
+def _queue_finding(reader: Reader, trigger: Trigger, now: float) -> Reason:
+    busy = reader.fetch_one(AT_WORK) or {}
     late = now - trigger.due_at
     if late > LATE_SECONDS and not busy.get("running") and not busy.get("claimed"):
-        text = f"due since {span(late)}; nothing is in its way, nothing is at work, and it was not started"
-        return Reason(code="not started", text=f"{text}. See: craftcore doctor", query=shown(AT_WORK))
+        text = f"due since {format_span(late)}; nothing is in its way, nothing is at work, and it was not started"
+        return Reason(code="not started", text=f"{text}. See: craftcore doctor", query=show_query(AT_WORK))
     text = (
-        f"due since {span(late)}; nothing is in its way but its turn "
+        f"due since {format_span(late)}; nothing is in its way but its turn "
         f"({busy.get('running')} running, {busy.get('claimed')} claimed before it)"
     )
-    return Reason(code="its turn", text=text, query=shown(AT_WORK))
+    return Reason(code="its turn", text=text, query=show_query(AT_WORK))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import span
-from craftcore.cli.proof import Reason, shown
-from craftcore.engine.engine_facts import Standing
-from craftcore.serialization.plurals import counted
+from craftcore.cli.moments import format_span
+from craftcore.cli.proof import Reason, show_query
+from craftcore.engine.engine_facts import EngineFacts
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 
@@ -19,34 +19,35 @@ STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM exec
   AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))) AS claimed"""
 
 
-def limited(reader: Reader, trigger: Trigger, standing: Standing | None, now: float) -> list[Reason]:
+def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Reason]:
     """The limits that are reached now; none when its workflow has none."""
     for workflow, limit in (standing.limits if standing is not None else {}).items():
         if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
             sources = f",{','.join(limit['sources'])},"
-            return [*_places(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
+            return [*_slot_findings(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
     return []
 
 
-def _places(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Reason]:
+def _slot_findings(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Reason]:
     given = {"workflow": workflow, "sources": sources}
-    if limit["concurrency"] is None or (claimed := reader.value(CLAIMED, **given)) < limit["concurrency"]:
+    if limit["concurrency"] is None or (claimed := reader.fetch_value(CLAIMED, **given)) < limit["concurrency"]:
         return []
     text = (
-        f"workflow {workflow} may run {limit['concurrency']:,} at a time, and {counted(claimed, 'is', 'are')} claimed"
+        f"workflow {workflow} may run {limit['concurrency']:,} at a time, and "
+        f"{format_count(claimed, 'is', 'are')} claimed"
     )
-    return [Reason(code="limit", text=text, query=shown(CLAIMED, **given))]
+    return [Reason(code="limit", text=text, query=show_query(CLAIMED, **given))]
 
 
 def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, now: float) -> list[Reason]:
     if limit["count"] is None:
         return []
     given = {"workflow": workflow, "sources": sources, "since": now - limit["seconds"]}
-    taken = reader.one(STARTED, **given) or {}
+    taken = reader.fetch_one(STARTED, **given) or {}
     if taken["started"] + taken["claimed"] < limit["count"]:
         return []
     text = (
-        f"workflow {workflow} may start {limit['count']:,} within {span(limit['seconds'])}: "
-        f"{counted(taken['started'], 'has', 'have')}, and {counted(taken['claimed'], 'is', 'are')} about to"
+        f"workflow {workflow} may start {limit['count']:,} within {format_span(limit['seconds'])}: "
+        f"{format_count(taken['started'], 'has', 'have')}, and {format_count(taken['claimed'], 'is', 'are')} about to"
     )
-    return [Reason(code="limit", text=text, query=shown(STARTED, **given))]
+    return [Reason(code="limit", text=text, query=show_query(STARTED, **given))]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.proof import Reason, shown
-from craftcore.cli.schedule.view import next_firing, wall_and_utc
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.cli.proof import Reason, show_query
+from craftcore.cli.schedule.view import local_and_utc_text, next_firing
 from craftcore.cli.session import hint
-from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused
+from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused_findings
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.schedules.recurrence.timezones import zone_named
+from craftcore.schedules.recurrence.timezones import find_zone
 from craftcore.schedules.recurrence.timing import Cron, Startup
-from craftcore.schedules.tick_plan import MISFIRE_GRACE, upcoming
+from craftcore.schedules.tick_plan import MISFIRE_GRACE, next_upcoming
 from craftcore.schedules.transitions import read_at
-from craftcore.serialization.plurals import counted
-from craftcore.storage.facts import fact, number
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 
 ROW = """SELECT status, reason, kind, next_at, high_water_at, skip_to_at, start_at, until_at, runs, max_runs
@@ -39,25 +39,25 @@ SLOW_SECONDS = 60.0
 def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_runs: bool) -> list[Reason]:
     """What holds, the most telling first; never empty."""
     if schedule.status is not ScheduleStatus.ACTIVE:
-        return [_stands(schedule), *_last(reader, schedule, now)]
+        return [_status_finding(schedule), *_last_row(reader, schedule, now)]
     found = [
-        *_broken(schedule),
+        *_broken_zone_findings(schedule),
         *_held(reader, now),
-        *_ahead(schedule, now),
-        *_delayed(schedule, now),
+        *_clock_ahead_findings(schedule, now),
+        *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),
-        *_comes(schedule, now, daemon_runs=daemon_runs),
+        *_next_findings(schedule, now, daemon_runs=daemon_runs),
     ]
     if not daemon_runs:
-        found.append(_no_daemon())
+        found.append(_daemon_finding())
     elif is_paused(reader):
-        found.insert(0, paused())
-    return [*found, *_undeclared(reader, schedule), *_last(reader, schedule, now)]
+        found.insert(0, paused_findings())
+    return [*found, *_undeclared_findings(reader, schedule), *_last_row(reader, schedule, now)]
 
 
-def _stands(schedule: Schedule) -> Reason:
+def _status_finding(schedule: Schedule) -> Reason:
     """Nothing comes of it as its row is now."""
-    query = shown(ROW, id=schedule.id)
+    query = show_query(ROW, id=schedule.id)
     why = "" if schedule.reason in (None, schedule.status.lower()) else f": {schedule.reason}"
     match schedule.status:
         case ScheduleStatus.PAUSED:
@@ -71,73 +71,73 @@ def _stands(schedule: Schedule) -> Reason:
     return Reason(code=schedule.status.lower(), text=text, query=query)
 
 
-def _broken(schedule: Schedule) -> list[Reason]:
+def _broken_zone_findings(schedule: Schedule) -> list[Reason]:
     """Its zone is gone from this machine: the next tick disables it."""
     if not isinstance(schedule.timing, Cron):
         return []
     try:
-        zone_named(schedule.timing.timezone)
+        find_zone(schedule.timing.timezone)
     except ScheduleInvalid as error:
-        return [Reason(code="zone", text=error.message, query=shown(ROW, id=schedule.id))]
+        return [Reason(code="zone", text=error.message, query=show_query(ROW, id=schedule.id))]
     return []
 
 
 def _held(reader: Reader, now: float) -> list[Reason]:
     found = []
-    if (held := fact(reader, "held")) is not None:
+    if (held := get_fact(reader, "held")) is not None:
         text = f"everything is held: {held}. To let it go on: {hint('release')}"
-        found.append(Reason(code="held", text=text, query=shown(HELD)))
-    if (safe_mode := fact(reader, "safe_mode")) is not None:
+        found.append(Reason(code="held", text=text, query=show_query(HELD)))
+    if (safe_mode := get_fact(reader, "safe_mode")) is not None:
         text = f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
-        found.append(Reason(code="safe mode", text=text, query=shown(SAFE_MODE)))
+        found.append(Reason(code="safe mode", text=text, query=show_query(SAFE_MODE)))
     until = number(reader, "clock_held")
     if until is not None and until > now:
         seen = f"the clock has shown {clock_time(until)} here and now shows {clock_time(now)}"
         text = f"schedules are held: {seen}. Set it, or if it is right: {hint('schedule', 'trust-clock')}"
-        found.append(Reason(code="clock held", text=text, query=shown(CLOCK)))
+        found.append(Reason(code="clock held", text=text, query=show_query(CLOCK)))
     return found
 
 
-def _ahead(schedule: Schedule, now: float) -> list[Reason]:
+def _clock_ahead_findings(schedule: Schedule, now: float) -> list[Reason]:
     """A wrong clock has been here: what comes until its mark was accounted for already."""
     begins = schedule.start_at is not None and schedule.high_water_at < schedule.start_at
     if schedule.is_one_time or isinstance(schedule.timing, Startup) or begins or schedule.high_water_at <= now:
         return []
-    mark = f"{clock_time(schedule.high_water_at)}, {from_now(schedule.high_water_at, now)}"
+    mark = f"{clock_time(schedule.high_water_at)}, {relative_text(schedule.high_water_at, now)}"
     go_on = hint("schedule", "reanchor", schedule.id)
     text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now: {go_on}"
-    return [Reason(code="ahead", text=text, query=shown(ROW, id=schedule.id))]
+    return [Reason(code="ahead", text=text, query=show_query(ROW, id=schedule.id))]
 
 
-def _delayed(schedule: Schedule, now: float) -> list[Reason]:
+def _delay_findings(schedule: Schedule, now: float) -> list[Reason]:
     """A clock that was ahead has set the moment of `in 17m`."""
     began = read_at(schedule)
     if began is None or began <= now + TOLERANCE:
         return []
     text = f"a clock that was ahead has set its time: {schedule.expression} was counted from {clock_time(began)}"
     text = f"{text}. If the clock is right now: {hint('schedule', 'trust-clock')}"
-    return [Reason(code="clock", text=text, query=shown(ROW, id=schedule.id))]
+    return [Reason(code="clock", text=text, query=show_query(ROW, id=schedule.id))]
 
 
 def _overlap(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
     """What an earlier occurrence that is not over means for the next."""
     account = AccountStore()
-    blocker = None if schedule.overlap is Overlap.ALLOW else account.at_work(reader, schedule.id)
+    blocker = None if schedule.overlap is Overlap.ALLOW else account.running_occurrence(reader, schedule.id)
     if blocker is None:
         return []
-    waiting = account.buffered(reader, schedule.id)
+    waiting = account.list_buffered(reader, schedule.id)
     see = f"See: {hint(blocker.noun, 'why' if blocker.noun == 'trigger' else 'show', blocker.id)}"
     if waiting:
-        since = from_now(waiting[0].nominal_at, now)
+        since = relative_text(waiting[0].nominal_at, now)
         text = f"its occurrence of {clock_time(waiting[0].nominal_at)}, {since}, waits: {blocker.is_not_over}. {see}"
-        return [Reason(code="buffered", text=text, query=shown(BUFFERED, id=schedule.id))]
+        return [Reason(code="buffered", text=text, query=show_query(BUFFERED, id=schedule.id))]
     then = "waits for it" if schedule.overlap is Overlap.BUFFER_ONE or schedule.is_one_time else "is skipped"
     text = f"{blocker.is_not_over}: what comes before it is over {then} (overlap {schedule.overlap}). {see}"
-    return [Reason(code="at work", text=text, query=shown(AT_WORK, id=schedule.id))]
+    return [Reason(code="at work", text=text, query=show_query(AT_WORK, id=schedule.id))]
 
 
-def _comes(schedule: Schedule, now: float, *, daemon_runs: bool) -> list[Reason]:
-    query = shown(ROW, id=schedule.id)
+def _next_findings(schedule: Schedule, now: float, *, daemon_runs: bool) -> list[Reason]:
+    query = show_query(ROW, id=schedule.id)
     if isinstance(schedule.timing, Startup):
         return [Reason(code="startup", text="fires when a daemon starts, and at no other time", query=query)]
     moment = next_firing(schedule)
@@ -145,17 +145,21 @@ def _comes(schedule: Schedule, now: float, *, daemon_runs: bool) -> list[Reason]
         return [Reason(code="nothing left", text="nothing comes any more: what was left is skipped", query=query)]
     if schedule.next_at is not None and moment != schedule.next_at:
         until = clock_time(schedule.skip_to_at)
-        text = f"what comes up to {until} is skipped, as was asked (skip-next); then {_at(schedule, moment, now)}"
+        text = (
+            f"what comes up to {until} is skipped, as was asked (skip-next); then {_moment_text(schedule, moment, now)}"
+        )
         return [Reason(code="skipped", text=text, query=query)]
     if moment > now:
-        late = f", and up to {span(schedule.jitter)} later" if schedule.jitter else ""
-        return [Reason(code="not due", text=f"fires at {_at(schedule, moment, now)}{late}", query=query)]
+        late = f", and up to {format_span(schedule.jitter)} later" if schedule.jitter else ""
+        return [Reason(code="not due", text=f"fires at {_moment_text(schedule, moment, now)}{late}", query=query)]
     if now - moment > max(SLOW_SECONDS, MISFIRE_GRACE) or not daemon_runs:
-        return [Reason(code="due", text=f"due since {clock_time(moment)}: {_caught_up(schedule, now)}", query=query)]
+        return [
+            Reason(code="due", text=f"due since {clock_time(moment)}: {_catch_up_text(schedule, now)}", query=query)
+        ]
     return [Reason(code="due", text="due; it fires at the next look of the scheduler, within 30 s", query=query)]
 
 
-def _caught_up(schedule: Schedule, now: float) -> str:
+def _catch_up_text(schedule: Schedule, now: float) -> str:
     """What the next tick makes of what was missed, in words."""
     if schedule.is_one_time:
         return "it fires at the next tick"
@@ -167,40 +171,40 @@ def _caught_up(schedule: Schedule, now: float) -> str:
             what = "the next tick fires the latest of what was missed"
         case CatchUp.NONE:
             return f"the next tick skips what was missed (catch-up none){after}"
-    return f"{what}, not older than {span(schedule.catch_up_window)}{after}"
+    return f"{what}, not older than {format_span(schedule.catch_up_window)}{after}"
 
 
 def _next_after(schedule: Schedule, now: float) -> str:
     try:
-        moment = upcoming(schedule, after=now)
+        moment = next_upcoming(schedule, after=now)
     except ScheduleInvalid:
         return ""
-    return "" if moment is None else f"; then comes {_at(schedule, moment, now)}"
+    return "" if moment is None else f"; then comes {_moment_text(schedule, moment, now)}"
 
 
-def _no_daemon() -> Reason:
+def _daemon_finding() -> Reason:
     text = f"no daemon runs on this database, and nothing else fires. Start one: {hint('run', 'MODULE:APP')}"
-    return Reason(code="no daemon", text=text, query=shown(EPOCH))
+    return Reason(code="no daemon", text=text, query=show_query(EPOCH))
 
 
-def _undeclared(reader: Reader, schedule: Schedule) -> list[Reason]:
-    declared = reader.one(DECLARED, workflow=schedule.workflow) or {}
+def _undeclared_findings(reader: Reader, schedule: Schedule) -> list[Reason]:
+    declared = reader.fetch_one(DECLARED, workflow=schedule.workflow) or {}
     if not declared["declared"] or declared["is_declared"]:
         return []
     text = f"the last daemon declared no workflow {schedule.workflow}: what it fires now would fail"
-    return [Reason(code="unknown workflow", text=text, query=shown(DECLARED, workflow=schedule.workflow))]
+    return [Reason(code="unknown workflow", text=text, query=show_query(DECLARED, workflow=schedule.workflow))]
 
 
-def _last(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
+def _last_row(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
     """What became of the newest occurrence; none when there was none."""
-    last = next(iter(AccountStore().history(reader, schedule.id, 1)), None)
+    last = next(iter(AccountStore().list_history(reader, schedule.id, 1)), None)
     if last is None:
         return []
-    several = f"{counted(last.count, 'occurrence')} up to" if last.count > 1 else "the last occurrence,"
+    several = f"{format_count(last.count, 'occurrence')} up to" if last.count > 1 else "the last occurrence,"
     became = f"fired as trigger {last.trigger_id}" if last.trigger_id else f"{last.outcome}: {last.reason}"
-    text = f"before: {several} {clock_time(last.last_at)}, {from_now(last.last_at, now)}, {became}"
-    return [Reason(code="before", text=text, query=shown(LAST, id=schedule.id))]
+    text = f"before: {several} {clock_time(last.last_at)}, {relative_text(last.last_at, now)}, {became}"
+    return [Reason(code="before", text=text, query=show_query(LAST, id=schedule.id))]
 
 
-def _at(schedule: Schedule, moment: float, now: float) -> str:
-    return wall_and_utc(moment, schedule.timezone, now)
+def _moment_text(schedule: Schedule, moment: float, now: float) -> str:
+    return local_and_utc_text(moment, schedule.timezone, now)

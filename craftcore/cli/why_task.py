@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from craftcore.cli.moments import clock_time, from_now
-from craftcore.cli.proof import Reason, shown
+from craftcore.cli.moments import clock_time, relative_text
+from craftcore.cli.proof import Reason, show_query
 from craftcore.cli.session import hint
-from craftcore.cli.task.question_view import how_to_answer, said, until_answered
-from craftcore.errors import NoModel
+from craftcore.cli.task.question_view import answer_command, answer_deadline_text, question_text
+from craftcore.errors import UnreadableRow
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import next_key
@@ -39,12 +39,12 @@ SETTLE = "settle:"
 """How the wait begins after which a provider is asked what became of a call."""
 
 
-def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
+def wait_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
     """What a task waits for, and how to bring it about; none when it does not wait."""
     wait = WaitStore().open_of(reader, task.seq)
     if wait is None or task.status is not TaskStatus.WAITING:
         return []
-    query = shown(WAIT, task=task.seq)
+    query = show_query(WAIT, task=task.seq)
     match wait.kind:
         case WaitKind.TIMER:
             does = f"waits before its turn {task.turn}" if wait.name == CONTINUED else "sleeps"
@@ -56,54 +56,56 @@ def waits(reader: Reader, task: Task, now: float) -> list[Reason]:
         case WaitKind.CHILD:
             return [_child(reader, task, wait, now)]
         case WaitKind.QUESTION:
-            return _asked(reader, task, wait, now)
+            return _question_findings(reader, task, wait, now)
 
 
 def held_task(reader: Reader, task: Task) -> list[Reason]:
     """That the code of the last start does not fit a live task, and what to do; nothing where it does."""
-    if not task.status.is_live or (wrong := HoldStore().of(reader, task.id)) is None:
+    if not task.status.is_live or (wrong := HoldStore().get_reason(reader, task.id)) is None:
         return []
     retry, cancel = hint("task", "retry", task.id), hint("task", "cancel", task.id)
     text = (
         f"task {task.id} is held, the code does not fit it: {wrong}. It goes on by itself once a start brings code "
         f"that does. To go on with the code that runs: {retry}. To end it: {cancel}"
     )
-    return [Reason(code="held task", text=text, query=shown(HOLD, id=task.id))]
+    return [Reason(code="held task", text=text, query=show_query(HOLD, id=task.id))]
 
 
-def asked_about(reader: Reader, task: Task, now: float) -> list[Reason]:
+def task_questions(reader: Reader, task: Task, now: float) -> list[Reason]:
     """What a person was asked about a task that does not wait for the answer: it runs on, or has ended."""
-    questions = [one for one in QuestionStore().of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
+    questions = [one for one in QuestionStore().list_of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
     return [
         Reason(
             code=one.kind,
-            text=f"a person was asked {from_now(one.created_at, now)}: {said(one)} {how_to_answer(one)}",
-            query=shown(QUESTION, task=task.seq),
+            text=f"a person was asked {relative_text(one.created_at, now)}: {question_text(one)} {answer_command(one)}",
+            query=show_query(QUESTION, task=task.seq),
         )
         for one in questions
         if one.wait_seq is None
     ]
 
 
-def stands(reader: Reader, task: Task, now: float) -> list[Reason]:
+def task_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
     """What a task waits for; else where it is now, and what is still asked about it when it has ended."""
-    return waits(reader, task, now) or [
+    return wait_findings(reader, task, now) or [
         is_now(task),
-        *([] if task.status.is_live else asked_about(reader, task, now)),
+        *([] if task.status.is_live else task_questions(reader, task, now)),
     ]
 
 
-def went_on(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Reason]:
+def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Reason]:
     """What became of a task after a settled trigger of it: what it came to there, and where it is now."""
     found: list[Reason] = []
     if trigger.reason == "delivered":
         found.append(_delivered(reader, trigger, task))
-    elif (key := next_key(reader, trigger, task)) is not None and (after := reader.one(NEXT, key=key)) is not None:
+    elif (key := next_key(reader, trigger, task)) is not None and (
+        after := reader.fetch_one(NEXT, key=key)
+    ) is not None:
         goes = "went" if TriggerStatus(after["status"]).is_settled else "goes"
         told = f" ({after['reason']})" if after["reason"] else ""
         text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{told}"
-        found.append(Reason(code="went on", text=text, query=shown(NEXT, key=key)))
-    return [*found, *stands(reader, task, now)]
+        found.append(Reason(code="went on", text=text, query=show_query(NEXT, key=key)))
+    return [*found, *task_findings(reader, task, now)]
 
 
 def is_now(task: Task) -> Reason:
@@ -119,16 +121,17 @@ def is_now(task: Task) -> Reason:
         case TaskStatus.FAILED:
             text = f"is FAILED since {clock_time(task.ended_at)} with {task.error_code}: {task.error_message}. "
             text += f"To try its last turn again: {hint('task', 'retry', task.id)}"
-    return Reason(code=f"task {task.status.lower()}", text=f"task {task.id} {text}", query=shown(TASK, id=task.id))
+    return Reason(code=f"task {task.status.lower()}", text=f"task {task.id} {text}", query=show_query(TASK, id=task.id))
 
 
 def _end(task: Task, wait: Wait, now: float) -> str:
     """` until 2026-01-02 03:04:05Z, in 2 h`; nothing for a wait without end."""
     if task.deadline_at is not None and (wait.due_at is None or task.deadline_at < wait.due_at):
         return (
-            f" until its deadline at {clock_time(task.deadline_at)}, {from_now(task.deadline_at, now)}, and fails then"
+            f" until its deadline at {clock_time(task.deadline_at)}, "
+            f"{relative_text(task.deadline_at, now)}, and fails then"
         )
-    return "" if wait.due_at is None else f" until {clock_time(wait.due_at)}, {from_now(wait.due_at, now)}"
+    return "" if wait.due_at is None else f" until {clock_time(wait.due_at)}, {relative_text(wait.due_at, now)}"
 
 
 def _event(task: Task, wait: Wait, now: float) -> str:
@@ -146,24 +149,26 @@ def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Reason:
         state += f" ({child.reason})"
     text = f"task {task.id} waits{_end(task, wait, now)} for its child {wait.event}, {state}"
     text = f"{text}. See: {hint('task', 'show', str(wait.event))}"
-    return Reason(code="child", text=text, query=shown(TASK, id=wait.event))
+    return Reason(code="child", text=text, query=show_query(TASK, id=wait.event))
 
 
-def _asked(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
-    question = QuestionStore().of_wait(reader, task.seq, wait.seq)
+def _question_findings(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
+    question = QuestionStore().find_of_wait(reader, task.seq, wait.seq)
     if question is None:
-        raise NoModel(f"the wait {wait.id} is for an answer, and its question is not there")
-    text = f"task {task.id} waits for an answer to {said(question)} {until_answered(question, task, now)}."
+        raise UnreadableRow(f"the wait {wait.id} is for an answer, and its question is not there")
+    text = (
+        f"task {task.id} waits for an answer to {question_text(question)} {answer_deadline_text(question, task, now)}."
+    )
     if (key := question.activity_key) is not None:
-        text = f"{text} {how_to_answer(question)}. See: {hint('activity', 'show', key)}"
-        return [Reason(code=question.kind, text=text, query=shown(IN_DOUBT, key=key))]
-    query = shown(QUESTION, task=task.seq)
-    return [Reason(code="question", text=f"{text} {how_to_answer(question)}", query=query)]
+        text = f"{text} {answer_command(question)}. See: {hint('activity', 'show', key)}"
+        return [Reason(code=question.kind, text=text, query=show_query(IN_DOUBT, key=key))]
+    query = show_query(QUESTION, task=task.seq)
+    return [Reason(code="question", text=f"{text} {answer_command(question)}", query=query)]
 
 
 def _delivered(reader: Reader, trigger: Trigger, task: Task) -> Reason:
-    query = shown(MAIL, task=task.seq, trigger=trigger.id)
-    mail = reader.one(MAIL, task=task.seq, trigger=trigger.id)
+    query = show_query(MAIL, task=task.seq, trigger=trigger.id)
+    mail = reader.fetch_one(MAIL, task=task.seq, trigger=trigger.id)
     became = {
         "UNREAD": "it has not read it yet",
         "READ": "it has read it",

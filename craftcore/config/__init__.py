@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from craftcore.config.http_targets import window_mistakes
-from craftcore.config.loader import Between, Spelt, Targets, Variables, read, schedules_of, table_of, unknown
+from craftcore.config.loader import (
+    Between,
+    Spelt,
+    Targets,
+    Variables,
+    read,
+    schedules_of,
+    table_of,
+    unknown_name_mistakes,
+)
 from craftcore.config.references import (
     ADDRESS_SAID,
     ENDPOINT_SAID,
@@ -197,9 +206,9 @@ class Config:
         del kinds["schedule"]
         tables = {name: table_of(name, kinds, document.get(name, {}), mistakes) for name in kinds}
         config = cls(**tables, schedule=schedules_of(document.get("schedule", []), kinds, mistakes))
-        mistakes.extend(unknown("", document, {**kinds, "schedule": None}, kinds))
+        mistakes.extend(unknown_name_mistakes("", document, {**kinds, "schedule": None}, kinds))
         if not mistakes:  # how two values relate is worth a word only once each is allowed
-            mistakes.extend(_broken_relations(config))
+            mistakes.extend(_relation_mistakes(config))
         if mistakes:
             raise ConfigInvalid("\n".join(f"{path}: {mistake}" for mistake in mistakes))
         return config
@@ -220,20 +229,20 @@ def config_of(given: Config | str | Path | None) -> Config:
     raise ConfigInvalid(f"config is {type(given).__name__}: give a Config, or the path of a settings file")
 
 
-def _broken_relations(config: Config) -> Iterator[str]:
+def _relation_mistakes(config: Config) -> Iterator[str]:
     retry, output, response = config.retry, config.command.output_max_bytes, config.records.response_max_bytes
     if retry.cap_seconds < retry.base_seconds:
         allowed = f"at least retry.base_seconds ({retry.base_seconds:g})"
         yield f"retry.cap_seconds is {retry.cap_seconds:g}; allowed: {allowed}"
     if output > response:
         yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
-    yield from _broken_relations_of_email(config.email)
+    yield from _email_mistakes(config.email)
     if (body := config.http.response_max_bytes) > response:
         yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
     yield from window_mistakes("http.target", config.http.target, config.http.timeout)
 
 
-def _broken_relations_of_email(email: EmailSettings) -> Iterator[str]:
+def _email_mistakes(email: EmailSettings) -> Iterator[str]:
     """A server without what it needs, and what belongs to a server that is not named."""
     if email.host:
         if not email.sender:

@@ -42,7 +42,7 @@ REROUTING_PREFIXES = ("x-forwarded-", "proxy-")
 """By them a proxy or framework takes a request for one of another address, path or sender."""
 
 
-def comparable(header: str) -> str:
+def comparable_name(header: str) -> str:
     """The name as servers compare it: many take capital letters for small ones, and an underscore for a hyphen."""
     return header.lower().replace("_", "-")
 

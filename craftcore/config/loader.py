@@ -86,7 +86,7 @@ def table_of(name: str, kinds: Kinds, given: object, mistakes: list[str]) -> Any
     """The settings of one table. A mistake is noted, and its key keeps the default."""
     kind = kinds[name]
     if not isinstance(given, dict):
-        mistakes.append(f"{name} is {_shown(given)}; allowed: a table")
+        mistakes.append(f"{name} is {_show_value(given)}; allowed: a table")
         return kind()
     rules = get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
@@ -95,11 +95,11 @@ def table_of(name: str, kinds: Kinds, given: object, mistakes: list[str]) -> Any
             values[key] = http_targets(f"{name}.{key}", given[key], mistakes)
             continue
         try:
-            values[key] = _allowed(rules[key], given[key])
+            values[key] = _check_value(rules[key], given[key])
         except ValueError as refused:
-            shown = "not shown" if _is_hidden(rules[key]) else _shown(given[key])
+            shown = "not shown" if _is_hidden(rules[key]) else _show_value(given[key])
             mistakes.append(f"{name}.{key} is {shown}; allowed: {refused}")
-    mistakes.extend(unknown(f"{name}.", given, rules, kinds))
+    mistakes.extend(unknown_name_mistakes(f"{name}.", given, rules, kinds))
     return kind(**values)
 
 
@@ -109,8 +109,10 @@ def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict
         mistakes.append("schedule must be written as [[schedule]], once for each")
         return ()
     for number, table in enumerate(given, 1):
-        where = f"schedule {_shown(table.get('id', number))}"
-        mistakes.extend(f"{where}: {line}" for line in unknown("", table, dict.fromkeys(SCHEDULE_KEYS), kinds))
+        where = f"schedule {_show_value(table.get('id', number))}"
+        mistakes.extend(
+            f"{where}: {line}" for line in unknown_name_mistakes("", table, dict.fromkeys(SCHEDULE_KEYS), kinds)
+        )
         for key in ("id", "when"):
             if not isinstance(table.get(key), str):
                 mistakes.append(f"{where}: {key} is missing, or no text")
@@ -118,9 +120,9 @@ def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict
             mistakes.append(f"{where}: give it a workflow or a command, one of them")
         command = table.get("command", [""])
         if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-            mistakes.append(f"{where}: command is {_shown(command)}; allowed: a list of words, the program first")
+            mistakes.append(f"{where}: command is {_show_value(command)}; allowed: a list of words, the program first")
         if type(table.get("irreversible", False)) is not bool:
-            mistakes.append(f"{where}: irreversible is {_shown(table['irreversible'])}; allowed: true or false")
+            mistakes.append(f"{where}: irreversible is {_show_value(table['irreversible'])}; allowed: true or false")
         elif "irreversible" in table and "command" not in table:
             mistakes.append(
                 f"{where}: irreversible is for a command; what else a workflow does once, its code says with ctx.act"
@@ -130,7 +132,7 @@ def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict
     return tuple(given)
 
 
-def _allowed(rule: Any, value: Any) -> Any:
+def _check_value(rule: Any, value: Any) -> Any:
     """The value as its setting keeps it. Raises ValueError that says what is allowed."""
     if get_origin(rule) is Literal:
         choices = get_args(rule)
@@ -160,7 +162,7 @@ def _is_hidden(rule: Any) -> bool:
     return any(isinstance(mark, Spelt) and mark.hidden for mark in get_args(rule))
 
 
-def unknown(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: Kinds) -> Iterator[str]:
+def unknown_name_mistakes(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: Kinds) -> Iterator[str]:
     """A line for each name that is not one of ours, with the one that was probably meant."""
     for name in given:
         if name in known:
@@ -175,11 +177,11 @@ def unknown(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: 
             hint = f"did you mean '{near[0]}'?"
         else:
             hint = f"allowed: {', '.join(known)}"
-        shown = name if name.isidentifier() and len(name) <= 80 else _shown(name)
+        shown = name if name.isidentifier() and len(name) <= 80 else _show_value(name)
         yield f"{table}{shown} is unknown; {hint}"
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     """The value in one short line, whatever a file may hold."""
     try:
         text = repr(value)

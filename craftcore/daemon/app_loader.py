@@ -31,13 +31,11 @@ def import_app(named: str) -> Registry:
         attribute = apps[0] if len(apps) == 1 and "app" not in apps else "app"
     if attribute not in vars(module):
         near = apps or get_close_matches(attribute, vars(module), n=1)
-        raise ConfigInvalid(f"{module_name} has no {attribute!r:.80}{_did_you_mean(module_name, near)}")
+        raise ConfigInvalid(f"{module_name} has no {attribute!r:.80}{_suggestion(module_name, near)}")
     app = vars(module)[attribute]
     if not isinstance(app, Registry):
         kind = type(app).__name__
-        raise ConfigInvalid(
-            f"{module_name}:{attribute} is of type {kind}, not an App{_did_you_mean(module_name, apps)}"
-        )
+        raise ConfigInvalid(f"{module_name}:{attribute} is of type {kind}, not an App{_suggestion(module_name, apps)}")
     return app
 
 
@@ -49,15 +47,15 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise ConfigInvalid(_failed(name, error)) from error
+            raise ConfigInvalid(_load_failure(name, error)) from error
         near = get_close_matches(error.name, _modules_of(Path(here)), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigInvalid(f"no module is named {error.name}, neither installed nor in {here}{hint}") from error
     except (Exception, SystemExit) as error:
-        raise ConfigInvalid(_failed(name, error)) from error
+        raise ConfigInvalid(_load_failure(name, error)) from error
 
 
-def _failed(name: str, error: BaseException) -> str:
+def _load_failure(name: str, error: BaseException) -> str:
     """The last line of the traceback and the last place in it that is no machinery of importing, or of ours."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{name} cannot be imported: {error.msg} ({error.filename}:{error.lineno})"
@@ -80,5 +78,5 @@ def _stem_hint(module: str, attribute: str) -> str:
     return f", for example {stem}:{attribute or 'app'}" if module.endswith(".py") and _DOTTED.fullmatch(stem) else ""
 
 
-def _did_you_mean(module: str, names: list[str]) -> str:
+def _suggestion(module: str, names: list[str]) -> str:
     return f"; did you mean {module}:{names[0]}?" if names else ""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from craftcore.actions.email.action import EMAIL, email_action, send_email
 from craftcore.actions.http.action import HTTP_REQUEST, http_action, send_request
 from craftcore.actions.process.command_run import COMMAND, command_action, command_run, is_irreversible
-from craftcore.actions.process.program import Programs, passed_on
+from craftcore.actions.process.program import Programs, select_environment
 from craftcore.config import Config
 from craftcore.daemon.secrets import Secrets
 from craftcore.registry.registry import Registry
@@ -45,7 +45,7 @@ def _declare_command(app: Registry, config: Config, environ: Mapping[str, str]) 
     programs = Programs(
         timeout=settings.timeout,
         output_max_bytes=settings.output_max_bytes,
-        environment=passed_on(settings.environment, environ),
+        environment=select_environment(settings.environment, environ),
     )
     action = command_action(programs)
     if COMMAND not in app.actions:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 
 from craftcore.config import Config
-from craftcore.storage.facts import fact, remember
+from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.backoff import RetryPolicy
 
@@ -34,7 +34,7 @@ class Reloaded:
     refused: list[str]
 
 
-def changed_keys(old: Config, new: Config) -> list[str]:
+def list_changed_keys(old: Config, new: Config) -> list[str]:
     """The settings that differ, as `table.key`, and `schedule` when any of those does."""
     before, after = asdict(old), asdict(new)
     changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
@@ -42,7 +42,7 @@ def changed_keys(old: Config, new: Config) -> list[str]:
     return changed + [f"{table}.{key}" for table, key in tables if before[table][key] != after[table][key]]
 
 
-def taken_over(old: Config, new: Config) -> Config:
+def apply_reload(old: Config, new: Config) -> Config:
     """The old settings with what of the new ones counts at once."""
     level = replace(old.log, level=new.log.level)
     return replace(old, log=level, retry=new.retry, schedule=new.schedule)
@@ -69,13 +69,13 @@ def answer(
         at_next_start=at_next_start,
         refused=refused,
     )
-    remember(tx, "reload", json.dumps(asdict(told)))
+    set_fact(tx, "reload", json.dumps(asdict(told)))
     return told
 
 
 def last_reload(tx: Reader) -> Reloaded | None:
     """The last answer that was left; None when there is none that can be read."""
-    text = fact(tx, "reload")
+    text = get_fact(tx, "reload")
     try:
         found = json.loads(text) if text is not None else None
         return Reloaded(**{field.name: found[field.name] for field in fields(Reloaded)}) if found else None

@@ -30,14 +30,14 @@ from craftcore.daemon.status_line import Condition, status_text
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
-from craftcore.engine.failure import only
+from craftcore.engine.failure import sole_exception
 from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
 from craftcore.registry.registry import Registry
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage import migrate
-from craftcore.storage.damaged_rows import whole
+from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.file_size import wal_in_use
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import TriggerStatus
 
@@ -66,7 +66,7 @@ def run(
     traceback is in the log by then.
     """
     config = load_config()
-    journal = logging.under_journal(sys.stderr, os.environ)
+    journal = logging.is_journal_stream(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
     close_to_programs()
     notifier = Notifier.from_environment(os.environ)
@@ -74,7 +74,7 @@ def run(
     try:
         return anyio.run(daemon.serve, paused, until_idle)
     except BaseException as error:
-        failure = only(error) if isinstance(error, BaseExceptionGroup) else error
+        failure = sole_exception(error) if isinstance(error, BaseExceptionGroup) else error
         if daemon.failure is not None and not isinstance(failure, CraftcoreError):
             log.critical("daemon.ended", exc_info=failure)  # by code of a workflow: where, only this traceback says
             failure = daemon.failure
@@ -85,10 +85,10 @@ def run(
 
 def refuse_foreign(path: Path, config: Config) -> None:
     """Raise DatabaseInvalid for a file that is not ours, before anything beside it is made."""
-    core = Core(path, config)
+    core = Services(path, config)
     try:
         with core.database.reading() as reader:
-            migrate.pending(reader, shipped(), core.database.path)
+            migrate.list_pending(reader, list_migrations(), core.database.path)
     except NotFound:
         pass  # it will be made
 
@@ -103,7 +103,7 @@ class Daemon:
         self._path = path
         self._config = config
         self._notifier = notifier
-        self._core = Core(path, config)
+        self._core = Services(path, config)
         self._triggers = TriggerLists()
         self._engine: Engine | None = None
         self._scope: anyio.CancelScope | None = None
@@ -126,14 +126,14 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             watch = partial(watch_signals, at_end=end_at_the_second)
-            await tasks.start(watch, self._on_stop, self._on_stop_again, self._reload.ask)
+            await tasks.start(watch, self._handle_stop, self._handle_second_stop, self._reload.ask)
             while (full := await self._try(paused, until_idle)) is not None:
                 await self._wait_for_room(full)
             tasks.cancel_scope.cancel()
         if self._engine is None:
             return 0
         log.info("daemon.stopped", attempts=dict(self._engine.counts))
-        return WORK_FAILED if until_idle and self._something_failed(self._engine, began) else 0
+        return WORK_FAILED if until_idle and self._has_failed(self._engine, began) else 0
 
     async def _try(self, paused: bool, until_idle: bool) -> StorageFull | None:
         """Boot, run, drain. The reason when there was no room to boot: nothing is open then, and the lock is free."""
@@ -143,7 +143,7 @@ class Daemon:
                 self._app, self._path, self._config, paused=paused, held_back=True, owns_loop=True
             ) as engine:
                 self._engine = engine
-                await self._attend(engine, until_idle)
+                await self._serve_signals(engine, until_idle)
             self._say_stopping(engine)
         except StorageFull as full:
             if self._engine is not None:
@@ -156,16 +156,16 @@ class Daemon:
         if self._waited_for != full.message:
             log.warning("daemon.waiting", reason=full.message, seconds=FULL_DISK_SECONDS)
         self._waited_for = full.message
-        self._notifier.waiting(f"disk full, cannot start: {full.message}", STARTS_WITHIN_SECONDS)
+        self._notifier.extend_start(f"disk full, cannot start: {full.message}", STARTS_WITHIN_SECONDS)
         await anyio.sleep(FULL_DISK_SECONDS)
 
-    async def _attend(self, engine: Engine, until_idle: bool) -> None:
+    async def _serve_signals(self, engine: Engine, until_idle: bool) -> None:
         """Until the engine has drained, which cancels this."""
         await engine.round_trip()  # READY means that it moves, not that it was started
         with anyio.move_on_after(FIRST_LOOK_SECONDS):
-            await engine.feeder.looked()  # and what it says of itself, that it has looked
+            await engine.feeder.wait_for_first_poll()  # and what it says of itself, that it has looked
         status = status_text(await self._condition(engine))
-        self._notifier.ready(status)
+        self._notifier.notify_ready(status)
         engine.begin()  # not before: a handler that holds the loop would hold up READY, and with it the watchdog
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
         async with anyio.create_task_group() as beside:
@@ -177,27 +177,27 @@ class Daemon:
             await anyio.sleep_forever()
 
     async def _report(self, engine: Engine, said: str) -> None:
-        while self._notifier.is_heard:
+        while self._notifier.is_supervised:
             await anyio.sleep(STATUS_SECONDS)
             status = status_text(await self._condition(engine))
-            if status != said and not self._stopping and self._notifier.status(status):
+            if status != said and not self._stopping and self._notifier.notify_status(status):
                 said = status
 
     async def _leave_when_idle(self, engine: Engine) -> None:
-        while not (engine.is_idle and await self._nothing_to_claim(engine)):  # noqa: ASYNC110 - others emit unheard
+        while not (engine.is_idle and await self._has_nothing_due(engine)):  # noqa: ASYNC110 - others emit unheard
             await anyio.sleep(IDLE_POLL_SECONDS)
         if held := engine.feeder.held_reason or engine.feeder.safe_mode:
             log.warning("daemon.idle", held=held)
         engine.stop()
 
-    async def _nothing_to_claim(self, engine: Engine) -> bool:
+    async def _has_nothing_due(self, engine: Engine) -> bool:
         if engine.feeder.paused or engine.feeder.held_reason is not None or engine.feeder.safe_mode is not None:
             return True
         return await self._count_due() == 0 and engine.is_idle
 
     async def _condition(self, engine: Engine) -> Condition:
         """How the engine is. What is due is counted only where somebody listens, and not while nothing is."""
-        listening = self._notifier.is_heard and not engine.is_idle
+        listening = self._notifier.is_supervised and not engine.is_idle
         waiting = engine.writer.waiting_since
         live = engine.live_state()
         due = await self._count_due() if listening or self._unreadable is not None else None
@@ -222,7 +222,7 @@ class Daemon:
         """None while the file cannot be opened once more, as in a directory that cannot be entered for now: the
         engine has it open, and goes on."""
         try:
-            due = await anyio.to_thread.run_sync(self._due)
+            due = await anyio.to_thread.run_sync(self._due_count)
         except DatabaseInvalid:
             raise
         except (StorageError, NotFound) as error:  # a name that is gone is for the engine to notice, within a second
@@ -235,18 +235,20 @@ class Daemon:
             self._unreadable = None
         return due
 
-    def _due(self) -> int:
+    def _due_count(self) -> int:
         with self._core.reading() as reader:
             return self._triggers.live_counts(reader, self._core.clock.now())["due"]
 
-    def _something_failed(self, engine: Engine, began: float) -> bool:
+    def _has_failed(self, engine: Engine, began: float) -> bool:
         """Also what the boot buried counts, and that no attempt of this engine settled."""
         if engine.counts[TriggerStatus.FAILED] or engine.counts[TriggerStatus.DEAD]:
             return True
         with self._core.reading() as reader:
-            return any((letter.settled_at or 0.0) >= began for letter in whole(self._triggers.dead(reader, limit=1)))
+            return any(
+                (letter.settled_at or 0.0) >= began for letter in require_readable(self._triggers.dead(reader, limit=1))
+            )
 
-    def _on_stop(self, signal: str) -> None:
+    def _handle_stop(self, signal: str) -> None:
         log.info("daemon.stopping", signal=signal, running=self._engine.running if self._engine else 0)
         if self._engine is None:
             if self._scope is not None:
@@ -255,7 +257,7 @@ class Daemon:
         self._say_stopping(self._engine)
         self._engine.stop()
 
-    def _on_stop_again(self, signal: str) -> None:
+    def _handle_second_stop(self, signal: str) -> None:
         log.warning("daemon.hurrying", signal=signal)
         if self._engine is not None:
             self._engine.hurry()
@@ -263,4 +265,4 @@ class Daemon:
     def _say_stopping(self, engine: Engine) -> None:
         if not self._stopping:
             self._stopping = True
-            self._notifier.stopping(f"stopping; {engine.running} still running")
+            self._notifier.notify_stopping(f"stopping; {engine.running} still running")

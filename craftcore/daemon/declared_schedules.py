@@ -12,7 +12,7 @@ from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.service import Put, ScheduleService
+from craftcore.schedules.service import DeclareResult, ScheduleService
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ def declarations(app: Registry, config: Config, schedules: ScheduleService) -> d
     return declared
 
 
-def say_declared(puts: Iterable[Put]) -> None:
+def say_declared(puts: Iterable[DeclareResult]) -> None:
     """Log what was declared and is not as it was."""
     for put in puts:
         if put.change != "unchanged":

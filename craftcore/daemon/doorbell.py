@@ -15,9 +15,9 @@ import anyio
 
 from craftcore.daemon.unix_socket import bind
 from craftcore.errors import CannotCreate
-from craftcore.forks import in_forked_children
-from craftcore.storage.doorbell_client import TRIGGERS, bell_path
-from craftcore.storage.error_mapping import NO_ROOM, no_room
+from craftcore.forks import run_in_forked_children
+from craftcore.storage.doorbell_client import TRIGGERS, doorbell_path
+from craftcore.storage.error_mapping import NO_ROOM, storage_full_error
 
 DRAIN_MAX = 1024
 """Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""
@@ -32,13 +32,13 @@ class Doorbell:
     def __init__(self, bell: socket.socket, path: str) -> None:
         self._socket = bell
         self._path = path
-        self._forget_forks = in_forked_children(bell.close)
+        self._forget_forks = run_in_forked_children(bell.close)
         self.ignored = 0  # rings from other users since it was opened
 
     @classmethod
     def open(cls, db_path: str | os.PathLike[str]) -> Doorbell:
         """Raises CannotCreate when the socket cannot be made beside the database, StorageFull for want of room."""
-        path = bell_path(db_path)
+        path = doorbell_path(db_path)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             bell.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -46,7 +46,7 @@ class Doorbell:
         except OSError as error:
             bell.close()
             if error.errno in NO_ROOM:
-                raise no_room(path, NO_ROOM[error.errno]) from error
+                raise storage_full_error(path, NO_ROOM[error.errno]) from error
             raise CannotCreate(f"cannot make the doorbell {path}: {error.strerror or error}", path=path) from error
         return cls(bell, path)
 

@@ -8,20 +8,20 @@ import socket
 import struct
 import time
 
-from craftcore.storage.doorbell_client import TRIGGERS, address, bell_path
+from craftcore.storage.doorbell_client import TRIGGERS, address, doorbell_path
 
 POLL_SECONDS = 0.005
 
 
-def is_heard(db_path: str | os.PathLike[str], patience: float) -> bool:
+def answers_doorbell(db_path: str | os.PathLike[str], patience: float) -> bool:
     """Ring, and wait at most so many seconds until the ring is taken off the queue. False: nobody listens, or whoever
     does is stuck."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(bell_path(db_path)) as bell:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
             sender.settimeout(patience)
             sender.sendto(TRIGGERS, bell)
             deadline = time.monotonic() + patience
-            while _unread(sender):
+            while _queued_bytes(sender):
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(POLL_SECONDS)
@@ -30,7 +30,7 @@ def is_heard(db_path: str | os.PathLike[str], patience: float) -> bool:
     return True
 
 
-def _unread(sender: socket.socket) -> int:
+def _queued_bytes(sender: socket.socket) -> int:
     """Bytes that were sent and lie in the receiver's queue: the kernel counts them for the sender."""
     import termios  # when it is needed: other commands are imported with this one, and must not pay for it
 

@@ -22,25 +22,25 @@ from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_decla
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
-from craftcore.daemon.retention_loop import Retaining
+from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.engine import boot as booting
 from craftcore.engine.boot import notify
 from craftcore.engine.durable_commit import Corruption
 from craftcore.engine.engine import Engine
-from craftcore.engine.engine_facts import leave_standing
-from craftcore.engine.failure import only
+from craftcore.engine.engine_facts import write_engine_facts
+from craftcore.engine.failure import sole_exception
 from craftcore.engine.held_tasks import HeldTasks
-from craftcore.engine.limits import recall
+from craftcore.engine.limits import restore_rate_history
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.service import Put
-from craftcore.serialization.untrusted import message_of, type_of
-from craftcore.services import Core
+from craftcore.schedules.service import DeclareResult
+from craftcore.serialization.untrusted import message_of, type_name
+from craftcore.services import Services
 from craftcore.storage import migrate
-from craftcore.storage.backup.staging_file import sweep
+from craftcore.storage.backup.staging_file import remove_stale
 from craftcore.storage.writer import UNDER_ENGINE, Writer
 
 LOOKS_AT_FILES_SECONDS = 1.0
@@ -69,7 +69,7 @@ async def running(
     `held_back`: nothing is started before `engine.begin()`.
     `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error was asked by nobody.
     """
-    _be_quiet()
+    _silence_logging()
     with with_ready_made(app, config, os.environ):
         async with _engine(app, path, config, clock, paused=paused, held_back=held_back, owns_loop=owns_loop) as engine:
             yield engine
@@ -79,7 +79,7 @@ async def running(
 async def _engine(
     app: Registry, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
 ) -> AsyncIterator[Engine]:
-    core = Core(path, config, clock)
+    core = Services(path, config, clock)
     app.default_retry = default_retry(config)
     declared = declarations(app, config, core.schedules)
     app.check_fallbacks()
@@ -101,12 +101,12 @@ async def _engine(
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         held_tasks = HeldTasks(app, core.holds)
         boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
-        observer.booted()
+        observer.on_booted()
         try:
             bell = Doorbell.open(core.database.path)
             life.callback(bell.close)
             writer = await life.enter_async_context(
-                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.flushed)
+                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.on_flushed)
             )
             lock.note_files(writer.files)
         except StorageFull as full:
@@ -125,20 +125,20 @@ async def _engine(
         )
         if engine.limits.rates:
             with core.reading() as reader:
-                recall(reader, engine.limits, core.clock)
+                restore_rate_history(reader, engine.limits, core.clock)
         if paused:
             engine.pause()
         if held_back:
-            engine.hold_back()
+            engine.hold_starts()
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(_end, core, engine, lock)
-        async with _consuming(engine, bell, Retaining(core, engine), lock, owns_loop=owns_loop):
+        async with _consuming(engine, bell, RetentionLoop(core, engine), lock, owns_loop=owns_loop):
             yield engine
 
 
 def _boot(
-    core: Core,
+    core: Services,
     app: Registry,
     process: booting.Process,
     lock: DaemonLock,
@@ -155,7 +155,7 @@ def _boot(
     """
     migrate.migrate(core.database, core.clock)
 
-    puts: list[Put] = []
+    puts: list[DeclareResult] = []
     everywhere = {spec.id for specs in declared.values() for spec in specs}
 
     def take_over() -> booting.Boot:
@@ -171,13 +171,13 @@ def _boot(
                 last_seen=lock.previous.last_seen if lock.previous is not None else None,
             )
             held_tasks.judge(tx)
-            leave_standing(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
+            write_engine_facts(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
             puts[:] = [
                 put
                 for origin, specs in declared.items()
                 for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
             ]
-            tx.after_commit(say_ticked, core.ticks.startup(tx, held=boot.held or boot.safe_mode))
+            tx.after_commit(say_ticked, core.ticks.fire_startup(tx, held=boot.held or boot.safe_mode))
             if (wrong := notify(tx, app, core.triggers, boot)) is not None:
                 tx.after_commit(log.error, "restart_notice.refused", reason=wrong)
             return boot
@@ -191,7 +191,7 @@ def _boot(
         log.error("row.corrupt", wrong=found)
         boot = take_over()
     core.close()
-    reach(CutPoint.RECLAIM_COMMITTED)
+    hit(Failpoint.RECLAIM_COMMITTED)
     lock.write(database_id=boot.database_id, epoch=boot.epoch, call_mark=boot.call_mark)
     say_declared(puts)
     held_tasks.say()
@@ -213,7 +213,7 @@ def _boot(
 
 @asynccontextmanager
 async def _consuming(
-    engine: Engine, bell: Doorbell, retaining: Retaining, lock: DaemonLock, *, owns_loop: bool
+    engine: Engine, bell: Doorbell, retaining: RetentionLoop, lock: DaemonLock, *, owns_loop: bool
 ) -> AsyncIterator[None]:
     """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
     try:
@@ -249,18 +249,18 @@ async def _consuming(
                             log.warning("lock.missing", lock=lock.path, why=said)
 
             tasks.start_soon(run)
-            for task in (listen, keep, retaining.retain):
+            for task in (listen, keep, retaining.run):
                 tasks.start_soon(engine.guard, task)
             try:
                 yield
             except Exception as error:
                 if owns_loop:
-                    engine.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+                    engine.crash(f"an error of craftcore, {type_name(error)}: {message_of(error)}", error)
                 raise
             finally:
                 engine.stop()
     except BaseException as error:
-        end = only(error) if isinstance(error, BaseExceptionGroup) else error
+        end = sole_exception(error) if isinstance(error, BaseExceptionGroup) else error
         if engine.failure is not None and isinstance(end, anyio.get_cancelled_exc_class()):
             end = engine.failure  # whoever ended the engine cancelled this as well
         raise end from end.__cause__
@@ -274,7 +274,7 @@ def _clear_files(lock: DaemonLock) -> None:
         log.warning("lock.not_cleared", lock=lock.path, why=str(error))
 
 
-async def _end(core: Core, engine: Engine, lock: DaemonLock) -> None:
+async def _end(core: Services, engine: Engine, lock: DaemonLock) -> None:
     """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
     after an end that nobody asked for: that is a crash, and the next boot counts it.
 
@@ -289,7 +289,7 @@ async def _end(core: Core, engine: Engine, lock: DaemonLock) -> None:
                     raise
 
 
-def _note_end(lock: DaemonLock, core: Core, full: StorageFull) -> bool:
+def _note_end(lock: DaemonLock, core: Services, full: StorageFull) -> bool:
     """Whether the lock file says now that the epoch ended in order."""
     try:
         lock.note_end(core.clock.now())
@@ -303,11 +303,11 @@ def _note_end(lock: DaemonLock, core: Core, full: StorageFull) -> bool:
 def _sweep_drafts(path: Path) -> None:
     """A restore that was killed leaves a file as large as the database; one that goes on holds the lock on its own."""
     with suppress(OSError):  # who may not remove it can start all the same
-        if swept := sweep(Path(os.path.realpath(path)).parent):
+        if swept := remove_stale(Path(os.path.realpath(path)).parent):
             log.info("drafts.swept", names=swept)
 
 
-def _be_quiet() -> None:
+def _silence_logging() -> None:
     """In a program that did not configure structlog, only warnings are worth its terminal, and not its stdout."""
     if not structlog.is_configured():
         structlog.configure(

@@ -27,22 +27,22 @@ from craftcore.daemon.lock_file import (
     take_lock,
     write_note,
 )
-from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.lock_note import LockInfo
 from craftcore.errors import DaemonRunning
-from craftcore.forks import in_forked_children
+from craftcore.forks import run_in_forked_children
 from craftcore.storage.open_files import OpenFiles
 
 
 class DaemonLock:
     """The held lock. `previous` is what an earlier daemon left, None when there is nothing readable."""
 
-    def __init__(self, descriptor: int, path: str, note: LockNote, previous: LockNote | None) -> None:
+    def __init__(self, descriptor: int, path: str, note: LockInfo, previous: LockInfo | None) -> None:
         self._descriptor: int | None = descriptor
         self._note = note
         self._one_writes = threading.Lock()
         self.path = path
         self.previous = previous
-        self._forget_forks = in_forked_children(self._close_copy)
+        self._forget_forks = run_in_forked_children(self._close_copy)
 
     @classmethod
     def acquire(cls, db_path: str | os.PathLike[str], *, pid: int, host: str, now: float) -> DaemonLock:
@@ -56,7 +56,7 @@ class DaemonLock:
         try:
             previous = read_note_at(descriptor)
             note = replace(
-                previous or LockNote(pid=pid, host=host, started_at=now),
+                previous or LockInfo(pid=pid, host=host, started_at=now),
                 pid=pid,
                 host=host,
                 started_at=now,
@@ -176,7 +176,7 @@ class DaemonLock:
         self.release()
 
 
-def read_note(db_path: str | os.PathLike[str]) -> tuple[LockNote | None, bool]:
+def read_note(db_path: str | os.PathLike[str]) -> tuple[LockInfo | None, bool]:
     """Return the note of the lock file, and whether a daemon holds it now. Creates no file. Raises PermissionRefused.
 
     A file that another user made or can open is ignored: its holder need not be a daemon. A running daemon replaces

@@ -13,9 +13,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockNote, note_from, note_line
+from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockInfo, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
-from craftcore.storage.error_mapping import NO_ROOM, no_room
+from craftcore.storage.error_mapping import NO_ROOM, storage_full_error
 from craftcore.storage.whole_file import flush_folder
 
 ENDS = ".lock"
@@ -30,7 +30,7 @@ def lock_path(db_path: str | os.PathLike[str]) -> str:
     return os.path.realpath(db_path) + ENDS
 
 
-def probe(path: str) -> tuple[LockNote | None, bool]:
+def probe(path: str) -> tuple[LockInfo | None, bool]:
     """Return the note, and whether another process holds the file. (None, False) for a missing or unsafe file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -59,7 +59,7 @@ def open_lock(path: str) -> int:
         raise CannotCreate(f"may not create the lock file {path}", path=path) from error
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise no_room(path, NO_ROOM[error.errno]) from error
+            raise storage_full_error(path, NO_ROOM[error.errno]) from error
         raise CannotCreate(f"cannot create the lock file {path}: {error.strerror}", path=path) from error
     if (why := refusal(descriptor, path)) is not None:
         os.close(descriptor)
@@ -129,7 +129,7 @@ def renew(held: int, path: str) -> int:
             os.close(descriptor)
         if isinstance(error, OSError):
             if error.errno in NO_ROOM:
-                raise no_room(path, NO_ROOM[error.errno]) from error
+                raise storage_full_error(path, NO_ROOM[error.errno]) from error
             if isinstance(error, PermissionError):
                 why = f"others can open the lock file {path}, and this user may not replace it (permission denied)"
                 raise PermissionRefused(why, path=path) from error
@@ -169,7 +169,7 @@ def _try_lock(descriptor: int, path: str, how: int) -> bool:
     return True
 
 
-def write_note(descriptor: int, path: str, note: LockNote, *, flush: bool = True, is_new: bool = False) -> None:
+def write_note(descriptor: int, path: str, note: LockInfo, *, flush: bool = True, is_new: bool = False) -> None:
     """Write the note in place, durably unless `flush` is False, and with its name on disk when `is_new`."""
     # The old note is overwritten first and cut after, so the first line is always one of the two.
     line = note_line(note)
@@ -186,7 +186,7 @@ def write_note(descriptor: int, path: str, note: LockNote, *, flush: bool = True
         raise failure(f"cannot write the lock file {path}: {error.strerror}", path=path) from error
 
 
-def read_note_at(descriptor: int) -> LockNote | None:
+def read_note_at(descriptor: int) -> LockInfo | None:
     """Return the note of an open lock file. None when it has none that can be read."""
     try:
         return note_from(os.pread(descriptor, NOTE_MAX_BYTES, 0))
@@ -194,7 +194,7 @@ def read_note_at(descriptor: int) -> LockNote | None:
         return None
 
 
-def describe_holder(note: LockNote | None, path: str) -> str:
+def describe_holder(note: LockInfo | None, path: str) -> str:
     """Return the message of DaemonRunning."""
     if note is None:
         return f"another daemon holds this database and has not yet said who it is (lock {path}). Stop that one first"

@@ -24,7 +24,7 @@ CALL_MARK_MAX = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockNote:
+class LockInfo:
     """The process that holds, or last held, the lock. `database_id`, `epoch` and `call_mark` are None before the first
     open of the database.
 
@@ -56,12 +56,12 @@ class LockNote:
         return datetime.fromtimestamp(self.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def note_line(note: LockNote) -> bytes:
+def note_line(note: LockInfo) -> bytes:
     """Return the note as the one line of the lock file."""
     return json.dumps(asdict(note)).encode().ljust(NOTE_BYTES - 1) + b"\n"
 
 
-def note_from(content: bytes) -> LockNote | None:
+def note_from(content: bytes) -> LockInfo | None:
     """Read a note. None for any other content: a reader may meet half a line, or the file of another program."""
     try:
         found = json.loads(content.split(b"\n", 1)[0])
@@ -69,7 +69,7 @@ def note_from(content: bytes) -> LockNote | None:
         return None
     if not isinstance(found, dict) or not _is_sound(found):
         return None
-    note = LockNote(**{name: found[name] for name in TYPES if found.get(name) is not None})
+    note = LockInfo(**{name: found[name] for name in TYPES if found.get(name) is not None})
     return note if note.inodes is None else replace(note, inodes=tuple(note.inodes))
 
 

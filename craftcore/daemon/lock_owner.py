@@ -20,7 +20,7 @@ from craftcore.storage.wal_locks import LOCKS
 
 
 @contextmanager
-def the_daemon(db_path: str | os.PathLike[str]) -> Iterator[int]:
+def open_daemon_process(db_path: str | os.PathLike[str]) -> Iterator[int]:
     """The daemon of this database as a pidfd, which stays of that process whatever becomes of its pid.
 
     In the ExecReload= of the daemon's own unit systemd says who that is (MAINPID), and a sandbox with users of its own
@@ -59,15 +59,15 @@ def _is_the_holder(pid: int, lock: str) -> bool:
     owner = int(_status(pid, "Uid").split()[1])
     if os.geteuid() not in (0, owner):
         raise PermissionRefused(f"the daemon, pid {pid}, belongs to user id {owner}: ask as that user")
-    if not _holds(pid, lock):
+    if not _has_lock(pid, lock):
         return False
-    if not _catches(pid, signal.SIGHUP):
+    if not _has_handler(pid, signal.SIGHUP):
         text = f"pid {pid} runs the engine in a program of its own, which SIGHUP would end. Restart that program"
         raise StateRefused(text)
     return True
 
 
-def _holds(pid: int, path: str) -> bool:
+def _has_lock(pid: int, path: str) -> bool:
     """Whether that process has this very file locked."""
     inode = os.stat(path).st_ino
     for line in LOCKS.read_text().splitlines():  # 3: FLOCK  ADVISORY  WRITE 15053 fe:00:2212282 0 EOF
@@ -77,7 +77,7 @@ def _holds(pid: int, path: str) -> bool:
     return False
 
 
-def _catches(pid: int, number: signal.Signals) -> bool:
+def _has_handler(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for that signal."""
     return bool(int(_status(pid, "SigCgt"), 16) >> (number - 1) & 1)
 

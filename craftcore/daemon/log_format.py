@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from craftcore.serialization.display import shortened
+from craftcore.serialization.display import shorten
 
 LINE_MAX_BYTES = 8 * 1024
 
@@ -23,18 +23,18 @@ _COLOURS = {"debug": _DIM, "warning": _YELLOW, "error": _RED, "critical": _RED}
 
 def json_line(event: dict[str, Any], *, max_bytes: int = LINE_MAX_BYTES) -> str:
     """One JSON object in ASCII: `{"timestamp":"…","level":"info","event":"trigger.settled","trigger":"…"}`."""
-    ordered = _ordered(event)
+    ordered = _order_fields(event)
     if _may_fit(ordered, max_bytes):
-        line = as_json(ordered)
+        line = to_json(ordered)
         if len(line) <= max_bytes and line.startswith("{"):  # a string when the event as a whole is not JSON
             return line
-    fields = _cut(ordered, max_bytes, lambda key, value: f"{as_json(str(key))}:{as_json(value)}")
+    fields = _cut(ordered, max_bytes, lambda key, value: f"{to_json(str(key))}:{to_json(value)}")
     return "{" + ",".join(fields) + "}"
 
 
 def text_line(event: dict[str, Any], *, colours: bool = False, max_bytes: int = LINE_MAX_BYTES) -> str:
     """For a person: `2026-01-02T03:04:05Z info     trigger.settled status=DONE`, a traceback indented below it."""
-    ordered = _ordered(event)
+    ordered = _order_fields(event)
     parts: list[str] = []
     if _may_fit(ordered, max_bytes):
         parts = [_text_field(key, value, colours) for key, value in ordered.items()]
@@ -44,7 +44,7 @@ def text_line(event: dict[str, Any], *, colours: bool = False, max_bytes: int = 
     return " ".join(part for part in parts if not part.startswith("\n")) + "".join(below)
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     """Compact ASCII JSON of a value; what JSON cannot say is told by its repr, as a string."""
     try:
         return _encode(value)
@@ -52,14 +52,14 @@ def as_json(value: Any) -> str:
         return _encode(_repr(value))
 
 
-def escaped(text: str) -> str:
+def escape_control(text: str) -> str:
     r"""Whatever does not print is spelled out: `"a\x1b[31m"` comes out as the characters `a\x1b[31m`."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
 
 
-def _ordered(event: dict[str, Any]) -> dict[str, Any]:
+def _order_fields(event: dict[str, Any]) -> dict[str, Any]:
     first = {key: event[key] for key in LEADING if key in event}
     return first | {key: value for key, value in event.items() if key not in first}
 
@@ -75,7 +75,7 @@ def _cut(event: dict[str, Any], max_bytes: int, render: Callable[[str, Any], str
     dropped = 0
     for key, value in event.items():
         share = max_bytes // 2 if key == "exception" else max_bytes // 8
-        field = _within(share, key, value, render)
+        field = _fit_into(share, key, value, render)
         size = len(field.encode()) + 1
         if size > min(room, share + 1):
             dropped += 1
@@ -86,38 +86,38 @@ def _cut(event: dict[str, Any], max_bytes: int, render: Callable[[str, Any], str
         yield render("fields_cut", dropped)
 
 
-def _within(share: int, key: str, value: Any, render: Callable[[str, Any], str]) -> str:
-    text = value if isinstance(value, str) else as_json(value)
+def _fit_into(share: int, key: str, value: Any, render: Callable[[str, Any], str]) -> str:
+    text = value if isinstance(value, str) else to_json(value)
     keep = min(len(text), share)
-    field = render(key, value if keep == len(text) else shortened(text, keep))
+    field = render(key, value if keep == len(text) else shorten(text, keep))
     while (size := len(field.encode())) > share and keep:
         keep = min(keep - 1, keep * share // size)  # escapes are longer than what they stand for: measured, not guessed
-        field = render(key, shortened(text, keep))
+        field = render(key, shorten(text, keep))
     return field
 
 
 def _text_field(key: str, value: Any, colours: bool) -> str:
     match key:
         case "timestamp":
-            return _coloured(escaped(str(value)), _DIM, colours)
+            return _colour(escape_control(str(value)), _DIM, colours)
         case "level":
-            return _coloured(f"{escaped(str(value)):8}", _COLOURS.get(str(value), ""), colours)
+            return _colour(f"{escape_control(str(value)):8}", _COLOURS.get(str(value), ""), colours)
         case "event":
-            return _coloured(escaped(value if isinstance(value, str) else as_json(value)), _BOLD, colours)
+            return _colour(escape_control(value if isinstance(value, str) else to_json(value)), _BOLD, colours)
         case "exception":
-            return "".join(f"\n    | {escaped(line)}" for line in str(value).splitlines())
+            return "".join(f"\n    | {escape_control(line)}" for line in str(value).splitlines())
         case _:
             return f"{_text_value(str(key))}={_text_value(value)}"
 
 
 def _text_value(value: Any) -> str:
-    text = value if isinstance(value, str) else as_json(value)
+    text = value if isinstance(value, str) else to_json(value)
     if not isinstance(value, str) or (text.isprintable() and text and not set(text) & set(' "\\=')):
         return text
-    return '"' + escaped(text).replace('"', '\\"') + '"'
+    return '"' + escape_control(text).replace('"', '\\"') + '"'
 
 
-def _coloured(text: str, colour: str, colours: bool) -> str:
+def _colour(text: str, colour: str, colours: bool) -> str:
     return f"{colour}{text}{_PLAIN}" if colours and colour else text
 
 

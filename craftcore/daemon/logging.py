@@ -49,7 +49,7 @@ def configure(
             _Renderer(render, priorities=under_systemd),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Lines.factory(stream),
+        logger_factory=_Lines.create(stream),
         cache_logger_on_first_use=True,
     )
     _bridge(level)
@@ -66,7 +66,7 @@ def set_level(level: str) -> None:
     logging.getLogger().setLevel(level.upper())
 
 
-def under_journal(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
+def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
     """True when the stream is the very one that systemd connected to its journal ($JOURNAL_STREAM)."""
     try:
         found = os.fstat(stream.fileno()) if stream is not None else None
@@ -98,7 +98,7 @@ class _Lines:
         self._turn = turn
 
     @classmethod
-    def factory(cls, stream: TextIO | None) -> Callable[..., _Lines]:
+    def create(cls, stream: TextIO | None) -> Callable[..., _Lines]:
         turn = threading.Lock()
         return lambda *_: cls(stream, turn)
 

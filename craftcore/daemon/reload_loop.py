@@ -10,14 +10,14 @@ import structlog
 
 from craftcore.config import Config
 from craftcore.daemon import logging
-from craftcore.daemon.config_reload import AT_ONCE, answer, changed_keys, default_retry, taken_over
+from craftcore.daemon.config_reload import AT_ONCE, answer, apply_reload, default_retry, list_changed_keys
 from craftcore.daemon.declared_schedules import declarations, say_declared
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, StorageFull
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin
-from craftcore.services import Core
+from craftcore.services import Services
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +26,7 @@ class ReloadLoop:
     """The settings of a running daemon, and their next reload."""
 
     def __init__(
-        self, app: Registry, config: Config, load_config: Callable[[], Config], core: Core, notifier: Notifier
+        self, app: Registry, config: Config, load_config: Callable[[], Config], core: Services, notifier: Notifier
     ) -> None:
         self._app = app
         self._config = config
@@ -37,7 +37,7 @@ class ReloadLoop:
 
     def ask(self) -> None:
         """Reload as soon as `run` can."""
-        self._notifier.reloading()
+        self._notifier.notify_reloading()
         self._asked.set()
 
     async def run(self, engine: Engine) -> None:
@@ -65,11 +65,11 @@ class ReloadLoop:
                 await engine.writer.commit(work, engine.epoch)
             except StorageFull as error:
                 log.error("reload.unanswered", reason=error.message)
-            self._notifier.ready("reloaded")
+            self._notifier.notify_ready("reloaded")
 
     async def _take_over(self, engine: Engine, fresh: Config) -> tuple[list[str], list[str]]:
         """Return the changed keys that count now, and those that wait for the next start. Raises ConfigInvalid."""
-        changed = changed_keys(self._config, fresh)
+        changed = list_changed_keys(self._config, fresh)
         if not changed:
             log.info("config.unchanged")
             return [], []
@@ -80,6 +80,6 @@ class ReloadLoop:
         applied = [key for key in changed if key in AT_ONCE]
         at_next_start = [key for key in changed if key not in AT_ONCE]
         log.info("config.changed", applied=applied, at_next_start=at_next_start)
-        self._config = taken_over(self._config, fresh)
+        self._config = apply_reload(self._config, fresh)
         self._app.default_retry = default_retry(self._config)
         return applied, at_next_start

@@ -18,7 +18,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.file_size import WAL_LONG, give_back, wal_in_use
 
 log = structlog.get_logger(__name__)
@@ -40,10 +40,12 @@ a year makes nothing a year older."""
 T = TypeVar("T")
 
 
-class Retaining:
+class RetentionLoop:
     """The loop of one engine. `passes`: how many are over; `pinned`: the WAL was too long at the last look."""
 
-    def __init__(self, core: Core, engine: Engine, *, first_after: float = FIRST_AFTER, every: float = EVERY) -> None:
+    def __init__(
+        self, core: Services, engine: Engine, *, first_after: float = FIRST_AFTER, every: float = EVERY
+    ) -> None:
         self._core = core
         self._engine = engine
         self._rules = Retention(core.config.retention)
@@ -54,7 +56,7 @@ class Retaining:
         self.passes = 0
         self.pinned = False
 
-    async def retain(self) -> None:
+    async def run(self) -> None:
         """Pass after pass, until cancelled or the engine stops. While the file cannot be read, it waits; whether the
         engine may go on is for its writer to say."""
         await anyio.sleep(self._first_after)
@@ -74,9 +76,9 @@ class Retaining:
 
     async def _pass(self) -> None:
         taken = Taken()
-        if not await self._allowed():
+        if not await self._wait_until_allowed():
             return
-        self._retention = await anyio.to_thread.run_sync(self._limited)
+        self._retention = await anyio.to_thread.run_sync(self._tighten)
         for step in STEPS:
             try:
                 await self._step(step, taken)
@@ -89,45 +91,45 @@ class Retaining:
 
     async def _give_back(self) -> None:
         more = True
-        while more and await self._allowed():
-            left = await self._insist(lambda: self._engine.writer.commit(give_back))
+        while more and await self._wait_until_allowed():
+            left = await self._retry_on_full_disk(lambda: self._engine.writer.commit(give_back))
             more = left > 0
             await anyio.sleep(REST)
 
     async def _step(self, step: Step, taken: Taken) -> None:
         after: int | None = 0
-        while after is not None and await self._allowed():
+        while after is not None and await self._wait_until_allowed():
             found = await anyio.to_thread.run_sync(self._find, step, after)
             batch = Taken()
             if found.seqs:
-                batch = await self._insist(lambda found=found: self._take(step, found))  # type: ignore[misc]
+                batch = await self._retry_on_full_disk(lambda found=found: self._take(step, found))  # type: ignore[misc]
                 taken.add(batch)
             if not batch.goes_on:
                 after = found.after
             await anyio.sleep(REST)
 
-    def _limited(self) -> Retention:
+    def _tighten(self) -> Retention:
         with self._core.reading() as reader:
-            return self._rules.limited(reader, self._now())
+            return self._rules.tighten(reader, self._read_clock())
 
     def _warn_of_size(self) -> None:
         with self._core.reading() as reader:
-            size = self._rules.size(reader, self._now())
+            size = self._rules.size(reader, self._read_clock())
         if 0 < size.max_bytes < size.used_bytes:
             log.warning("retention.over_limit", used_bytes=size.used_bytes, max_bytes=size.max_bytes)
 
     def _find(self, step: Step, after: int) -> Found:
         with self._core.reading() as reader:
-            return self._retention.find(reader, step, self._now(), after)
+            return self._retention.find(reader, step, self._read_clock(), after)
 
     async def _take(self, step: Step, found: Found) -> Taken:
-        return await self._engine.writer.commit(self._retention.take, step, found.seqs, self._now())
+        return await self._engine.writer.commit(self._retention.take, step, found.seqs, self._read_clock())
 
-    def _now(self) -> float:
+    def _read_clock(self) -> float:
         clock = self._core.clock
         return min(clock.now(), clock.boot_time() + self._ahead + AHEAD_MAX)
 
-    async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_on_full_disk(self, work: Callable[[], Awaitable[T]]) -> T:
         """A full disk may have room for a smaller commit, or for this one later."""
         while True:
             try:
@@ -135,7 +137,7 @@ class Retaining:
             except StorageFull:
                 await anyio.sleep(LOOK_AGAIN)
 
-    async def _allowed(self) -> bool:
+    async def _wait_until_allowed(self) -> bool:
         """Wait until nothing is in the way; False when the engine stops."""
         while not self._engine.is_stopping:
             self._see_wal()

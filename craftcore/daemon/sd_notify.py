@@ -27,7 +27,7 @@ class Notifier:
         """The interval within which systemd wants to hear `watchdog`; None when it does not watch."""
 
     @property
-    def is_heard(self) -> bool:
+    def is_supervised(self) -> bool:
         """Whether there is a service manager to speak to."""
         return self._address is not None
 
@@ -41,24 +41,24 @@ class Notifier:
             return cls()
         return cls(address, _seconds(interval) if watched == str(os.getpid()) else None)
 
-    def ready(self, status: str) -> bool:
+    def notify_ready(self, status: str) -> bool:
         """Start-up, or a reload, is over."""
         return self._say("READY=1", _status(status), patience=PATIENCE_SECONDS)
 
-    def status(self, text: str) -> bool:
+    def notify_status(self, text: str) -> bool:
         return self._say(_status(text))
 
-    def waiting(self, text: str, seconds: float) -> bool:
+    def extend_start(self, text: str, seconds: float) -> bool:
         """Start-up waits for something, and may take this many seconds more."""
         return self._say(_status(text), f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}")
 
-    def watchdog(self) -> bool:
+    def notify_watchdog(self) -> bool:
         return self._say("WATCHDOG=1")
 
-    def stopping(self, status: str = "stopping") -> bool:
+    def notify_stopping(self, status: str = "stopping") -> bool:
         return self._say("STOPPING=1", _status(status), patience=PATIENCE_SECONDS)
 
-    def reloading(self) -> bool:
+    def notify_reloading(self) -> bool:
         """A reload begins; `ready` ends it."""
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         return self._say("RELOADING=1", f"MONOTONIC_USEC={microseconds}", patience=PATIENCE_SECONDS)

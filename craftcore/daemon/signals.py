@@ -12,8 +12,8 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from craftcore.forks import in_forked_children
-from craftcore.storage.event_loop import current_loop
+from craftcore.forks import run_in_forked_children
+from craftcore.storage.event_loop import get_current_loop
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ async def watch_signals(
     `await tasks.start(watch_signals, …)` returns once no signal can be missed any more.
     """
     stopping = False
-    loop = current_loop()
+    loop = get_current_loop()
     came, received = anyio.create_memory_object_stream[Signals](QUEUE_MAX)
 
     def put(number: Signals) -> None:
@@ -53,7 +53,7 @@ async def watch_signals(
     def hear(number: int, _frame: FrameType | None) -> None:
         loop.call_soon(partial(put, Signals(number)))
 
-    forget_forks = in_forked_children(_catch_no_more)
+    forget_forks = run_in_forked_children(_catch_no_more)
     before = {number: signal(number, hear) for number in CAUGHT}
     try:
         with came, received:

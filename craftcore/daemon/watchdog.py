@@ -32,12 +32,14 @@ async def watchdog(
         return
     while True:
         began = anyio.current_time()
-        if await _succeeds(round_trip, interval, partial(_excuse, notifier, interval / 2, waits_for_others)):
-            notifier.watchdog()
+        if await _round_trip_succeeds(
+            round_trip, interval, partial(_watch_slow_round_trip, notifier, interval / 2, waits_for_others)
+        ):
+            notifier.notify_watchdog()
         await anyio.sleep_until(began + interval / 2)
 
 
-async def _succeeds(
+async def _round_trip_succeeds(
     round_trip: Callable[[], Awaitable[None]], interval: float, beside_it: Callable[[], Coroutine[Any, Any, None]]
 ) -> bool:
     began = anyio.current_time()
@@ -58,7 +60,7 @@ async def _succeeds(
     return error is None
 
 
-async def _excuse(notifier: Notifier, every: float, waits_for_others: Callable[[], bool]) -> None:
+async def _watch_slow_round_trip(notifier: Notifier, every: float, waits_for_others: Callable[[], bool]) -> None:
     """Say that a round trip hangs while it hangs: afterwards there may be nobody to say it."""
     said: str | None = None
     began = anyio.current_time()
@@ -66,7 +68,7 @@ async def _excuse(notifier: Notifier, every: float, waits_for_others: Callable[[
         await anyio.sleep(every)
         seconds = round(anyio.current_time() - began, 3)
         if waits_for_others():
-            notifier.watchdog()
+            notifier.notify_watchdog()
             if said != "watchdog.waiting":
                 log.warning("watchdog.waiting", seconds=seconds, why="another process holds the write lock")
             said = "watchdog.waiting"

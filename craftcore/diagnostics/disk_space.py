@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 
 FULL_BYTES = 64 << 20
 """With less, one burst of work may end at a full disk: so large the WAL may become."""
@@ -16,7 +16,7 @@ LOW_INODES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class DiskSpace:
     """What is free to this user. `inodes` None: this file system does not count them."""
 
     bytes: int
@@ -34,11 +34,11 @@ class Room:
         """`12,288 MB free`, and how many files, where they are few."""
         few = self.inodes is not None and self.inodes < LOW_INODES
         return f"{self.bytes // 1_000_000:,} MB free" + (
-            f", room for {counted(self.inodes or 0, 'file')}" if few else ""
+            f", room for {format_count(self.inodes or 0, 'file')}" if few else ""
         )
 
 
-def room_beside(path: Path) -> Room:
+def disk_space_of(path: Path) -> DiskSpace:
     """Of the disk on which the file lies. Raises OSError."""
     found = os.statvfs(os.path.dirname(os.path.realpath(path)))
-    return Room(bytes=found.f_bavail * found.f_frsize, inodes=found.f_favail if found.f_files else None)
+    return DiskSpace(bytes=found.f_bavail * found.f_frsize, inodes=found.f_favail if found.f_files else None)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from craftcore.clock import Clock
-from craftcore.engine.engine_facts import standing
-from craftcore.serialization.canonical import canonical
+from craftcore.engine.engine_facts import read_engine_facts
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
 
 IDLE_SECONDS = 40.0
@@ -62,23 +62,23 @@ def idle(look: Callable[[], Idle | None]) -> Idle | None:
     return second if second is not None and (first.id, first.newest) == (second.id, second.newest) else None
 
 
-def seems_idle(reader: Reader, clock: Clock) -> Idle | None:
+def find_idle(reader: Reader, clock: Clock) -> Idle | None:
     """What waits for longer than it should while a place is free; None when nothing does, or that cannot be told."""
-    told = standing(reader)
-    started_at = reader.value(STARTED_AT)
+    told = read_engine_facts(reader)
+    started_at = reader.fetch_value(STARTED_AT)
     before = clock.now() - IDLE_SECONDS
     if told is None or started_at is None or started_at > before:
         return None
-    running: int = reader.value(AT_WORK)
-    newest = reader.one(NEWEST) or {"seq": 0, "created_at": 0.0}
+    running: int = reader.fetch_value(AT_WORK)
+    newest = reader.fetch_one(NEWEST) or {"seq": 0, "created_at": 0.0}
     if running >= told.places or newest["created_at"] > before:
         return None
-    found = reader.one(WAITS, before=before, **_limited(told.limits))
+    found = reader.fetch_one(WAITS, before=before, **_limited_workflows(told.limits))
     if found is None:
         return None
     return Idle(found["id"], found["due_at"], told.places, running, newest["seq"])
 
 
-def _limited(limits: dict[str, dict[str, Any]]) -> dict[str, str]:
+def _limited_workflows(limits: dict[str, dict[str, Any]]) -> dict[str, str]:
     sources = [source for limit in limits.values() for source in limit["sources"]]
-    return {"workflows": canonical(sorted(limits)), "sources": canonical(sorted(sources))}
+    return {"workflows": canonicalize(sorted(limits)), "sources": canonicalize(sorted(sources))}

@@ -5,19 +5,19 @@ They do not while no daemon runs, and not while one boots: then they belong to t
 
 from __future__ import annotations
 
-from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.lock_note import LockInfo
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerStatus
 
 BOOTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 
 
-def is_booting(reader: Reader, note: LockNote | None, *, held: bool) -> bool:
+def is_booting(reader: Reader, note: LockInfo | None, *, held: bool) -> bool:
     """Return whether a daemon holds the lock and has not taken back the claims of the one before it."""
-    return has_not_booted(reader.value(BOOTED_AT), note, held=held)
+    return has_not_booted(reader.fetch_value(BOOTED_AT), note, held=held)
 
 
-def has_not_booted(booted_at: float | None, note: LockNote | None, *, held: bool) -> bool:
+def has_not_booted(booted_at: float | None, note: LockInfo | None, *, held: bool) -> bool:
     """Return the same for a known `booted_at`: when the last epoch in the database began. None: no daemon has left a
     claim."""
     return held and note is not None and booted_at is not None and booted_at < note.started_at
@@ -28,7 +28,7 @@ def is_cut_off(row: Trigger, *, claims_live: bool) -> bool:
     return row.is_started and not claims_live
 
 
-def why_still_claimed(row: Trigger, *, claims_live: bool) -> str | None:
+def still_claimed_reason(row: Trigger, *, claims_live: bool) -> str | None:
     """What CLAIMED means of a trigger that no daemon works on; None for every other."""
     if claims_live or row.status is not TriggerStatus.CLAIMED:
         return None

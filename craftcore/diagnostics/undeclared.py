@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 
 TRIGGERS = """
@@ -43,12 +43,12 @@ class Undeclared(NamedTuple):
     lines: list[str]
 
 
-def undeclared(reader: Reader, workflows: Collection[str]) -> Undeclared:
+def find_undeclared(reader: Reader, workflows: Collection[str]) -> Undeclared:
     """Find the triggers that have not ended and the schedules whose workflow is not among `workflows`."""
-    declared = (canonical(sorted(workflows)),)
-    triggers = [(_text(name), count, _text(first)) for name, count, first in reader.tuples(TRIGGERS, declared)]
-    schedules = [(_text(name), _text(one)) for name, one in reader.tuples(SCHEDULES, declared)]
-    lines = [f"workflow {name}: {counted(count, 'trigger')}, the first {first}" for name, count, first in triggers]
+    declared = (canonicalize(sorted(workflows)),)
+    triggers = [(_text(name), count, _text(first)) for name, count, first in reader.fetch_tuples(TRIGGERS, declared)]
+    schedules = [(_text(name), _text(one)) for name, one in reader.fetch_tuples(SCHEDULES, declared)]
+    lines = [f"workflow {name}: {format_count(count, 'trigger')}, the first {first}" for name, count, first in triggers]
     lines += [f"workflow {name}: schedule {one}" for name, one in schedules]
     return Undeclared(sum(count for _, count, _ in triggers), len(schedules), lines)
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from craftcore.storage.wal_locks import writing_pid
+from craftcore.storage.wal_locks import writer_pid
 
 KEPT_SECONDS = 1.0
 """A commit holds it for some milliseconds."""
@@ -28,16 +28,16 @@ class Holder(NamedTuple):
         return f"pid {self.pid} ({self.program})" if self.program else f"pid {self.pid}"
 
 
-def kept_by(path: Path, daemon: int | None) -> Holder | None:
+def write_lock_holder(path: Path, daemon: int | None) -> Holder | None:
     """Who, other than the daemon of that pid, holds it each time that it is looked at for a second; None when nobody
     does, or this system does not say."""
     until = time.monotonic() + KEPT_SECONDS
-    first = writing_pid(path)
+    first = writer_pid(path)
     while first is not None and first != daemon:
         if time.monotonic() > until:
             return Holder(first, _program(first))
         time.sleep(LOOK_SECONDS)
-        if writing_pid(path) != first:
+        if writer_pid(path) != first:
             return None
     return None
 

@@ -16,11 +16,11 @@ from craftcore.triggers.settlement import Outcome
 
 Why = Literal["cancelled", "shutdown", "parked"]
 
-CURRENT: ContextVar[Run | None] = ContextVar("current_run", default=None)
+CURRENT: ContextVar[Attempt | None] = ContextVar("current_run", default=None)
 """Whose code runs: set in the code of an async workflow, and in the tasks that it starts."""
 
 
-class Run:
+class Attempt:
     """A started trigger, its open record, and the handle to stop it.
 
     entry  what its turn was entered with; None: it is of no task

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.attempt_commits import Attempts, Settled
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents, announce
-from craftcore.engine.exclusive_run import Solitude
+from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault, report
 from craftcore.triggers.model import Claim
 
@@ -14,7 +14,9 @@ from craftcore.triggers.model import Claim
 class AttemptBatches:
     """Batches of one engine."""
 
-    def __init__(self, attempts: Attempts, commits: DurableCommits, solitude: Solitude, events: EngineEvents) -> None:
+    def __init__(
+        self, attempts: AttemptCommits, commits: DurableCommits, solitude: ExclusiveRun, events: EngineEvents
+    ) -> None:
         self._attempts = attempts
         self._commits = commits
         self._solitude = solitude
@@ -22,13 +24,13 @@ class AttemptBatches:
         self.may_have_started = False
         """An error came up while claims were started, perhaps after their commit: then nobody holds them."""
 
-    async def start(self, claims: list[Claim]) -> list[Run]:
+    async def start(self, claims: list[Claim]) -> list[Attempt]:
         """Start these claims in one commit. After an error of ours each is started by itself, and fails by itself."""
         try:
             alone, outlived = self._solitude.is_on, self._solitude.outlived
-            runs: list[Run] = await self._commits.commit(self._attempts.start_all, claims, alone, outlived)
+            runs: list[Attempt] = await self._commits.commit(self._attempts.start_all, claims, alone, outlived)
             if outlived is not None:
-                self._solitude.joined(outlived)
+                self._solitude.note_joined(outlived)
             return runs
         except BaseException as error:
             failed = fault(error, "start")
@@ -41,11 +43,11 @@ class AttemptBatches:
         announce(self._events, self._events.on_start_failed, claims[0])
         return []
 
-    async def settle(self, runs: list[Run]) -> list[Settled | Exception]:
+    async def settle(self, runs: list[Attempt]) -> list[Settled | Exception]:
         """Settle these runs in one commit. After an error of ours each is settled by itself: as it ended, else as
         failed, else by the fewest statements. An error in the last of these ends the engine."""
         try:
-            return await self._settled_together(runs)
+            return await self._settle_together(runs)
         except BaseException as error:
             failed = fault(error, "settle")
             if len(runs) == 1:
@@ -54,11 +56,11 @@ class AttemptBatches:
             return [answer for run in runs for answer in await self.settle([run])]
         runs[0].outcome, runs[0].move = failed, None
         try:
-            return await self._settled_together(runs)
+            return await self._settle_together(runs)
         except BaseException as error:
             fault(error, "settle")
         return [await self._commits.commit(self._attempts.fail, runs[0].claim, failed)]
 
-    async def _settled_together(self, runs: list[Run]) -> list[Settled | Exception]:
+    async def _settle_together(self, runs: list[Attempt]) -> list[Settled | Exception]:
         answers: list[Settled | Exception] = await self._commits.commit(self._attempts.settle_all, runs)
         return answers

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import structlog
 
 from craftcore.clock import utc_iso
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routing import OWN, Delivery, Routes
 from craftcore.errors import LeaseLost
-from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
 from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.fallback_store import Agents
-from craftcore.tasks.model import Continues, Entry, Task, entered
+from craftcore.tasks.model import Continues, Entry, Task, entry_text
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
-from craftcore.tasks.turn_start import Gone, Start
+from craftcore.tasks.turn_start import StaleTurn, TurnStart
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import Claim, TriggerStatus
@@ -49,18 +49,18 @@ class Settled(NamedTuple):
     followed: Followed
 
 
-class Attempts:
+class AttemptCommits:
     """Starts and settles for one engine. `may_claim_next(run)`: the next turn of its task may be born claimed."""
 
     def __init__(
         self,
         app: Registry,
-        services: Core,
+        services: Services,
         recorder: Recorder,
         held_tasks: HeldTasks,
         *,
         epoch: int,
-        may_claim_next: Callable[[Run], bool],
+        may_claim_next: Callable[[Attempt], bool],
     ) -> None:
         self._app = app
         self._claims = services.claims
@@ -73,38 +73,38 @@ class Attempts:
         self._routes = Routes(app)
         self._agents = Agents()
 
-    def start_all(self, tx: Transaction, claims: list[Claim], alone: bool, outlived: Claim | None) -> list[Run]:
+    def start_all(self, tx: Transaction, claims: list[Claim], alone: bool, outlived: Claim | None) -> list[Attempt]:
         """Count the attempts, enter the turns and open the records of claims that still hold their leases. Those of
         tasks that are held are put off instead.
 
         `outlived`: the suspect beside which they start, which has run alone until now.
         """
         if outlived is not None:
-            self._claims.joined(tx, outlived)
+            self._claims.note_joined(tx, outlived)
         if self._held_tasks:
-            claims = self._held_tasks.startable(tx, claims)
+            claims = self._held_tasks.select_startable(tx, claims)
         answers = self._claims.start_all(tx, claims, alone=alone)
         started = [answer.claim for answer in answers if isinstance(answer, Started)]
-        routes = [self._routes.known(tx, claim) for claim in started]
+        routes = [self._routes.known_route(tx, claim) for claim in started]
         entries = self._entering.enter_all(
             tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)]
         )
-        routes = [self._tried(route, entry) for route, entry in zip(routes, entries, strict=True)]
+        routes = [self._next_agent_route(route, entry) for route, entry in zip(routes, entries, strict=True)]
         attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
         records = self._recorder.open_all(tx, self._epoch, attempts)
         runs = []
         for attempt, route, entry, record in zip(attempts, routes, entries, records, strict=True):
-            run = Run(attempt.claim, record, attempt.routed, entry if isinstance(entry, Entry) else None)
-            if isinstance(entry, Gone):
+            run = Attempt(attempt.claim, record, attempt.routed, entry if isinstance(entry, Entry) else None)
+            if isinstance(entry, StaleTurn):
                 run.outcome = Obsolete(reason=entry.reason)
             elif isinstance(route, Delivery):
                 run.outcome = Delivered(task_id=route.task_id)
             runs.append(run)
         return runs
 
-    def settle_all(self, tx: Transaction, runs: list[Run]) -> list[Settled | Exception]:
+    def settle_all(self, tx: Transaction, runs: list[Attempt]) -> list[Settled | Exception]:
         """Settle triggers, records and tasks of attempts that have ended; an answer each."""
-        outcomes = [bounded_by(run.deadline_at, self._deliverable(tx, _outcome(run))) for run in runs]
+        outcomes = [limited_outcome(run.deadline_at, self._release_undeliverable(tx, _outcome(run))) for run in runs]
         ends = [(run.claim, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
         by_seq = {run.claim.seq: run for run in runs}
 
@@ -112,8 +112,8 @@ class Attempts:
             routed = by_seq[claim.seq].routed
             return self._app.policy_of(routed.intent or routed.workflow if routed else None)
 
-        moves = self._claims.ack_all(tx, ends, policy)
-        settled: list[tuple[Run, Outcome, Settlement]] = []
+        moves = self._claims.settle_all(tx, ends, policy)
+        settled: list[tuple[Attempt, Outcome, Settlement]] = []
         for run, outcome, move in zip(runs, outcomes, moves, strict=True):
             if isinstance(move, Settlement):
                 if is_cancellation(move):
@@ -134,7 +134,7 @@ class Attempts:
         except LeaseLost as error:
             return error
 
-    def _follow_all(self, tx: Transaction, settled: list[tuple[Run, Outcome, Settlement]]) -> dict[int, Followed]:
+    def _follow_all(self, tx: Transaction, settled: list[tuple[Attempt, Outcome, Settlement]]) -> dict[int, Followed]:
         """What the settled triggers mean for their tasks; what follows each, by the trigger's seq."""
         followed: dict[int, Followed] = {}
         ends: list[TurnEnd] = []
@@ -154,7 +154,7 @@ class Attempts:
             followed.update(zip(turned, self._turns.settle_all(tx, self._epoch, ends), strict=True))
         return followed
 
-    def _settle_agents(self, tx: Transaction, run: Run, task: Task, outcome: Outcome) -> None:
+    def _settle_agents(self, tx: Transaction, run: Attempt, task: Task, outcome: Outcome) -> None:
         """Which agent goes on with a task that a FALLBACK brought to another one."""
         routed = run.routed
         if task.agent is None or routed is None:
@@ -164,24 +164,26 @@ class Attempts:
         elif isinstance(run.move, Continues):
             self._agents.keep(tx, task, routed.agents, task.agent)
 
-    def _deliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
+    def _release_undeliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
         """A message whose task cannot take it any more comes back."""
         if isinstance(outcome, Delivered):
-            return self._turns.refuses_mail(tx, outcome.task_id) or outcome
+            return self._turns.delivery_refusal(tx, outcome.task_id) or outcome
         return outcome
 
     def decide(
-        self, tx: Transaction, run: Run, routed: Routed, session_id: str | None
-    ) -> tuple[Record, Entry | Gone | None]:
+        self, tx: Transaction, run: Attempt, routed: Routed, session_id: str | None
+    ) -> tuple[Record, Entry | StaleTurn | None]:
         """Note what a router decided, and enter the turn: the record as it goes on, and what the turn finds."""
         if session_id is not None:
             self._claims.join_lane(tx, run.claim, session_id)
         [entry] = self._entering.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
         if routed.agents and isinstance(entry, Entry):
             self._agents.choose(tx, entry.task, routed.agents)
-        return self._recorder.decided(tx, run.record, attempt_of(run.claim, self._tried(routed, entry), entry)), entry
+        return self._recorder.record_decision(
+            tx, run.record, attempt_of(run.claim, self._next_agent_route(routed, entry), entry)
+        ), entry
 
-    def fall_back(self, tx: Transaction, run: Run, failed: Failed, agent: str) -> Record | None:
+    def fall_back(self, tx: Transaction, run: Attempt, failed: Failed, agent: str) -> Record | None:
         """The agent that ran has failed: note it, and that the next one is tried. None, and nothing written, when its
         task has begun an irreversible action. Raises LeaseLost."""
         assert run.routed is not None, run.claim
@@ -189,9 +191,11 @@ class Attempts:
         if run.entry is not None and not self._agents.fall_back(tx, run.entry.task, run.routed.agents, agent):
             return None
         routed = run.routed._replace(workflow=agent, intent=run.routed.intent or run.routed.workflow)
-        return self._recorder.fell_back(tx, run.record, failed, Attempt(run.claim, routed))
+        return self._recorder.record_fallback(tx, run.record, failed, AttemptInfo(run.claim, routed))
 
-    def _tried(self, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Routed | Delivery | None:
+    def _next_agent_route(
+        self, route: Routed | Delivery | None, entry: Entry | StaleTurn | None
+    ) -> Routed | Delivery | None:
         """The route with the agents that are tried, and the one of them that it has come to."""
         if not isinstance(route, Routed):
             return route
@@ -203,7 +207,7 @@ class Attempts:
         agent = (task.agent if task is not None else None) or agents[0]
         return Routed(agent, route.reason, None if agent == route.workflow else route.workflow, agents)
 
-    def _start(self, claim: Claim, route: Routed | Delivery | None) -> Start:
+    def _start(self, claim: Claim, route: Routed | Delivery | None) -> TurnStart:
         """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
         a new one is of the session that a router chose, whose lane it is in."""
         if claim.task_id is None:
@@ -212,8 +216,8 @@ class Attempts:
             claim = claim._replace(task_id=None)
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:
-            return Start(claim, "", False, None)
-        return Start(claim, workflow.name, self._is_task(workflow, route, claim.payload_json), workflow.deadline)
+            return TurnStart(claim, "", False, None)
+        return TurnStart(claim, workflow.name, self._is_task(workflow, route, claim.payload_json), workflow.deadline)
 
     def _is_task(self, workflow: Workflow, route: Routed | Delivery | None, payload_json: str) -> bool:
         """Whether any of the agents that may run makes a task of it."""
@@ -222,22 +226,22 @@ class Attempts:
         return workflow.is_task(payload_json) or any(other and other.is_task(payload_json) for other in others)
 
 
-def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Gone | None) -> Attempt:
+def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | StaleTurn | None) -> AttemptInfo:
     """What a record is opened of."""
     routed = route if isinstance(route, Routed) else None
     if not isinstance(entry, Entry):
-        return Attempt(claim, routed)
-    return Attempt(claim, routed, entry.task.id, entry.task.turn, entered(entry))
+        return AttemptInfo(claim, routed)
+    return AttemptInfo(claim, routed, entry.task.id, entry.task.turn, entry_text(entry))
 
 
-def bounded_by(deadline_at: float | None, outcome: Outcome) -> Outcome:
+def limited_outcome(deadline_at: float | None, outcome: Outcome) -> Outcome:
     """The outcome of a task's turn: what is tried again is tried again at the task's deadline in any case, to fail."""
     if deadline_at is None or not isinstance(outcome, (Failed, Snoozed)):
         return outcome
     return replace(outcome, no_later=deadline_at)
 
 
-def _outcome(run: Run) -> Outcome:
+def _outcome(run: Attempt) -> Outcome:
     """What it came to; of a failure also whether it may have had an effect."""
     assert run.outcome is not None, run.claim
     if run.acted and isinstance(run.outcome, Failed):
@@ -245,7 +249,7 @@ def _outcome(run: Run) -> Outcome:
     return run.outcome
 
 
-def log_settled(run: Run, move: Settlement) -> None:
+def log_settled(run: Attempt, move: Settlement) -> None:
     """Log a settle that was not plain success."""
     if move.status is TriggerStatus.DONE:
         return  # its record says it; a line each would cost more than the work
@@ -261,11 +265,11 @@ def log_settled(run: Run, move: Settlement) -> None:
         reason=move.reason,
         error=move.error_message,
         not_before=utc_iso(move.not_before),
-        **_raised(run.outcome),
+        **_exception_fields(run.outcome),
     )
 
 
-def _raised(outcome: Outcome | None) -> dict[str, Any]:
+def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
     """What exception it was, and where it was raised: of one that is none of ours."""
     details = outcome.details if isinstance(outcome, Failed) else {}
     return {name: details[name] for name in ("exception_type", "where") if name in details}

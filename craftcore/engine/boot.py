@@ -9,10 +9,10 @@ from craftcore.errors import InvalidInput
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_guard import ClockTrust
-from craftcore.serialization.plurals import counted
-from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, fact, forget, give_id, number, remember
-from craftcore.storage.transaction import Many, Row, Transaction
-from craftcore.tasks.activity_events import Acts
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, delete_fact, get_fact, give_id, number, set_fact
+from craftcore.storage.transaction import BulkStatement, Row, Transaction
+from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claim_service import ClaimService, Reclaimed
 from craftcore.triggers.model import TriggerSource, TriggerSpec
@@ -28,7 +28,7 @@ UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
 """So many starts after a death, within so long, and scheduled and resumed work waits for a person."""
 
-DECLARE = Many("INSERT INTO workflows (name, epoch) VALUES {rows}", width=2)
+DECLARE = BulkStatement("INSERT INTO workflows (name, epoch) VALUES {rows}", width=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutBack:
+class RestoreMark:
     """What a restore found in the file: its id, None when no daemon ever ran on it, and how many irreversible actions
     it was calling; `epoch`: the one that it took; `call_mark`: what the lock file has to remember beside it."""
 
@@ -77,7 +77,7 @@ class PutBack:
 def boot(
     tx: Transaction,
     claims: ClaimService,
-    acts: Acts,
+    acts: ActivityEvents,
     contract: ResumeContract,
     process: Process,
     workflows: list[str],
@@ -93,23 +93,25 @@ def boot(
     record can be closed.
     """
     give_id(tx, new_database_id)
-    database_id = fact(tx, "database_id")
+    database_id = get_fact(tx, "database_id")
     assert database_id is not None
-    last = tx.one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+    last = tx.fetch_one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
     epoch = (last["epoch"] if last else 0) + 1
     mark = call_mark(tx)
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
-    unsaid = seen if last is not None and _ended_unsaid(last, seen) else None
+    unsaid = seen if last is not None and _was_end_unrecorded(last, seen) else None
     if unsaid is not None:
         tx.run("UPDATE epochs SET ended_at = :at WHERE epoch = :epoch", at=unsaid.ended_at, epoch=unsaid.epoch)
-    if seen is not None and (behind := _behind(seen, epoch, mark)) is not None:
+    if seen is not None and (behind := _restored_reason(seen, epoch, mark)) is not None:
         epoch = max(epoch, seen.epoch + 1)
         mark = _catch_up(tx, mark, seen)
         _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
     _begin(tx, epoch, process)
-    if (unclean := _unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
-        remember(
-            tx, "safe_mode", f"{counted(unclean, 'unclean start')} within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes"
+    if (unclean := _count_unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
+        set_fact(
+            tx,
+            "safe_mode",
+            f"{format_count(unclean, 'unclean start')} within {UNCLEAN_STARTS_SECONDS / 60:.0f} minutes",
         )
     ClockTrust().boot(tx, epoch)
     machine_restarted = (
@@ -118,14 +120,14 @@ def boot(
         and last["machine_boot_id"] != process.machine_boot_id
     )
     ExecutionStore().head(tx)  # what this daemon runs could not be settled without it
-    in_doubt = acts.leave_behind(tx)  # before anything ends the tasks, which are asked about then
+    in_doubt = acts.mark_interrupted(tx)  # before anything ends the tasks, which are asked about then
     if unsaid is not None:  # what it could not hand back itself was in no crash
         Recorder().release_open(tx, unsaid.epoch, SHUT_DOWN)
         claims.release_epoch(tx, unsaid.epoch)
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)
     tx.run("DELETE FROM workflows")
-    tx.many(DECLARE, [(name, epoch) for name in workflows])
+    tx.execute_many(DECLARE, [(name, epoch) for name in workflows])
     return Boot(
         epoch=epoch,
         database_id=database_id,
@@ -134,44 +136,46 @@ def boot(
         resumed=resumed,
         in_doubt=in_doubt,
         clean=last is None or last["ended_at"] is not None or unsaid is not None,
-        held=fact(tx, "held"),
-        safe_mode=fact(tx, "safe_mode"),
+        held=get_fact(tx, "held"),
+        safe_mode=get_fact(tx, "safe_mode"),
     )
 
 
-def end(tx: Transaction, claims: ClaimService, acts: Acts, epoch: int) -> None:
+def end(tx: Transaction, claims: ClaimService, acts: ActivityEvents, epoch: int) -> None:
     """This epoch ends in order: what it still calls is in doubt, its open records are closed, its claims handed back,
     and the row says so."""
-    acts.leave_behind(tx)
+    acts.mark_interrupted(tx)
     Recorder().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
-    ClockTrust().seen(tx)
+    ClockTrust().store_time(tx)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
 
 
-def put_back(tx: Transaction, acts: Acts, process: Process, why: str, *, last_seen: LastSeen | None) -> PutBack:
+def mark_restored(
+    tx: Transaction, acts: ActivityEvents, process: Process, why: str, *, last_seen: LastSeen | None
+) -> RestoreMark:
     """Say in a file that is about to be restored what the boot says of one that was restored behind our back; `why` is
     what people are told. What it was calling is in doubt, and all that is live is held.
 
     It takes an epoch, beyond those of the file and `last_seen`, and ends it; and it takes the greater call mark. So the
     next boot finds nothing to be older than, and what a person released stays released.
     """
-    database_id = fact(tx, "database_id")
+    database_id = get_fact(tx, "database_id")
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
-    epoch = max(tx.value("SELECT max(epoch) FROM epochs") or 0, seen.epoch if seen else 0) + 1
+    epoch = max(tx.fetch_value("SELECT max(epoch) FROM epochs") or 0, seen.epoch if seen else 0) + 1
     _begin(tx, epoch, process)
     tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
     mark = _catch_up(tx, call_mark(tx), seen)
     _hold_restored(tx, why, epoch)
-    return PutBack(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.leave_behind(tx))
+    return RestoreMark(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.mark_interrupted(tx))
 
 
-def _ended_unsaid(last: Row, seen: LastSeen | None) -> bool:
+def _was_end_unrecorded(last: Row, seen: LastSeen | None) -> bool:
     """Whether the last epoch ended in order, and the disk was too full for the database to say so."""
     return last["ended_at"] is None and seen is not None and seen.epoch == last["epoch"] and seen.ended_at is not None
 
 
-def _behind(seen: LastSeen, next_epoch: int, mark: int) -> str | None:
+def _restored_reason(seen: LastSeen, next_epoch: int, mark: int) -> str | None:
     """In what a database is behind its lock file; None: in nothing.
 
     The lock file never has a mark before the database has it, so a crash between the two writes looks like no restore.
@@ -187,14 +191,14 @@ def _catch_up(tx: Transaction, mark: int, seen: LastSeen | None) -> int:
     """The greater of both marks, in the database from now on: a copy that is put back once more is found out again."""
     if seen is not None and seen.call_mark > mark:
         mark = seen.call_mark
-        remember(tx, CALL_MARK, str(mark))
+        set_fact(tx, CALL_MARK, str(mark))
     return mark
 
 
 def _hold_restored(tx: Transaction, why: str, epoch: int) -> None:
-    remember(tx, "held", why)
-    remember(tx, "restored_at", repr(tx.now))
-    remember(tx, "restored_epoch", str(epoch))
+    set_fact(tx, "held", why)
+    set_fact(tx, "restored_at", repr(tx.now))
+    set_fact(tx, "restored_epoch", str(epoch))
 
 
 def _begin(tx: Transaction, epoch: int, process: Process) -> None:
@@ -215,15 +219,15 @@ def _begin(tx: Transaction, epoch: int, process: Process) -> None:
 
 def release(tx: Transaction) -> str | None:
     """Let a held engine go on, and one in safe mode; why it was, None when it was neither."""
-    reasons = [reason for name in ("held", "safe_mode") if (reason := forget(tx, name)) is not None]
+    reasons = [reason for name in ("held", "safe_mode") if (reason := delete_fact(tx, name)) is not None]
     if reasons:
-        remember(tx, "released_epoch", str(tx.value("SELECT max(epoch) FROM epochs")))
+        set_fact(tx, "released_epoch", str(tx.fetch_value("SELECT max(epoch) FROM epochs")))
     return "; ".join(reasons) or None
 
 
-def _unclean_starts(tx: Transaction) -> int:
+def _count_unclean_starts(tx: Transaction) -> int:
     """How many of the last starts found that the one before had died. A release begins the count anew."""
-    starts: int = tx.value(
+    starts: int = tx.fetch_value(
         """
         SELECT count(*)
           FROM (SELECT epoch, started_at, lag(epoch) OVER by_epoch AS earlier, lag(ended_at) OVER by_epoch AS ended

@@ -49,11 +49,11 @@ class TriggerQueue:
         self._suspects += is_suspect
         return True
 
-    def best(self) -> Claim | None:
+    def peek(self) -> Claim | None:
         """Who would be popped next."""
         return self._heap[0][1] if self._heap else None
 
-    def best_suspect(self) -> Claim | None:
+    def peek_suspect(self) -> Claim | None:
         """The best of those that must run alone; None when there is none."""
         if not self._suspects:
             return None
@@ -76,7 +76,7 @@ class TriggerQueue:
         self._lanes.add(lane)
         return True
 
-    def free(self, lane: str | None) -> None:
+    def release_lane(self, lane: str | None) -> None:
         """The trigger that held this lane is settled."""
         if lane is not None:
             self._lanes.discard(lane)

@@ -12,9 +12,9 @@ from typing import Any
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
@@ -22,11 +22,11 @@ from craftcore.tasks.model import Question, Task
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
 
 
-class Requests:
+class EngineClient:
     """Calls of a program, made from the engine's own loop."""
 
     def __init__(
-        self, app: Registry, services: Core, writer: Writer, feeder: Feeder, events: EngineEvents, *, epoch: int
+        self, app: Registry, services: Services, writer: Writer, feeder: Feeder, events: EngineEvents, *, epoch: int
     ) -> None:
         self._app = app
         self._triggers = services.triggers
@@ -48,22 +48,22 @@ class Requests:
         """Accept one trigger; it is on disk when this returns."""
         row = self.accept(spec)
         try:
-            if self._feeder.may_take(row):
+            if self._feeder.reserve_slot(row):
                 return await self._emit_into_window(row)
-            emitted = await self._writer.commit_each(self._triggers.emit_all, row)
+            emitted = await self._writer.commit_batched(self._triggers.emit_all, row)
         except OutcomeUnknown as error:
-            raise error.of(replace(spec, id=row.id)) from error
-        reach(CutPoint.EMIT_COMMITTED)
-        self._feeder.due(emitted.due_at)
+            raise error.from_timeout(replace(spec, id=row.id)) from error
+        hit(Failpoint.EMIT_COMMITTED)
+        self._feeder.notify_due(emitted.due_at)
         return emitted
 
     async def _emit_into_window(self, row: NewTrigger) -> Emitted:
         claim = None
         try:
-            claim = await self._writer.commit_each(self._emit_claimed, row)
-            reach(CutPoint.EMIT_COMMITTED)
+            claim = await self._writer.commit_batched(self._emit_claimed, row)
+            hit(Failpoint.EMIT_COMMITTED)
         finally:
-            self._feeder.take_new(claim)
+            self._feeder.push_new(claim)
         return Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
 
     async def emit_many(self, specs: list[TriggerSpec]) -> list[Emitted]:
@@ -73,10 +73,10 @@ class Requests:
             emitted = await self._writer.commit(self._emit_all_or_none, rows)
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
-            raise error.of(again) from error
-        reach(CutPoint.EMIT_COMMITTED)
+            raise error.from_timeout(again) from error
+        hit(Failpoint.EMIT_COMMITTED)
         if emitted:
-            self._feeder.due(min(answer.due_at for answer in emitted))
+            self._feeder.notify_due(min(answer.due_at for answer in emitted))
         return emitted
 
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
@@ -88,13 +88,13 @@ class Requests:
         """Cancel every live trigger and task and, unless they are to stay, every schedule; running code at its next
         await."""
         work = await self._writer.commit(self._cancel_all, reason, with_schedules=with_schedules)
-        self._after_answer()
+        self._run_shielded()
         return work
 
     async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened; whether it waited for just that."""
         waited = await self._writer.commit(self._tasks.signal, task_id, event, payload, sent_by=sent_by)
-        self._after_answer()
+        self._run_shielded()
         return waited
 
     async def answer(
@@ -104,17 +104,17 @@ class Requests:
         await self._writer.commit(
             self._tasks.answer, question_id, choice, note=note, reference=reference, answered_by=answered_by
         )
-        self._after_answer()
+        self._run_shielded()
 
     async def cancel_task(self, task_id: str, reason: str = "cancelled") -> None:
         """Cancel a live task; running code at its next await."""
         await self._writer.commit(self._tasks.cancel, task_id, reason)
-        self._after_answer()
+        self._run_shielded()
 
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again."""
         await self._writer.commit(self._tasks.retry, task_id)
-        self._after_answer()
+        self._run_shielded()
 
     async def task(self, task_id: str) -> Task | None:
         """A task as it stands now; None when there is none."""
@@ -124,8 +124,8 @@ class Requests:
         """What waits for an answer, asked longest ago first."""
         return await self._writer.commit(self._tasks.questions, limit)
 
-    def _after_answer(self) -> None:
-        reach(CutPoint.ANSWER_COMMITTED)
+    def _run_shielded(self) -> None:
+        hit(Failpoint.ANSWER_COMMITTED)
         self._events.on_changed()
 
     def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:

@@ -15,24 +15,24 @@ from typing import Any
 
 import structlog
 
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_batches import AttemptBatches
-from craftcore.engine.attempt_commits import Attempts, Settled, log_settled
+from craftcore.engine.attempt_commits import AttemptCommits, Settled, log_settled
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents, announce
-from craftcore.engine.exclusive_run import Solitude
+from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault, report
 from craftcore.engine.router_call import RouterCall
 from craftcore.engine.runner import Runner
 from craftcore.engine.slots import Slots
 from craftcore.errors import LeaseLost
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
-from craftcore.registry.router import unroutable
-from craftcore.services import Core
-from craftcore.storage.event_loop import current_loop
+from craftcore.registry.router import unroutable_failure
+from craftcore.services import Services
+from craftcore.storage.event_loop import get_current_loop
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import RELEASED, Outcome, Released
 
@@ -45,8 +45,8 @@ class Consumer:
     def __init__(
         self,
         app: Registry,
-        services: Core,
-        attempts: Attempts,
+        services: Services,
+        attempts: AttemptCommits,
         commits: DurableCommits,
         queue: TriggerQueue,
         runner: Runner,
@@ -56,20 +56,20 @@ class Consumer:
         self._attempts = attempts
         self._events = events
         self._concurrency = services.config.daemon.concurrency
-        self._loop = current_loop()
-        self.solitude = Solitude(self.wake, services.clock.now, is_bounded=self._concurrency > 1)
+        self._loop = get_current_loop()
+        self.solitude = ExclusiveRun(self.wake, services.clock.now, is_bounded=self._concurrency > 1)
         self.slots = Slots(queue, self.solitude, self._concurrency)
         self._batches = AttemptBatches(attempts, commits, self.solitude, events)
         self._router = RouterCall(app, attempts, commits, self.slots, events)
         self._fallback = Fallback(attempts, runner, commits, services.clock)
         self._starting: list[Claim] = []
-        self._ready: deque[Run] = deque()
+        self._ready: deque[Attempt] = deque()
         self._idle: list[Any] = []
-        self._ended: list[Run] = []
-        self._settling: list[Run] = []
-        self._work_came: Any = self._loop.waiter()
-        self._end_came: Any = self._loop.waiter()
-        self.running: dict[int, Run] = {}
+        self._ended: list[Attempt] = []
+        self._settling: list[Attempt] = []
+        self._work_came: Any = self._loop.create_waiter()
+        self._end_came: Any = self._loop.create_waiter()
+        self.running: dict[int, Attempt] = {}
         self.stopping = False
         self.held_back = False
         """Nothing is started yet."""
@@ -81,9 +81,9 @@ class Consumer:
         """Start what may be started, whenever there is a claim and a free place; until cancelled."""
         events = self._events
         while True:
-            claims = self._startable()
+            claims = self._startable_claims()
             if not claims:
-                self._work_came = self._loop.waiter()
+                self._work_came = self._loop.create_waiter()
                 await self._loop.wait(self._work_came)
                 continue
             self._starting = claims
@@ -97,9 +97,9 @@ class Consumer:
                 self.running[run.claim.seq] = run
                 if self._is_leaving:
                     run.outcome = run.outcome or Released(reason=RELEASED)
-                self._hand_over(run)
+                self._offer_claims(run)
             announce(events, events.on_started, runs)
-            reach(CutPoint.START_COMMITTED)
+            hit(Failpoint.START_COMMITTED)
             announce(events, events.on_window_shrunk)
 
     async def work(self) -> None:
@@ -117,24 +117,24 @@ class Consumer:
         """Settle everything that ended since the last batch, in one commit; until cancelled."""
         while True:
             if not self._ended:
-                self._end_came = self._loop.waiter()
+                self._end_came = self._loop.create_waiter()
                 await self._loop.wait(self._end_came)
             self._settling, self._ended = self._ended, []
-            reach(CutPoint.SETTLE_BEGUN)
+            hit(Failpoint.SETTLE_BEGUN)
             answers = await self._batches.settle(self._settling)
-            reach(CutPoint.SETTLE_COMMITTED)
+            hit(Failpoint.SETTLE_COMMITTED)
             for run, answer in zip(self._settling, answers, strict=True):
-                self._settled(run, answer)
+                self._after_settle(run, answer)
             self._settling = []
 
     # Steps
 
-    def _startable(self) -> list[Claim]:
+    def _startable_claims(self) -> list[Claim]:
         if self.stopping or self.held_back:
             return []
         return self.slots.reserve(is_running=bool(self.running))
 
-    async def _route_and_run(self, run: Run) -> Outcome:
+    async def _route_and_run(self, run: Attempt) -> Outcome:
         if run.outcome is not None:  # known by its start: there is no code to run
             return run.outcome
         try:
@@ -149,12 +149,12 @@ class Consumer:
             run.move = None
             return failed
 
-    async def _route(self, run: Run) -> Outcome | None:
+    async def _route(self, run: Attempt) -> Outcome | None:
         if self._app.router is None:
-            return unroutable(run.claim, None, self._app.workflows)
+            return unroutable_failure(run.claim, None, self._app.workflows)
         return await self._router.route(run, self._app.router)
 
-    def _settled(self, run: Run, answer: Settled | Exception) -> None:
+    def _after_settle(self, run: Attempt, answer: Settled | Exception) -> None:
         self.running.pop(run.claim.seq, None)
         self.slots.leave(run.claim, run.lane)
         if self._concurrency == 1:
@@ -181,7 +181,7 @@ class Consumer:
         """There are new claims in the window."""
         self._loop.wake(self._work_came)
 
-    def held(self) -> Iterator[Claim]:
+    def held_claims(self) -> Iterator[Claim]:
         """Every claim that was taken out of the window and is not settled."""
         yield from list(self._starting)
         for run in list(self.running.values()):
@@ -192,19 +192,19 @@ class Consumer:
         """Nothing is started, running or being settled."""
         return not (self.running or self._starting or self._ended or self._settling)
 
-    def _hand_over(self, run: Run) -> None:
+    def _offer_claims(self, run: Attempt) -> None:
         self._ready.append(run)
         if self._idle:
             self._loop.wake(self._idle.pop())
 
-    async def _next_run(self) -> Run:
+    async def _next_run(self) -> Attempt:
         while not self._ready:
-            waiter = self._loop.waiter()
+            waiter = self._loop.create_waiter()
             self._idle.append(waiter)
             await self._loop.wait(waiter)
         return self._ready.popleft()
 
-    def _drop_unstarted(self, claims: list[Claim], runs: list[Run]) -> None:
+    def _drop_unstarted(self, claims: list[Claim], runs: list[Attempt]) -> None:
         """What was cancelled, superseded, replaced or stale before its start needs no place and no lane."""
         if len(runs) == len(claims):
             return

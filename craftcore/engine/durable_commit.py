@@ -46,7 +46,7 @@ class DurableCommits:
         while True:
             try:
                 if each:
-                    return await self.writer.commit_each(work, *args, in_any_case=in_any_case)
+                    return await self.writer.commit_batched(work, *args, in_any_case=in_any_case)
                 return await self.writer.commit(work, *args)
             except StorageFull as error:
                 if gives_up is not None and gives_up():

@@ -10,10 +10,10 @@ from itertools import chain
 import anyio
 import structlog
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.attempt_commits import Attempts, Settled
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.claim_window import TriggerQueue
-from craftcore.engine.client import Requests
+from craftcore.engine.client import EngineClient
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd
@@ -28,12 +28,12 @@ from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
-from craftcore.engine.turn.turn import Doors
+from craftcore.engine.turn.turn import TurnServices
 from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
-from craftcore.services import Core
-from craftcore.storage.event_loop import current_loop
+from craftcore.services import Services
+from craftcore.storage.event_loop import get_current_loop
 from craftcore.storage.flush_times import SLOW_SECONDS
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
@@ -58,7 +58,7 @@ class Engine:
     def __init__(
         self,
         app: Registry,
-        services: Core,
+        services: Services,
         writer: Writer,
         held_tasks: HeldTasks,
         *,
@@ -85,8 +85,8 @@ class Engine:
         commits = DurableCommits(writer, Corruption(services.tasks, services.claims))
         self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
-        self.requests = Requests(app, services, writer, self.feeder, self, epoch=epoch)
-        doors = Doors(
+        self.requests = EngineClient(app, services, writer, self.feeder, self, epoch=epoch)
+        doors = TurnServices(
             writer=writer,
             commits=commits,
             recording=services.recording,
@@ -97,20 +97,24 @@ class Engine:
             epoch=epoch,
             clock=services.clock,
             accept=self.requests.accept,
-            due=self.feeder.due,
-            loop=current_loop(),
+            due=self.feeder.notify_due,
+            loop=get_current_loop(),
             threads=anyio.CapacityLimiter(STEP_THREADS),
             settings=config.tasks,
-            bounded=recorder.bounded,
+            bounded=recorder.truncate_result,
         )
         self._runner = Runner(app, doors, config)
-        self.progress = Progress(self._running, doors)
-        attempts = Attempts(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
+        self.progress = Progress(self._running_attempts, doors)
+        attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
-        self.on_claimed, self.on_ticked = self.consumer.wake, self._observer.ticked
-        self.on_due, self.on_started, self.on_window_shrunk = self.feeder.due, self.feeder.started, self.feeder.room
-        self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.recheck
-        end = self._end = EngineEnd(self._running, self.stop, owns_loop=owns_loop)
+        self.on_claimed, self.on_ticked = self.consumer.wake, self._observer.on_ticked
+        self.on_due, self.on_started, self.on_window_shrunk = (
+            self.feeder.notify_due,
+            self.feeder.note_started,
+            self.feeder.notify_slot_freed,
+        )
+        self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.request_reclaim
+        end = self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
         self.guard, self.crash, self.settled = end.guard, end.crash, end.settled
         self.fail, self.hurry = end.fail, end.hurry
 
@@ -128,7 +132,7 @@ class Engine:
         unusable, EngineCrashed, or KeyboardInterrupt for a Ctrl-C that came while code of this engine ran."""
         async with (
             loop_end(self._end.on_loop_end),
-            blocked_loop_warning(current_loop()),
+            blocked_loop_warning(get_current_loop()),
             anyio.create_task_group() as tasks,
         ):
             loops = (
@@ -170,7 +174,7 @@ class Engine:
         """Claim nothing and fire nothing from now on."""
         self.feeder.paused = self.scheduler.paused = True
 
-    def hold_back(self) -> None:
+    def hold_starts(self) -> None:
         """Start nothing before `begin`; what is due is claimed meanwhile. Called before `run`."""
         self.consumer.held_back = True
 
@@ -223,10 +227,10 @@ class Engine:
         if self.running:
             log.warning("engine.left_behind", running=self.running)
 
-    def _running(self) -> list[Run]:
+    def _running_attempts(self) -> list[Attempt]:
         return list(self.consumer.running.values())
 
-    def _may_claim_next(self, run: Run) -> bool:
+    def _may_claim_next(self, run: Attempt) -> bool:
         """Whether the next turn of this run may be born claimed, past the table."""
         is_limited = run.entry is not None and self.limits.is_limited(run.entry.task.workflow)
         held = self._end.stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
@@ -237,7 +241,7 @@ class Engine:
     @property
     def held_claims(self) -> Iterator[Claim]:
         """Every claim in the window, and those taken out of it that are not settled."""
-        return chain(self._queue.claims(), self.consumer.held())
+        return chain(self._queue.claims(), self.consumer.held_claims())
 
     @property
     def running_claims(self) -> Iterator[Claim]:
@@ -264,27 +268,27 @@ class Engine:
             self.scheduler.ring()
         self._end.announce_settled()
 
-    def on_settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         if isinstance(answer, Settled):
             move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1
             if move.status is TriggerStatus.PENDING:
-                self.feeder.due(max(run.claim.fire_at, move.not_before or 0.0))
+                self.feeder.notify_due(max(run.claim.fire_at, move.not_before or 0.0))
             if followed.claim is not None:
-                self.feeder.take_next(followed.claim)
+                self.feeder.push_next_turn(followed.claim)
             if followed.due_at is not None:
-                self.feeder.due(followed.due_at)
+                self.feeder.notify_due(followed.due_at)
         if run.lane is not None:
             self.feeder.ring()
         if _schedule_of(run) is not None:
             self.scheduler.ring()  # another occurrence may have waited for this one
-        if self.limits.frees_place(run.claim):
+        if self.limits.is_slot_freed(run.claim):
             self.feeder.ring()
         self._end.announce_settled()
-        self._observer.settled(run, answer)
+        self._observer.on_settled(run, answer)
 
 
-def _schedule_of(run: Run) -> str | None:
+def _schedule_of(run: Attempt) -> str | None:
     return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
 
 
@@ -297,4 +301,4 @@ def grace_left(grace: float, flush_seconds: float) -> float:
 
 
 def _touch(tx: Transaction) -> None:
-    tx.value("SELECT 1")
+    tx.fetch_value("SELECT 1")

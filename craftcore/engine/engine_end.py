@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 import structlog
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.failure import where as places_of
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.failure import traceback_places as places_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.loop.loop_end import LoopEnd
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError
-from craftcore.serialization.untrusted import message_of, type_of
+from craftcore.serialization.untrusted import message_of, type_name
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,7 @@ NAMED_MAX = 10
 class EngineEnd:
     """End of one engine. `running` lists the attempts that run, `stop` begins to drain."""
 
-    def __init__(self, running: Callable[[], list[Run]], stop: Callable[[], None], *, owns_loop: bool) -> None:
+    def __init__(self, running: Callable[[], list[Attempt]], stop: Callable[[], None], *, owns_loop: bool) -> None:
         self._running = running
         self._stop = stop
         self._owns_loop = owns_loop
@@ -76,7 +76,7 @@ class EngineEnd:
             if is_ctrl_c(error):
                 self._interrupt(error)
                 return
-            self.crash(f"an error of craftcore, {type_of(error)}: {message_of(error)}", error)
+            self.crash(f"an error of craftcore, {type_name(error)}: {message_of(error)}", error)
 
     def on_loop_end(self, by: LoopEnd) -> None:
         """Handle a call that cancels every task of this event loop."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from craftcore.storage.facts import fact, remember
+from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class EngineFacts:
     """`paused`: it claims and fires nothing until the next start; `places`: how many workflows it runs at once;
     `limits`: of each limited workflow `concurrency`, `count` and `seconds` (None: not limited so), and the `sources`
     whose triggers are its when they name none."""
@@ -35,7 +35,7 @@ class Standing:
     limits: dict[str, dict[str, Any]]
 
 
-def leave_standing(
+def write_engine_facts(
     tx: Transaction,
     epoch: int,
     workflows: Mapping[str, Workflow],
@@ -55,23 +55,23 @@ def leave_standing(
         for name, workflow in workflows.items()
         if workflow.is_limited
     }
-    left = Standing(epoch=epoch, paused=paused, places=places, limits=limits)
-    remember(tx, "engine", json.dumps(asdict(left), sort_keys=True))
+    left = EngineFacts(epoch=epoch, paused=paused, places=places, limits=limits)
+    set_fact(tx, "engine", json.dumps(asdict(left), sort_keys=True))
 
 
-def standing(reader: Reader) -> Standing | None:
+def read_engine_facts(reader: Reader) -> EngineFacts | None:
     """What the last start left; None where that cannot be told, as in a file of an older program."""
-    text = fact(reader, "engine")
+    text = get_fact(reader, "engine")
     try:
         found = json.loads(text) if text is not None else None
-        told = Standing(**{field.name: found[field.name] for field in fields(Standing)}) if found else None
+        told = EngineFacts(**{field.name: found[field.name] for field in fields(EngineFacts)}) if found else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    last = reader.value("SELECT max(epoch) FROM epochs")
+    last = reader.fetch_value("SELECT max(epoch) FROM epochs")
     return told if told is not None and told.epoch == last and _is_sound(told) else None
 
 
-def _is_sound(told: Standing) -> bool:
+def _is_sound(told: EngineFacts) -> bool:
     """It is a foreign hand's to spoil, like any row."""
     paused: Any = told.paused
     places: Any = told.places
@@ -91,5 +91,5 @@ def _is_limit(limit: Any) -> bool:
 
 def is_paused(reader: Reader) -> bool:
     """Whether the last start was told to claim and fire nothing."""
-    told = standing(reader)
+    told = read_engine_facts(reader)
     return told is not None and told.paused

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.model import Claim
@@ -30,7 +30,7 @@ class EngineEvents(Protocol):
     def on_ticked(self, ticked: Ticked) -> None:
         """Handle a tick of the scheduler."""
 
-    def on_started(self, runs: Sequence[Run]) -> None:
+    def on_started(self, runs: Sequence[Attempt]) -> None:
         """Handle attempts that have started."""
 
     def on_start_refused(self, claim: Claim) -> None:
@@ -39,7 +39,7 @@ class EngineEvents(Protocol):
     def on_start_failed(self, claim: Claim) -> None:
         """Handle a claim whose trigger failed because it could not be started."""
 
-    def on_settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         """Handle the end of an attempt."""
 
     def on_window_shrunk(self) -> None:

@@ -23,7 +23,7 @@ WAIT_SECONDS = 30.0
 DOUBLINGS_MAX = 20
 
 
-class Solitude:
+class ExclusiveRun:
     """Whether a suspect runs alone, or waits to. All on the loop's thread; `wake` is called when others may start."""
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], float], *, is_bounded: bool) -> None:
@@ -66,7 +66,7 @@ class Solitude:
         self._count_down(claim, WAIT_SECONDS)
         return False
 
-    def joined(self, outlived: Claim) -> None:
+    def note_joined(self, outlived: Claim) -> None:
         """Something was started beside this suspect, which outlived its time, and its row says so."""
         if self._outlived is outlived:
             self._outlived = None
@@ -78,7 +78,7 @@ class Solitude:
         if (self._alone is not None and self._alone.seq == claim.seq) or self._waiting == claim.seq:
             self._clear()
 
-    def started_beside(self, claim: Claim) -> None:
+    def note_started_beside(self, claim: Claim) -> None:
         """This suspect has waited, and starts beside others."""
         if self._waiting == claim.seq:
             self._clear()

@@ -13,11 +13,19 @@ from typing import Any, cast
 import anyio
 
 from craftcore.clock import YEAR_10000
-from craftcore.error_codes import ErrorCode, known
+from craftcore.error_codes import ErrorCode, find_code
 from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import MAX_DEPTH
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, shown, traceback_of, type_of
+from craftcore.serialization.untrusted import (
+    MESSAGE_LIMIT,
+    message_of,
+    safe_isinstance,
+    safe_repr,
+    traceback_of,
+    truncate_text,
+    type_name,
+)
 from craftcore.triggers.settlement import Failed, Snoozed
 
 CODE_LIMIT = 100
@@ -27,19 +35,19 @@ CODE_LIMIT = 100
 def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
     """What becomes of the attempt that raised it. Of a group the decisive one counts."""
     try:
-        return _outcome(decisive(error), now)
+        return _outcome(decisive_error(error), now)
     except BaseException:  # one of somebody's own is broken
-        return _unexpected(error)
+        return _unexpected_failure(error)
 
 
-def failed(code: ErrorCode, message: str, **details: Any) -> Failed:
+def failure_of(code: ErrorCode, message: str, **details: Any) -> Failed:
     """The failure with a code of the table, which says whether it is tried again."""
     return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
 
 
-def met(error: BaseException) -> dict[str, Any]:
+def exception_details(error: BaseException) -> dict[str, Any]:
     """The details of an exception that is none of ours: its `exception_type`, and `where` it was raised."""
-    return {"exception_type": type_of(error), "where": where(error)}
+    return {"exception_type": type_name(error), "where": traceback_places(error)}
 
 
 def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
@@ -62,55 +70,58 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
     match error:
         case Snooze():
             if not 0 <= error.until < YEAR_10000:
-                return _unexpected(error)
+                return _unexpected_failure(error)
             return Snoozed(until=max(error.until, now))
         case Retry():
-            return _again(error, error.code, error.after)
+            return _retry_later(error, error.code, error.after)
         case NoEffect():
-            return _again(error, error.code, error.retry_after)
+            return _retry_later(error, error.code, error.retry_after)
         case Fail():
             return Failed(
-                code=_text(error.code), message=message_of(error), retryable=False, details=_plain(error.details)
+                code=_text(error.code),
+                message=message_of(error),
+                retryable=False,
+                details=_plain_details(error.details),
             )
         case CraftcoreError():
-            code = known(error.code)
+            code = find_code(error.code)
             return Failed(
                 code=_text(error.code),
                 message=message_of(error),
                 retryable=code is None or code.may_be_retried,
                 retry_after=_seconds(error.retry_after),
-                details=_plain(error.details),
+                details=_plain_details(error.details),
             )
         case TimeoutError():
-            return failed(ErrorCode.AGENT_TIMEOUT, message_of(error), **met(error))
+            return failure_of(ErrorCode.AGENT_TIMEOUT, message_of(error), **exception_details(error))
         case ConnectionError():
-            return failed(ErrorCode.TRANSPORT_ERROR, message_of(error), **met(error))
+            return failure_of(ErrorCode.TRANSPORT_ERROR, message_of(error), **exception_details(error))
         case _:
-            return _unexpected(error)
+            return _unexpected_failure(error)
 
 
-def _again(error: Retry | NoEffect, code: object, after: object) -> Failed:
+def _retry_later(error: Retry | NoEffect, code: object, after: object) -> Failed:
     return Failed(code=_text(code), message=message_of(error), retryable=True, retry_after=_seconds(after))
 
 
-def _unexpected(error: BaseException) -> Failed:
-    return failed(ErrorCode.INTERNAL_AGENT_ERROR, said(error), **met(error))
+def _unexpected_failure(error: BaseException) -> Failed:
+    return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, said(error), **exception_details(error))
 
 
 def _text(code: object) -> str:
-    return bounded(str(code), CODE_LIMIT)
+    return truncate_text(str(code), CODE_LIMIT)
 
 
-def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
     """The details as they can be recorded: what is not JSON, or too deep to be carried elsewhere, becomes its repr. A
     copy, which nobody changes any more."""
     plain: dict[str, Any] = {}
     for key, value in details.items():
         try:
-            copy = json.loads(canonical(value))
+            copy = json.loads(canonicalize(value))
         except Exception:  # besides what canonical raises, whatever a mapping of somebody's own does
-            copy = shown(value)
-        plain[str(key)] = shown(value) if _is_deep(copy) else copy
+            copy = safe_repr(value)
+        plain[str(key)] = safe_repr(value) if _is_deep(copy) else copy
     return plain
 
 
@@ -137,22 +148,24 @@ Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 def is_only(error: BaseException, kinds: Kinds) -> bool:
     """Whether this is a nursery's group of these and nothing else."""
-    return is_a(error, BaseExceptionGroup) and all(is_a(leaf, kinds) for leaf in leaves(error))
+    return safe_isinstance(error, BaseExceptionGroup) and all(
+        safe_isinstance(leaf, kinds) for leaf in leaf_errors(error)
+    )
 
 
-def decisive(error: BaseException) -> BaseException:
+def decisive_error(error: BaseException) -> BaseException:
     """The error that says what becomes of an attempt: of several, the first that trying again cannot help; the group
     itself when there is none."""
-    found = leaves(error)
+    found = leaf_errors(error)
     return found[0] if len(found) == 1 else next(filter(is_hopeless, found), error)
 
 
 def is_hopeless(error: BaseException) -> bool:
     """Trying again cannot help."""
-    if not is_a(error, CraftcoreError):
-        return is_a(error, Fail)
+    if not safe_isinstance(error, CraftcoreError):
+        return safe_isinstance(error, Fail)
     try:
-        code = known(cast(CraftcoreError, error).code)
+        code = find_code(cast(CraftcoreError, error).code)
     except BaseException:  # one of somebody's own is broken
         return False
     return code is not None and not code.may_be_retried
@@ -160,20 +173,20 @@ def is_hopeless(error: BaseException) -> bool:
 
 def said(error: BaseException) -> str:
     """The error's own words; those of all that are in a group."""
-    return bounded("; ".join(message_of(leaf) for leaf in leaves(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
+    return truncate_text("; ".join(message_of(leaf) for leaf in leaf_errors(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 
 
-def first_leaf(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
     """The first error of a group; any other is its own."""
-    return next(iter(leaves(error)), error)
+    return next(iter(leaf_errors(error)), error)
 
 
-def leaves(error: BaseException) -> list[BaseException]:
+def leaf_errors(error: BaseException) -> list[BaseException]:
     """The errors of a group, however deep, in their order; any other error is its only one."""
     found, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
     while within:
         one = within.pop()
-        if is_a(one, BaseExceptionGroup):
+        if safe_isinstance(one, BaseExceptionGroup):
             within.extend(reversed(_EXCEPTIONS.__get__(one)))
         else:
             found.append(one)
@@ -190,29 +203,29 @@ _OURS = str(Path(__file__).parents[1]) + "/"
 _MACHINERY = (_OURS, str(Path(anyio.__file__).parent) + "/")
 
 
-def places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
+def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
     """The places of a stack that are not ours, outermost first."""
     frames = [(frame.f_code, line) for frame, line in stack]
-    return _told([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
+    return _format_places([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
 
 
-def where(error: BaseException) -> list[str]:
+def traceback_places(error: BaseException) -> list[str]:
     """`["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of its first.
 
     What is raised within craftcore itself, and went through nothing else, has its last place alone.
     """
-    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first_leaf(error)))]
+    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first_error(error)))]
     theirs = [one for one in frames if not one[0].co_filename.startswith(_MACHINERY)] or frames[-1:]
-    return _told(theirs)
+    return _format_places(theirs)
 
 
-def _told(theirs: list[tuple[CodeType, int]]) -> list[str]:
+def _format_places(theirs: list[tuple[CodeType, int]]) -> list[str]:
     if len(theirs) > FIRST + LAST:
         theirs = theirs[:FIRST] + theirs[-LAST:]
-    return [bounded(f"{code.co_filename}:{line} in {code.co_name}", PLACE_LIMIT) for code, line in theirs]
+    return [truncate_text(f"{code.co_filename}:{line} in {code.co_name}", PLACE_LIMIT) for code, line in theirs]
 
 
-def only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def sole_exception(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one exception in a group of one, however deep; else the group itself."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

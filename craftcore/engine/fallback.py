@@ -10,12 +10,12 @@ from dataclasses import replace
 import structlog
 
 from craftcore.clock import Clock
-from craftcore.engine.attempt import Run
-from craftcore.engine.attempt_commits import Attempts
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt_commits import AttemptCommits
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.triggers.settlement import RELEASED, Cancelled, Failed, Outcome, Released
 
 log = structlog.get_logger(__name__)
@@ -24,22 +24,22 @@ log = structlog.get_logger(__name__)
 class Fallback:
     """Runs attempts to their end."""
 
-    def __init__(self, attempts: Attempts, runner: Runner, commits: DurableCommits, clock: Clock) -> None:
+    def __init__(self, attempts: AttemptCommits, runner: Runner, commits: DurableCommits, clock: Clock) -> None:
         self._attempts = attempts
         self._runner = runner
         self._clock = clock
         self._commits = commits
 
-    async def run(self, run: Run) -> Outcome:
+    async def run(self, run: Attempt) -> Outcome:
         """What the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
         outcome = await self._runner.run(run)
-        while isinstance(outcome, Failed) and (agent := self._next(run)) is not None:
+        while isinstance(outcome, Failed) and (agent := self._next_agent(run)) is not None:
             if run.stopped_by == "shutdown":
                 return Released(reason=RELEASED)  # the next attempt has the time to try them all
             record = await self._commits.commit(self._attempts.fall_back, run, outcome, agent)
             if record is None:
                 break
-            reach(CutPoint.FELL_BACK)
+            hit(Failpoint.FELL_BACK)
             log.warning(
                 "agent.fell_back",
                 trigger=run.claim.id,
@@ -47,11 +47,11 @@ class Fallback:
                 to_agent=agent,
                 error=outcome.message,
             )
-            _hand_over(run, record, agent)
-            outcome = _stopped(run) or await self._runner.run(run)
+            _switch_agent(run, record, agent)
+            outcome = _stopped_outcome(run) or await self._runner.run(run)
         return outcome
 
-    def _next(self, run: Run) -> str | None:
+    def _next_agent(self, run: Attempt) -> str | None:
         """The agent that is tried next; None: there is none, or none may be."""
         routed = run.routed
         if routed is None or routed.workflow not in routed.agents or run.stopped_by not in (None, "shutdown"):
@@ -64,7 +64,7 @@ class Fallback:
         return routed.agents[place] if place < len(routed.agents) else None
 
 
-def _stopped(run: Run) -> Outcome | None:
+def _stopped_outcome(run: Attempt) -> Outcome | None:
     """What it comes to when it was stopped while it was handed over; None: it was not."""
     match run.stopped_by:
         case "cancelled":
@@ -75,7 +75,7 @@ def _stopped(run: Run) -> Outcome | None:
             return None
 
 
-def _hand_over(run: Run, record: Record, agent: str) -> None:
+def _switch_agent(run: Attempt, record: Record, agent: str) -> None:
     """The turn goes on with the next agent, which has its own place in what the turn completed."""
     run.record, run.routed, run.move = record, record.routed, None
     if run.entry is not None:

@@ -11,10 +11,10 @@ from contextlib import suppress
 import anyio
 import structlog
 
-from craftcore.engine.failure import failed, met
+from craftcore.engine.failure import exception_details, failure_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.errors import ErrorCode, RowInvalid, StorageError
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, type_of
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text, type_name
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
 
@@ -26,12 +26,14 @@ def fault(error: BaseException, step: str) -> Failed:
 
     Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C.
     """
-    is_ours = is_a(error, StorageError) and not is_a(error, RowInvalid)
+    is_ours = safe_isinstance(error, StorageError) and not safe_isinstance(error, RowInvalid)
     ends = (anyio.get_cancelled_exc_class(), GeneratorExit, KeyboardInterrupt)
-    if is_ours or is_a(error, ends) or is_ctrl_c(error):
+    if is_ours or safe_isinstance(error, ends) or is_ctrl_c(error):
         raise error
-    message = f"craftcore failed to {step} this trigger: {type_of(error)}: {message_of(error)}"
-    found = failed(ErrorCode.INTERNAL_AGENT_ERROR, bounded(message, MESSAGE_LIMIT), **met(error))
+    message = f"craftcore failed to {step} this trigger: {type_name(error)}: {message_of(error)}"
+    found = failure_of(
+        ErrorCode.INTERNAL_AGENT_ERROR, truncate_text(message, MESSAGE_LIMIT), **exception_details(error)
+    )
     return Failed(code=found.code, message=found.message, retryable=False, details=found.details)
 
 

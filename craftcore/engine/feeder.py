@@ -15,18 +15,18 @@ from typing import NamedTuple
 import anyio
 import structlog
 
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
 from craftcore.engine.limits import Limits
 from craftcore.errors import LeaseLost
-from craftcore.failpoints import CutPoint, reach
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint, hit
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_candidate_store import Budget
-from craftcore.triggers.claim_service import Window
+from craftcore.triggers.claim_service import ClaimResult
 from craftcore.triggers.model import Claim, NewTrigger
 from craftcore.triggers.settlement import Failed
 
@@ -36,7 +36,7 @@ URGENT_LIMIT = 16
 """How many that rank before the worst of a full window are claimed at once."""
 
 
-class Want(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What a look is to bring, decided on the loop's thread. `held`: the heartbeat is due, and this is what we hold.
     `budget`: how many of each limited workflow; None: there are no limits."""
 
@@ -47,10 +47,10 @@ class Want(NamedTuple):
     budget: Budget | None
 
 
-class Look(NamedTuple):
+class FeedResult(NamedTuple):
     """What one look at the table brought. `held`: why nothing may be claimed; `safe_mode`: why less may."""
 
-    window: Window
+    window: ClaimResult
     cancel_requests: list[int]
     held: str | None
     safe_mode: str | None
@@ -61,7 +61,7 @@ class Feeder:
 
     def __init__(
         self,
-        services: Core,
+        services: Services,
         commits: DurableCommits,
         queue: TriggerQueue,
         limits: Limits,
@@ -80,9 +80,9 @@ class Feeder:
         self._epoch = epoch
         self._rung = anyio.Event()
         self._more = False
-        self._strangers: list[Claim] = []
+        self._unpushable: list[Claim] = []
         self._unfit: list[tuple[Claim, Failed]] = []
-        self._kept = 0
+        self._reserved = 0
         self._next_due = math.inf
         self._token_at = math.inf
         self._heartbeat_at = 0.0
@@ -90,7 +90,7 @@ class Feeder:
         self.held_reason: str | None = None
         self.safe_mode: str | None = None
         self._looked = anyio.Event()
-        self.looks = 0
+        self.polls = 0
         """How often the table was looked at."""
         self.saw_all = False
         """The last look took all that it might take, and no bell rang since."""
@@ -102,16 +102,16 @@ class Feeder:
         self.saw_all = False
         self._rung.set()
 
-    def recheck(self) -> None:
+    def request_reclaim(self) -> None:
         """Something in memory was lost: look, and take back the claims that nobody holds."""
         self._heartbeat_at = 0.0
         self.ring()
 
-    async def looked(self) -> None:
+    async def wait_for_first_poll(self) -> None:
         """Wait until the table was looked at for the first time: only then is it known whether the engine is held."""
         await self._looked.wait()
 
-    def due(self, due_at: float) -> None:
+    def notify_due(self, due_at: float) -> None:
         """A trigger will be due then: look not later than that."""
         if self.paused:
             return  # nothing would be claimed
@@ -121,7 +121,7 @@ class Feeder:
             self._next_due = due_at
             self._rung.set()
 
-    def may_take(self, row: NewTrigger) -> bool:
+    def reserve_slot(self, row: NewTrigger) -> bool:
         """Whether a new trigger may come into the window at its birth, past the table: it is plain and due, its
         workflow has no limit, the window has a place, and all that was due before is in it already. If so its place is
         kept until `take_new`."""
@@ -132,38 +132,38 @@ class Feeder:
             and self.safe_mode is None
             and row.is_plain
             and self._limits.workflow_of(row) is None
-            and len(self._queue) + self._kept < self._claim_batch
+            and len(self._queue) + self._reserved < self._claim_batch
             and row.due_at <= self._clock.now()
         )
-        self._kept += may
+        self._reserved += may
         return may
 
-    def take_new(self, claim: Claim | None) -> None:
+    def push_new(self, claim: Claim | None) -> None:
         """Push a trigger that was claimed at its birth; None: it was not accepted, and gives its place back."""
-        self._kept -= 1
+        self._reserved -= 1
         if claim is not None:
             self._push(claim)
             self._events.on_claimed()
 
-    def take_next(self, claim: Claim) -> None:
+    def push_next_turn(self, claim: Claim) -> None:
         """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
         the turn before. When its lane was taken in the meantime, it is handed back."""
         if self._push(claim):
             self._events.on_claimed()
         else:
-            self._strangers.append(claim)
+            self._unpushable.append(claim)
             self.ring()
 
-    def started(self, runs: Sequence[Run]) -> None:
+    def note_started(self, runs: Sequence[Attempt]) -> None:
         """These have started: now it is known when their tokens return."""
         if not self._limits:
             return
-        self._limits.started((run.claim for run in runs), self._clock.boot_time())
-        if (token_at := self._next_token()) < self._token_at:
+        self._limits.note_started((run.claim for run in runs), self._clock.boot_time())
+        if (token_at := self.next_token_at()) < self._token_at:
             self._token_at = token_at
             self._rung.set()
 
-    def room(self) -> None:
+    def notify_slot_freed(self) -> None:
         """The window has a free place."""
         if self._more and len(self._queue) <= self._claim_batch // 2:
             self._more = False
@@ -174,47 +174,48 @@ class Feeder:
         while True:
             self._rung = anyio.Event()
             self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
-            want = self._want()
+            want = self._claim_request()
             self.is_looking = True
-            look: Look = await self._commits.commit(self._look, want)
-            reach(CutPoint.CLAIM_COMMITTED)
+            look: FeedResult = await self._commits.commit(self._look, want)
+            hit(Failpoint.CLAIM_COMMITTED)
             self.is_looking = False
             self._take(want, look)
-            if strangers := list(self._strangers):
+            if strangers := list(self._unpushable):
                 await self._commits.commit(self._claims.release_unstarted, strangers)
-                del self._strangers[: len(strangers)]
+                del self._unpushable[: len(strangers)]
                 if self._limits:
                     self.ring()  # they took places that others may have now
             await self._fail_unfit()
-            self._token_at = self._next_token()
+            self._token_at = self.next_token_at()
             if want.limit > 0 and look.held is None:
-                self.room()  # the window may have emptied while the look was on its way, and nothing may start again
+                # The window may have emptied while the look was on its way, and nothing may start again.
+                self.notify_slot_freed()
             await self._sleep()
 
-    def _want(self) -> Want:
+    def _claim_request(self) -> ClaimRequest:
         held = None
         if self._clock.boot_time() >= self._heartbeat_at:
             self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
             held = frozenset(
                 (claim.seq, claim.lease_token)
-                for claim in chain(self._events.held_claims, self._strangers, (each for each, _ in self._unfit))
+                for claim in chain(self._events.held_claims, self._unpushable, (each for each, _ in self._unfit))
             )
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
         budget = self._limits.budget(self._events.held_claims, self._events.running_claims, self._clock.boot_time())
         if self.paused or free <= -self._claim_batch:
-            return Want(0, None, lanes, held, budget)
+            return ClaimRequest(0, None, lanes, held, budget)
         if free > 0:
-            return Want(free, None, lanes, held, budget)
-        return Want(URGENT_LIMIT, self._queue.worst, lanes, held, budget)
+            return ClaimRequest(free, None, lanes, held, budget)
+        return ClaimRequest(URGENT_LIMIT, self._queue.worst, lanes, held, budget)
 
-    def _look(self, tx: Transaction, want: Want) -> Look:
+    def _look(self, tx: Transaction, want: ClaimRequest) -> FeedResult:
         """On the writer's thread: one look at the table."""
         if want.held is not None:
             if want.held:
                 self._claims.extend_leases(tx, self._epoch)
             self._claims.reclaim_strays(tx, self._epoch, want.held)
-        facts = dict(tx.tuples("SELECT name, value FROM facts WHERE name IN ('held', 'safe_mode')"))
+        facts = dict(tx.fetch_tuples("SELECT name, value FROM facts WHERE name IN ('held', 'safe_mode')"))
         held, safe_mode = facts.get("held"), facts.get("safe_mode")
         window = self._claims.claim(
             tx,
@@ -225,14 +226,14 @@ class Feeder:
             safe_mode=safe_mode is not None,
             budget=want.budget,
         )
-        return Look(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
+        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
 
-    def _take(self, want: Want, look: Look) -> None:
+    def _take(self, want: ClaimRequest, look: FeedResult) -> None:
         """Push what was claimed. What a router took the lane of in the meantime must be handed back."""
-        self.looks += 1
+        self.polls += 1
         self._looked.set()
         window = look.window
-        self._strangers += [claim for claim in window.claims if not self._push(claim)]
+        self._unpushable += [claim for claim in window.claims if not self._push(claim)]
         self._more = window.more
         may_take = want.limit > 0 and look.held is None
         self.saw_all = not (window.more and may_take) and not self._rung.is_set()
@@ -268,7 +269,7 @@ class Feeder:
                 await self._commits.commit(self._claims.fail, *self._unfit[0])
             del self._unfit[0]
 
-    def _next_token(self) -> float:
+    def next_token_at(self) -> float:
         return self._limits.next_token(self._events.held_claims, self._events.running_claims)
 
     async def _sleep(self) -> None:

@@ -14,7 +14,7 @@ from craftcore.engine.signature_check import misfit
 from craftcore.registry.registry import Registry
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.hold_store import HoldStore
-from craftcore.tasks.holds import Holds, advanced_by
+from craftcore.tasks.holds import Holds, task_advanced_by
 from craftcore.triggers.model import Claim
 
 log = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ NAMED_MAX = 20
 def misfits(reader: Reader, app: Registry) -> dict[str, str]:
     """Every live task that the app does not fit, and what does not."""
     found: dict[str, str] = {}
-    for task in HoldStore().live(reader):
+    for task in HoldStore().list_live(reader):
         if (wrong := misfit(task, app.workflows, app.actions)) is not None:
             found[task.id.decode(errors="backslashreplace")] = wrong
     return found
@@ -48,7 +48,7 @@ class HeldTasks:
     def judge(self, tx: Transaction) -> None:
         """Hold what does not fit, release what does; in the commit of the boot, after the resume contract."""
         self._reasons = misfits(tx, self._app)
-        self._released = self._holds.judged(tx, self._reasons)
+        self._released = self._holds.hold_misfits(tx, self._reasons)
 
     def say(self) -> None:
         """Name them in the log."""
@@ -61,17 +61,17 @@ class HeldTasks:
         if self._released:
             log.info("tasks.released", count=len(self._released), reason="the code fits again")
 
-    def startable(self, tx: Transaction, claims: Sequence[Claim]) -> list[Claim]:
+    def select_startable(self, tx: Transaction, claims: Sequence[Claim]) -> list[Claim]:
         """The claims that may be started; those of a held task are put off."""
         return [claim for claim in claims if not self._put_off(tx, claim)]
 
     def _put_off(self, tx: Transaction, claim: Claim) -> bool:
-        task_id = advanced_by(claim)
+        task_id = task_advanced_by(claim)
         if task_id is None or task_id not in self._reasons:
             return False
         if not self._store.is_held(tx, task_id):
             return False  # a person lets it try
-        task = self._store.live_one(tx, task_id)
+        task = self._store.get_live(tx, task_id)
         reason = None if task is None else misfit(task, self._app.workflows, self._app.actions)
         if reason is None:
             self._holds.release(tx, task_id)

@@ -57,11 +57,11 @@ class Limits:
         name = trigger.workflow if trigger.workflow is not None else self._by_source.get(trigger.source)
         return name if name in self._names else None
 
-    def frees_place(self, claim: Claim) -> bool:
+    def is_slot_freed(self, claim: Claim) -> bool:
         """Whether the end of this one makes a place for another of its workflow."""
         return self.workflow_of(claim) in self._concurrency
 
-    def started(self, claims: Iterable[Claim], at: float) -> None:
+    def note_started(self, claims: Iterable[Claim], at: float) -> None:
         """These have started."""
         for claim in claims:
             if (starts := self._starts.get(self.workflow_of(claim) or "")) is not None:
@@ -106,11 +106,11 @@ class Limits:
         return Counter(name for claim in claims if (name := self.workflow_of(claim)) is not None)
 
 
-def recall(reader: Reader, limits: Limits, clock: Clock) -> None:
+def restore_rate_history(reader: Reader, limits: Limits, clock: Clock) -> None:
     """Remember which starts of earlier epochs still count against a rate."""
     now = clock.now()
     longest = max(rate.seconds for rate in limits.rates.values())
-    starts, are_all = StartsStore().since(reader, limits.rates, now - longest, now)
+    starts, are_all = StartsStore().list_since(reader, limits.rates, now - longest, now)
     if not are_all:
         log.warning("limits.recalled_in_part", starts=len(starts), reason="too many records since then")
     booted = now - clock.boot_time()

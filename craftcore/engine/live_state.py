@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import StorageFull
-from craftcore.storage.facts import fact, remember
+from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 
 if TYPE_CHECKING:  # a command that only reads the state must not pay for the engine
-    from craftcore.engine.exclusive_run import Solitude
+    from craftcore.engine.exclusive_run import ExclusiveRun
     from craftcore.storage.writer import Writer
 
 NAME = "live_state"
@@ -46,16 +46,16 @@ class LiveState:
 
 def live_state(reader: Reader) -> LiveState:
     """Read what the engine of the last epoch left. Without trouble when it left nothing, or nothing sound."""
-    last: int = reader.value("SELECT max(epoch) FROM epochs") or 0
+    last: int = reader.fetch_value("SELECT max(epoch) FROM epochs") or 0
     try:
-        found = json.loads(fact(reader, NAME) or "{}")
-        told = _checked(found) if isinstance(found, dict) else None
+        found = json.loads(get_fact(reader, NAME) or "{}")
+        told = _validate(found) if isinstance(found, dict) else None
     except (ValueError, RecursionError):
         told = None
     return told if told is not None and told.epoch == last else LiveState(epoch=last)
 
 
-def _checked(found: dict[str, Any]) -> LiveState | None:
+def _validate(found: dict[str, Any]) -> LiveState | None:
     epoch: Any = found.get("epoch")
     failed: Any = found.get("checkpoint_failed")
     seconds: Any = found.get("flush_seconds")
@@ -105,14 +105,14 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
             continue
 
 
-def state_of(writer: Writer, solitude: Solitude, epoch: int) -> LiveState:
+def state_of(writer: Writer, solitude: ExclusiveRun, epoch: int) -> LiveState:
     """Look at the engine. The flush time is rounded to one digit, so that it does not change at each look."""
     slow = writer.flushes.longest if writer.flushes.is_slow else None
     return LiveState(
         epoch=epoch,
         checkpoint_failed=writer.checkpoint_failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
-        unreachable=writer.files.unreachable(),
+        unreachable=writer.files.unreachable_reason(),
         alone=solitude.suspect,
         alone_since=None if solitude.suspect is None else solitude.since,
         alone_until=None if solitude.suspect is None else solitude.until,
@@ -120,4 +120,4 @@ def state_of(writer: Writer, solitude: Solitude, epoch: int) -> LiveState:
 
 
 def _write(tx: Transaction, state: LiveState) -> None:
-    remember(tx, NAME, json.dumps(asdict(state), sort_keys=True))
+    set_fact(tx, NAME, json.dumps(asdict(state), sort_keys=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
 from craftcore.schedules.tick_service import Ticked
 
@@ -15,30 +15,30 @@ from craftcore.schedules.tick_service import Ticked
 class Observer(Protocol):
     """What somebody who counts is told."""
 
-    def booted(self) -> None:
+    def on_booted(self) -> None:
         """The claims of earlier daemons were taken back."""
 
-    def settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         """An attempt was settled, or its settle was refused."""
 
-    def ticked(self, ticked: Ticked) -> None:
+    def on_ticked(self, ticked: Ticked) -> None:
         """Schedules were looked at."""
 
-    def flushed(self, pieces: int, seconds: float) -> None:
+    def on_flushed(self, pieces: int, seconds: float) -> None:
         """The writer committed so many pieces at once, and the flush took so long."""
 
 
 class Unobserved:
     """Nobody counts."""
 
-    def booted(self) -> None:
+    def on_booted(self) -> None:
         return
 
-    def settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         return
 
-    def ticked(self, ticked: Ticked) -> None:
+    def on_ticked(self, ticked: Ticked) -> None:
         return
 
-    def flushed(self, pieces: int, seconds: float) -> None:
+    def on_flushed(self, pieces: int, seconds: float) -> None:
         return

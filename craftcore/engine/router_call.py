@@ -6,21 +6,21 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.attempt_commits import Attempts
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt_commits import AttemptCommits
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
-from craftcore.engine.failure import met, wait_asked
+from craftcore.engine.failure import exception_details, wait_asked
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.routing import Routes
 from craftcore.engine.slots import Slots
 from craftcore.errors import ErrorCode
 from craftcore.executions.recorder import Routed
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
-from craftcore.registry.router import Route, RoutedTrigger, Router, RoutingContext, checked, unroutable
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, shown
-from craftcore.tasks.turn_start import Gone
+from craftcore.registry.router import Route, RoutedTrigger, Router, RoutingContext, check_route, unroutable_failure
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, safe_isinstance, safe_repr, truncate_text
+from craftcore.tasks.turn_start import StaleTurn
 from craftcore.triggers.settlement import Cancelled, Delivered, Failed, Obsolete, Outcome, Released, Rerouted
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ class RouterCall:
     """Calls of the router of one app."""
 
     def __init__(
-        self, app: Registry, attempts: Attempts, commits: DurableCommits, slots: Slots, events: EngineEvents
+        self, app: Registry, attempts: AttemptCommits, commits: DurableCommits, slots: Slots, events: EngineEvents
     ) -> None:
         self._app = app
         self._attempts = attempts
@@ -39,7 +39,7 @@ class RouterCall:
         self._events = events
         self._routes = Routes(app)
 
-    async def route(self, run: Run, router: Router) -> Outcome | None:
+    async def route(self, run: Attempt, router: Router) -> Outcome | None:
         """Ask the router and commit its decision. Return an outcome when the trigger ends here."""
         claim = run.claim
         route = await ask(router, run, await self._commits.commit(self._routes.context))
@@ -47,13 +47,13 @@ class RouterCall:
             return route
         session_id = route.session_id
         if route.workflow is None:
-            task = await self._commits.commit(self._routes.live, route)
+            task = await self._commits.commit(self._routes.live_task, route)
             if task is None:
                 message = f"the router chose {route.session_id or route.task_id}, and no live task is there"
                 return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=True)
             session_id = task.session_id or task.id
         elif route.workflow not in self._app.workflows:
-            return unroutable(claim, route.workflow, self._app.workflows)
+            return unroutable_failure(claim, route.workflow, self._app.workflows)
         if session_id is not None and session_id != run.lane:
             if not self._slots.take_lane(session_id):
                 return Rerouted(session_id=session_id)
@@ -67,14 +67,14 @@ class RouterCall:
         routed = Routed(route.workflow, "router", agents=route.agents)
         run.record, entry = await self._commits.commit(self._attempts.decide, run, routed, session_id)
         run.routed = run.record.routed
-        reach(CutPoint.ROUTE_DECIDED)
-        if isinstance(entry, Gone):
+        hit(Failpoint.ROUTE_DECIDED)
+        if isinstance(entry, StaleTurn):
             return Obsolete(reason=entry.reason)
         run.entry = entry
         return None
 
 
-async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outcome:
+async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | Outcome:
     """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too. Ctrl-C is
     raised."""
     claim = run.claim
@@ -88,19 +88,19 @@ async def ask(router: Router, run: Run, context: RoutingContext) -> Route | Outc
     try:
         with anyio.CancelScope() as scope:
             run.enter(scope)
-            return checked(await router.route(asked, context))
+            return check_route(await router.route(asked, context))
     except BaseException as error:
-        if is_a(error, anyio.get_cancelled_exc_class()):
+        if safe_isinstance(error, anyio.get_cancelled_exc_class()):
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
         if is_ctrl_c(error):
             raise
-        said = shown(error)
+        said = safe_repr(error)
         if claim.source in context.by_source:
             log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])
             session_id = claim.session_id or claim.id  # one that can be chosen the next time
             return Route(workflow=context.by_source[claim.source], session_id=session_id)
-        message = bounded(f"the router failed: {said}", MESSAGE_LIMIT)
+        message = truncate_text(f"the router failed: {said}", MESSAGE_LIMIT)
         wait = wait_asked(error)
         code = ErrorCode.ROUTING_ERROR
-        return Failed(code=code, message=message, retryable=True, retry_after=wait, details=met(error))
+        return Failed(code=code, message=message, retryable=True, retry_after=wait, details=exception_details(error))
     return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")

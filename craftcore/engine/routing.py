@@ -13,7 +13,7 @@ import structlog
 
 from craftcore.executions.recorder import Routed
 from craftcore.registry.registry import Registry
-from craftcore.registry.router import LiveSession, Route, RoutingContext, by_source
+from craftcore.registry.router import LiveSession, Route, RoutingContext, route_by_source
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
@@ -41,7 +41,7 @@ class Routes:
         self._app = app
         self._tasks = TaskStore()
 
-    def known(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
+    def known_route(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
         """The way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
         if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
             return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
@@ -54,24 +54,24 @@ class Routes:
         if claim.source == TriggerSource.MESSAGE:
             chosen = claim.lane if claim.lane != claim.task_id else None  # by a router, when it was busy
             session = claim.session_id or chosen
-            task = self._of_session(tx, session) if session is not None else None
+            task = self._task_of_session(tx, session) if session is not None else None
             if task is not None:
                 return Delivery(task.id)
             is_named = claim.session_id is not None
             if self._app.router is not None and not is_named and len(self._tasks.live_sessions(tx, 2)) > 1:
                 return None
-        return by_source(claim, self._app.by_source)
+        return route_by_source(claim, self._app.by_source)
 
-    def live(self, tx: Reader, route: Route) -> Task | None:
+    def live_task(self, tx: Reader, route: Route) -> Task | None:
         """The live task that a router chose; None when it has ended."""
         if route.task_id is not None:
             task = self._tasks.get(tx, route.task_id)
             return task if task is not None and task.status.is_live else None
-        return self._tasks.live_of_session(tx, route.session_id) if route.session_id is not None else None
+        return self._tasks.live_task_of_session(tx, route.session_id) if route.session_id is not None else None
 
-    def _of_session(self, tx: Reader, session_id: str) -> Task | None:
+    def _task_of_session(self, tx: Reader, session_id: str) -> Task | None:
         """Its live task. One that is of no session is known by its own id: that is the lane it runs in."""
-        task = self._tasks.live_of_session(tx, session_id) or self._tasks.get(tx, session_id)
+        task = self._tasks.live_task_of_session(tx, session_id) or self._tasks.get(tx, session_id)
         return task if task is not None and task.status.is_live else None
 
     def context(self, tx: Reader) -> RoutingContext:

@@ -12,26 +12,26 @@ import anyio.lowlevel
 import msgspec
 
 from craftcore.config import Config
-from craftcore.engine.attempt import Run
-from craftcore.engine.failure import failed, is_only, outcome_of
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.failure import failure_of, is_only, outcome_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
-from craftcore.engine.turn.continuation import continues, told
-from craftcore.engine.turn.in_flight import flown
-from craftcore.engine.turn.provider_call import Withdrawn
-from craftcore.engine.turn.turn import Doors, Turn
-from craftcore.engine.turn.turn_state import ComesAgain, Suspend, TurnState
-from craftcore.engine.user_code import in_own_context, in_thread
+from craftcore.engine.turn.continuation import document, move_of_continue
+from craftcore.engine.turn.in_flight import wait_for_in_flight
+from craftcore.engine.turn.provider_call import CallCancelled
+from craftcore.engine.turn.turn import Turn, TurnServices
+from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
+from craftcore.engine.user_code import run_in_own_context, run_in_thread
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.executions.trigger_view import Creator, TriggerView
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
-from craftcore.registry.router import unroutable
+from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.decode import from_json
-from craftcore.serialization.encode import json_text
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode
+from craftcore.serialization.encode import encode
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text
 from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.triggers.settlement import (
@@ -54,36 +54,36 @@ PLACES_MAX = 10
 class Runner:
     """Runs the workflow of one started trigger."""
 
-    def __init__(self, app: Registry, doors: Doors, config: Config) -> None:
+    def __init__(self, app: Registry, doors: TurnServices, config: Config) -> None:
         self._app = app
         self._doors = doors
         self._overdue_after = config.triggers.overdue_after
         self._threads = anyio.CapacityLimiter(config.daemon.concurrency)
 
-    async def run(self, run: Run) -> Outcome:
+    async def run(self, run: Attempt) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
         assert run.routed is not None, run.claim
         if run.claim.source not in DEFAULTS:
             return Corrupt(message=f"source {run.claim.source!r:.80} is unknown")
         workflow = self._app.workflows.get(run.routed.workflow)
         if workflow is None:
-            return unroutable(run.claim, run.routed.workflow, self._app.workflows)
+            return unroutable_failure(run.claim, run.routed.workflow, self._app.workflows)
         payload = _payload(run)
         try:
             arguments = workflow.arguments(payload)
         except msgspec.ValidationError as error:
-            message = bounded(f"the payload does not fit {workflow.name}: {error}", MESSAGE_LIMIT)
+            message = truncate_text(f"the payload does not fit {workflow.name}: {error}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         except msgspec.DecodeError as error:
             return Corrupt(message=f"the payload is not JSON: {error}")
         except BaseException as error:  # the author's own types convert themselves, and raise what they like
             if is_ctrl_c(error):
                 raise
-            message = bounded(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
+            message = truncate_text(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         if run.deadline_at is not None and run.deadline_at <= self._doors.clock.now():
-            return _too_late(workflow)
-        ends_at = self._ends_at(run, workflow)
+            return _timeout_failure(workflow)
+        ends_at = self._deadline(run, workflow)
         call = partial(workflow.fn, **arguments)
         try:
             if workflow.takes_trigger is not None:
@@ -102,141 +102,147 @@ class Runner:
             if run.turn is not None:
                 run.turn.is_over = True
                 run.turn.calls_made.close()
-                await flown(run.turn.flights)
+                await wait_for_in_flight(run.turn.flights)
 
-    def _context(self, run: Run, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
+    def _context(self, run: Attempt, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         trigger = self._view(run, entry.creator)
         text = entry.task.state_json
-        state = None if text == "null" else from_json(text, workflow.state_type, "state")
+        state = None if text == "null" else decode(text, workflow.state_type, "state")
         turn = run.turn = Turn(run, entry, self._doors, ends_at)
         return TaskContext(run, turn, trigger, state=state, deadline_at=ends_at)
 
-    def _view(self, run: Run, creator: Creator | None) -> TriggerView:
+    def _view(self, run: Attempt, creator: Creator | None) -> TriggerView:
         return TriggerView.of(run.claim, creator, run.record.created_at, self._overdue_after)
 
-    def _ends_at(self, run: Run, workflow: Workflow) -> float | None:
+    def _deadline(self, run: Attempt, workflow: Workflow) -> float | None:
         """When this attempt is over at the latest: by the workflow's timeout, or by the task's deadline."""
         ends = [] if workflow.timeout is None else [self._doors.clock.now() + workflow.timeout]
         if run.deadline_at is not None:
             ends.append(run.deadline_at)
         return min(ends, default=None)
 
-    async def _call(self, run: Run, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
+    async def _call(self, run: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
         left = math.inf if ends_at is None else ends_at - self._doors.clock.now()
         with anyio.CancelScope(deadline=anyio.current_time() + left) as scope:
             run.enter(scope)
-            reach(CutPoint.TURN_ENTERED)
+            hit(Failpoint.TURN_ENTERED)
             try:
                 result = await (
-                    in_own_context(call(), run, scope.deadline)
+                    run_in_own_context(call(), run, scope.deadline)
                     if workflow.is_async
-                    else in_thread(run, call, self._threads)
+                    else run_in_thread(run, call, self._threads)
                 )
-                reach(CutPoint.HANDLER_RETURNED)
+                hit(Failpoint.HANDLER_RETURNED)
                 if run.holds_loop:
                     run.judge_block(anyio.current_time())
                 went_on = run.told_over or run.blocked_loop  # although its time was over
                 if not went_on or run.stopped_by is not None:
-                    return self._returned(run, workflow, result)
+                    return self._result_outcome(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
-                return failed(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
+                return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
                 if not (scope.cancel_called and is_only(error, anyio.get_cancelled_exc_class())):
-                    return self._raised(run, error)
+                    return self._failure_of(run, error)
         match run.stopped_by:
             case "cancelled":
                 return Cancelled()
             case "shutdown":
                 return Released(reason=RELEASED)
             case "parked":
-                return suspended(run)
+                return suspension(run)
             case None:
                 if run.deadline_at == ends_at is not None:
-                    return _too_late(workflow)
+                    return _timeout_failure(workflow)
                 blocked = ": it blocked the event loop" if run.blocked_loop else ""
                 message = f"{workflow.name} did not end within {workflow.timeout} s{blocked}"
-                return failed(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
+                return failure_of(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
 
-    def _returned(self, run: Run, workflow: Workflow, result: Any) -> Outcome:
+    def _result_outcome(self, run: Attempt, workflow: Workflow, result: Any) -> Outcome:
         if run.turn is not None and run.turn.wait is not None:
-            return _swallowed(run.turn)
+            return _unreported_cancel(run.turn)
         if run.turn is not None and run.turn.again is not None:
-            return _again(run.turn.again)
+            return _retry_later(run.turn.again)
         if run.turn is not None and (left := run.turn.calls_made.close()):
-            return failed(ErrorCode.INTERNAL_AGENT_ERROR, left[0].said, where=[one.place for one in left[:PLACES_MAX]])
+            return failure_of(
+                ErrorCode.INTERNAL_AGENT_ERROR, left[0].describe, where=[one.place for one in left[:PLACES_MAX]]
+            )
         if isinstance(result, Continue):
-            return self._continued(run, workflow, result)
-        succeeded = _succeeded(result.result if isinstance(result, Done) else result)
+            return self._continue(run, workflow, result)
+        succeeded = _success(result.result if isinstance(result, Done) else result)
         if run.entry is not None:
             run.move = Returned(result_json=self._doors.bounded(succeeded.result_json))
         return succeeded
 
-    def _raised(self, run: Run, error: BaseException) -> Outcome:
+    def _failure_of(self, run: Attempt, error: BaseException) -> Outcome:
         cancelled = anyio.get_cancelled_exc_class()
         if run.turn is not None and run.turn.wait is not None:
-            if is_a(error, Suspend) or is_only(error, (Suspend, cancelled, Withdrawn)):
-                return suspended(run)
-            return _swallowed(run.turn)
+            if safe_isinstance(error, Suspend) or is_only(error, (Suspend, cancelled, CallCancelled)):
+                return suspension(run)
+            return _unreported_cancel(run.turn)
         if run.turn is not None and run.turn.again is not None:
-            return _again(run.turn.again)
-        if is_a(error, Withdrawn) or (is_only(error, (Withdrawn, cancelled)) and not is_only(error, cancelled)):
+            return _retry_later(run.turn.again)
+        if safe_isinstance(error, CallCancelled) or (
+            is_only(error, (CallCancelled, cancelled)) and not is_only(error, cancelled)
+        ):
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
         return outcome_of(error, self._doors.clock.now())
 
-    def _continued(self, run: Run, workflow: Workflow, result: Continue[Any]) -> Outcome:
+    def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """What `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
         turn = run.turn
         if turn is None:
             message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
-            run.move = continues(turn.task, self._doors.settings, self._doors.clock.now(), result)
+            run.move = move_of_continue(turn.task, self._doors.settings, self._doors.clock.now(), result)
         except InvalidInput as error:
             return Failed(code=error.code, message=error.message, retryable=False)
-        return Continued() if run.move.wait is None else Suspended(reason="continues later", event=told(run.move.wait))
+        return (
+            Continued() if run.move.wait is None else Suspended(reason="continues later", event=document(run.move.wait))
+        )
 
 
-def _payload(run: Run) -> str:
+def _payload(run: Attempt) -> str:
     """A task's turns are all entered with the payload of the trigger that created it."""
     if run.entry is not None and run.entry.creator is not None:
         return run.entry.creator.payload_json
     return run.claim.payload_json
 
 
-def suspended(run: Run) -> Suspended:
+def suspension(run: Attempt) -> Suspended:
     """The outcome of a turn that waits."""
     assert run.turn is not None, run.claim
     assert run.turn.wait is not None, run.claim
     run.move = Suspends(wait=run.turn.wait)
-    reach(CutPoint.TURN_SUSPENDED)
-    return Suspended(reason=run.turn.wait.name, event=told(run.turn.wait))
+    hit(Failpoint.TURN_SUSPENDED)
+    return Suspended(reason=run.turn.wait.name, event=document(run.turn.wait))
 
 
-def _swallowed(turn: TurnState) -> Failed:
+def _unreported_cancel(turn: TurnState) -> Failed:
     assert turn.wait is not None
     message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
-    return failed(ErrorCode.INTERNAL_AGENT_ERROR, message)
+    return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)
 
 
-def _again(again: ComesAgain) -> Failed:
+def _retry_later(again: RetryActLater) -> Failed:
     code = ErrorCode.ACTIVITY_UNKNOWN
     return Failed(code=code, message=again.message, retryable=True, retry_after=again.after)
 
 
-def _too_late(workflow: Workflow) -> Failed:
+def _timeout_failure(workflow: Workflow) -> Failed:
     message = f"{workflow.name}: the task did not end before its deadline"
     return Failed(code=ErrorCode.AGENT_TIMEOUT, message=message, retryable=False)
 
 
-def _succeeded(result: Any) -> Succeeded:
+def _success(result: Any) -> Succeeded:
     """The outcome with a result. One that cannot be stored is no reason to run the work again: a stub says so."""
     if result is None:
         return Succeeded()
     try:
-        return Succeeded(result_json=json_text(result, "result"))
+        return Succeeded(result_json=encode(result, "result"))
     except InvalidInput as error:
-        stub = canonical({"result_unstored": bounded(error.message, MESSAGE_LIMIT)})
+        stub = canonicalize({"result_unstored": truncate_text(error.message, MESSAGE_LIMIT)})
         return Succeeded(result_json=stub, is_stored=False)

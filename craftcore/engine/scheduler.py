@@ -12,12 +12,12 @@ import structlog
 
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
-from craftcore.failpoints import CutPoint, reach
-from craftcore.schedules.clock_guard import BACKWARD_MAX, STEP_MIN, ClockTrust, Moved, Reading, moved
+from craftcore.failpoints import Failpoint, hit
+from craftcore.schedules.clock_guard import BACKWARD_MAX, STEP_MIN, ClockChange, ClockSample, ClockTrust, clock_change
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.tick_service import Ticked
-from craftcore.services import Core
-from craftcore.storage.facts import fact
+from craftcore.services import Services
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Transaction
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ CLOCK_SEEN_SECONDS = 900.0
 class Seen(NamedTuple):
     """What a look is told of the clocks. `latest`: the furthest the wall clock has been since this boot."""
 
-    change: Moved
+    change: ClockChange
     latest: float
     store: bool
     set_back: float | None
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 class Scheduler:
     """Ticks for one engine."""
 
-    def __init__(self, services: Core, commits: DurableCommits, events: EngineEvents, *, epoch: int) -> None:
+    def __init__(self, services: Services, commits: DurableCommits, events: EngineEvents, *, epoch: int) -> None:
         self._ticks = services.ticks
         self._clock = services.clock
         self._trust = ClockTrust()
@@ -74,7 +74,7 @@ class Scheduler:
             if not self.paused:
                 seen = self._observe()
                 ticked = await self._commits.commit(self._look, seen)
-                reach(CutPoint.TICK_COMMITTED)
+                hit(Failpoint.TICK_COMMITTED)
                 if seen.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
                 self._say(seen, ticked)
@@ -94,18 +94,18 @@ class Scheduler:
         if seen.set_back is not None and (changed := self._trust.set_back(tx, seen.set_back)):
             tx.after_commit(log.warning, "clock.delays_set_back", changed=changed)
         self._trust.hold_if_behind(tx, self._epoch, seen.latest)
-        if self._trust.is_held(tx, self._epoch) or fact(tx, "held") or fact(tx, "safe_mode"):
+        if self._trust.is_held(tx, self._epoch) or get_fact(tx, "held") or get_fact(tx, "safe_mode"):
             return None
         ticked = self._ticks.tick(tx)
         if ticked.fired or (seen.store and ticked.next_at is not None):
-            self._trust.seen(tx)
-        reach(CutPoint.TICK_WRITTEN)
+            self._trust.store_time(tx)
+        hit(Failpoint.TICK_WRITTEN)
         return ticked
 
     def _observe(self) -> Seen:
         """Compare the clocks with what they showed at the last look."""
         now = self._read()
-        change = moved(self._before, now)
+        change = clock_change(self._before, now)
         self._before = now
         self._latest = max(self._latest, now.wall)
         store = now.boot_time >= self._store_at
@@ -126,8 +126,8 @@ class Scheduler:
             say_ticked(ticked)
             self._events.on_ticked(ticked)
 
-    def _read(self) -> Reading:
-        return Reading(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
+    def _read(self) -> ClockSample:
+        return ClockSample(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
 
     async def _sleep(self, next_at: float | None) -> None:
         """Until the bell, the next occurrence or the next check."""

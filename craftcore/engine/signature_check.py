@@ -10,10 +10,10 @@ from collections.abc import Container, Mapping
 
 import msgspec
 
-from craftcore.errors import InvalidInput, NoModel
+from craftcore.errors import InvalidInput, UnreadableRow
 from craftcore.registry.workflow import Workflow
-from craftcore.serialization.decode import from_json
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, message_of
+from craftcore.serialization.decode import decode
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, truncate_text
 from craftcore.tasks.hold_store import LiveTask
 from craftcore.tasks.store import agents_of
 
@@ -21,12 +21,12 @@ from craftcore.tasks.store import agents_of
 def misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Container[str]) -> str | None:
     """What the code does not fit; None when it fits, and of a damaged row, which is found when it runs."""
     try:
-        return _misfit(task, workflows, actions)
+        return _payload_misfit(task, workflows, actions)
     except (ValueError, RecursionError, msgspec.DecodeError):  # NoModel and text that is not UTF-8 are ValueErrors, too
         return None
 
 
-def _misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Container[str]) -> str | None:
+def _payload_misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Container[str]) -> str | None:
     name = task.workflow.decode()
     declared = workflows.get(name)
     tried: tuple[str, ...] = (name,)
@@ -39,27 +39,27 @@ def _misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Containe
             return f"workflow {agent} is not declared"
     goes_on = tried[0] if task.agent is None else task.agent.decode()
     if goes_on not in tried:
-        raise NoModel(f"agent {goes_on!r:.80} is none of {', '.join(tried)}")
+        raise UnreadableRow(f"agent {goes_on!r:.80} is none of {', '.join(tried)}")
     workflow = workflows[goes_on]
     if task.payload is not None:
         payload = task.payload.decode()
-        if (wrong := _refuses(workflow, payload)) is not None:
-            return bounded(f"the payload does not fit {workflow.name}: {wrong}", MESSAGE_LIMIT)
+        if (wrong := _payload_refusal(workflow, payload)) is not None:
+            return truncate_text(f"the payload does not fit {workflow.name}: {wrong}", MESSAGE_LIMIT)
         if task.used_ctx and not any(_is_task(workflows[agent], payload) for agent in tried):
             return f"{workflow.name} takes no ctx with this payload, and the task has begun with one"
     state = task.state.decode()
     if workflow.takes_context and state != "null":
         msgspec.json.decode(state)  # raises for a damaged one
         try:
-            from_json(state, workflow.state_type, "state")
+            decode(state, workflow.state_type, "state")
         except InvalidInput as error:
-            return bounded(f"the state does not fit {workflow.name}: {error.message}", MESSAGE_LIMIT)
+            return truncate_text(f"the state does not fit {workflow.name}: {error.message}", MESSAGE_LIMIT)
     called = [] if task.actions is None else task.actions.decode().split(",")
     gone = sorted(action for action in called if action not in actions)
     return f"its turn has called action {gone[0]}, which is not declared" if gone else None
 
 
-def _refuses(workflow: Workflow, payload: str) -> str | None:
+def _payload_refusal(workflow: Workflow, payload: str) -> str | None:
     """Why a workflow does not take this payload; None when it does. Raises msgspec.DecodeError for what is no JSON."""
     try:
         workflow.arguments(payload)

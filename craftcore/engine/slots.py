@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.engine.claim_window import TriggerQueue
-from craftcore.engine.exclusive_run import Solitude
+from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import must_run_alone
 
@@ -11,7 +11,7 @@ from craftcore.triggers.settlement import must_run_alone
 class Slots:
     """Slots of one engine, and the lanes that are taken. A slot is taken from the window to the end of the run."""
 
-    def __init__(self, queue: TriggerQueue, solitude: Solitude, concurrency: int) -> None:
+    def __init__(self, queue: TriggerQueue, solitude: ExclusiveRun, concurrency: int) -> None:
         self._queue = queue
         self._solitude = solitude
         self._concurrency = concurrency
@@ -26,15 +26,15 @@ class Slots:
             elif self.taken >= self._concurrency or (must_run_alone(best) and not self._solitude.has_waited(best)):
                 break
             else:
-                self._solitude.started_beside(best)
+                self._solitude.note_started_beside(best)
             claims.append(self._queue.pop(best))
             self.taken += 1
         return claims
 
     def _best(self, is_running: bool) -> Claim | None:
         """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
-        suspect = None if self.taken or is_running else self._queue.best_suspect()
-        return suspect or self._queue.best()
+        suspect = None if self.taken or is_running else self._queue.peek_suspect()
+        return suspect or self._queue.peek()
 
     def release(self) -> None:
         """Release the slot of a trigger that ended, or was not started."""
@@ -42,7 +42,7 @@ class Slots:
 
     def leave(self, claim: Claim, lane: str | None) -> None:
         """Release the lane of a trigger that is settled, or was not started, and let others start beside it."""
-        self._queue.free(lane)
+        self._queue.release_lane(lane)
         self._solitude.end(claim)
 
     def take_lane(self, lane: str) -> bool:
@@ -51,4 +51,4 @@ class Slots:
 
     def release_lane(self, lane: str) -> None:
         """Release a lane that a router left."""
-        self._queue.free(lane)
+        self._queue.release_lane(lane)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import anyio
 import structlog
 
-from craftcore.engine.attempt import Run
-from craftcore.engine.turn.turn import Doors
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.turn.turn import TurnServices
 from craftcore.tasks.model import CANCEL, WAIT_ON, NewQuestion, QuestionKind
 
 log = structlog.get_logger(__name__)
@@ -21,7 +21,7 @@ CHECKS = 10
 class Progress:
     """Watches the turns of one engine; those that completed nothing for `tasks.stall_after` seconds are asked about."""
 
-    def __init__(self, running: Callable[[], list[Run]], doors: Doors) -> None:
+    def __init__(self, running: Callable[[], list[Attempt]], doors: TurnServices) -> None:
         self._running = running
         self._doors = doors
         self._stall_after = doors.settings.stall_after
@@ -40,7 +40,7 @@ class Progress:
                     turn.asked_at = time.monotonic()
                     await self._ask(run)
 
-    async def _ask(self, run: Run) -> None:
+    async def _ask(self, run: Attempt) -> None:
         assert run.turn is not None, run.claim
         task = run.turn.task
         asked = NewQuestion(

@@ -17,19 +17,19 @@ import anyio
 import anyio.to_thread
 
 from craftcore import forks
-from craftcore.engine.attempt import CURRENT, Run
+from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.failure import is_only
 from craftcore.errors import ErrorCode, Fail
-from craftcore.serialization.untrusted import is_a
-from craftcore.storage.event_loop import current_loop
+from craftcore.serialization.untrusted import safe_isinstance
+from craftcore.storage.event_loop import get_current_loop
 
 
-async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
+async def run_in_thread(run: Attempt, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
     """Run a plain function in a thread. What holds its place waits until it returns, also when it is cancelled, so that
     it never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
     does."""
-    loop = current_loop()
-    returned = loop.waiter()
+    loop = get_current_loop()
+    returned = loop.create_waiter()
     begun = withdrawn = False
     raised: list[BaseException] = []
     gate = Lock()
@@ -46,7 +46,7 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
                 result = call()
             finally:
                 forks.require_not_forked(began_in)
-            if is_a(result, CoroutineType):
+            if safe_isinstance(result, CoroutineType):
                 result.close()
                 raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
             return result
@@ -56,7 +56,7 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
         finally:
             loop.call_soon(lambda: loop.wake(returned))
 
-    def let_go() -> None:
+    def release_frames() -> None:
         loop.wake(returned)
 
     try:
@@ -65,12 +65,12 @@ async def in_thread(run: Run, call: Callable[[], Any], limiter: anyio.CapacityLi
         with gate:
             withdrawn = not begun
         if begun and run.stopped_by != "shutdown":
-            run.on_shutdown.append(let_go)
+            run.on_shutdown.append(release_frames)
             try:
                 with anyio.CancelScope(shield=True):
                     await loop.wait(returned)
             finally:
-                run.on_shutdown.remove(let_go)
+                run.on_shutdown.remove(release_frames)
         raise
     if raised:
         raise raised.pop()
@@ -87,12 +87,12 @@ BLOCKED_SECONDS = 0.1
 """Code that holds the loop for so long, past its deadline, has blocked it, also when it awaits something after that."""
 
 
-class Over(BaseException):
+class ForcedUnwind(BaseException):
     """Thrown into code that is over, instead of a cancellation."""
 
 
 @coroutine
-def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) -> Generator[Any, Any, T]:
+def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline: float) -> Generator[Any, Any, T]:
     """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
     told that it is over, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
 
@@ -124,7 +124,9 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) 
             result: T = end.value
             return result
         except BaseException as error:
-            if told is not None and (is_a(error, Over) or is_only(error, (Over, type(told)))):
+            if told is not None and (
+                safe_isinstance(error, ForcedUnwind) or is_only(error, (ForcedUnwind, type(told)))
+            ):
                 raise told from None
             raise
         try:
@@ -136,4 +138,4 @@ def in_own_context(workflow: Coroutine[Any, Any, T], run: Run, deadline: float) 
         if raised is not None and run.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
             run.told_over += 1
             if run.told_over > IGNORED_MAX:
-                told, step, value = raised, workflow.throw, Over("it is over")
+                told, step, value = raised, workflow.throw, ForcedUnwind("it is over")

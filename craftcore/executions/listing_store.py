@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.executions.model import Status
-from craftcore.storage.damaged_rows import Damaged, each, legible, row_model
+from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows, readable_value
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -37,7 +37,7 @@ None is found by its envelope's hash or its moment: such an index would cost eve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sought:
+class RecordFilter:
     """What a list is narrowed to; None: not by that. `since` and before `until` a record was opened."""
 
     status: Status | None = None
@@ -48,7 +48,7 @@ class Sought:
     envelope_hash: str | None = None
 
 
-class Listed(NamedTuple):
+class RecordSummary(NamedTuple):
     """One record of a list. `replayable_reason`: why it cannot be replayed, as far as its header tells; None: it can.
     Whether it is what was written is told by who reads all of it."""
 
@@ -63,20 +63,20 @@ class Listed(NamedTuple):
     replayable_reason: str | None
 
 
-class ExecutionListing:
+class ExecutionListStore:
     """Reads `executions`, as people look for them. Holds nothing."""
 
-    def newest(self, tx: Reader, limit: int, sought: Sought) -> list[Listed | Damaged]:
+    def list_newest(self, tx: Reader, limit: int, sought: RecordFilter) -> list[RecordSummary | Damaged]:
         """The newest records that were sought, newest first."""
         sql = NEWEST
         if sought.error_code is not None or sought.status is Status.ERROR:
             sql = NEWEST_FAILED
         elif sought.status is Status.INCOMPLETE:
             sql = NEWEST_INCOMPLETE
-        return each(
+        return read_rows(
             tx,
             sql,
-            _listed,
+            _read_summary,
             limit=limit,
             status=sought.status,
             error_code=sought.error_code,
@@ -88,7 +88,7 @@ class ExecutionListing:
 
     def error_codes(self, tx: Reader) -> set[str]:
         """Every code that a failed record has."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT DISTINCT CAST(error_code AS BLOB)
               FROM executions
@@ -96,28 +96,28 @@ class ExecutionListing:
                AND error_code IS NOT NULL
             """
         )
-        return {legible(code) for (code,) in rows}
+        return {readable_value(code) for (code,) in rows}
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2", (prefix, prefix + "\x7f")
         )
         return [id_ for (id_,) in rows]
 
     def ids_of(self, tx: Reader, trigger_id: str, limit: int) -> list[str]:
         """The ids of a trigger's records, the newest first."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY seq DESC LIMIT ?3",
             (f"exec-{trigger_id}.", f"exec-{trigger_id}/", limit),
         )
         return [id_ for (id_,) in rows]
 
 
-@row_model
-def _listed(row: Row) -> Listed:
+@model_reader
+def _read_summary(row: Row) -> RecordSummary:
     """Raises ValueError for a damaged one."""
     for name in ("created_at", "latency_ms"):
         if isinstance(row[name], str):
-            raise NoModel(f"{name} {row[name]!r:.80} is no number")
-    return Listed(**{**row, "status": Status(row["status"])})
+            raise UnreadableRow(f"{name} {row[name]!r:.80} is no number")
+    return RecordSummary(**{**row, "status": Status(row["status"])})

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from craftcore.errors import InvalidInput
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.workflow_names import FIRST_VERSION, intent_of
 
 
@@ -104,7 +104,7 @@ def envelope(
     """
     metadata = f'"requestId":"{request_id}",'
     if description is not None:
-        metadata = f'"description":{canonical(description)},{metadata}'
+        metadata = f'"description":{canonicalize(description)},{metadata}'
     if session_id is not None:
         metadata += f'"sessionId":"{session_id}",'
     intent, version = (None, FIRST_VERSION) if workflow is None else intent_of(workflow)
@@ -139,4 +139,4 @@ def envelope_hash(envelope: Mapping[str, Any]) -> str:
 
     Raises TypeError, ValueError or RecursionError for what is not JSON.
     """
-    return sha256_of(canonical({key: value for key, value in envelope.items() if key != "routingMetadata"}))
+    return sha256_of(canonicalize({key: value for key, value in envelope.items() if key != "routingMetadata"}))

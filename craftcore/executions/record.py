@@ -65,14 +65,14 @@ class ExecutionRecord:
         return None if self.routing_json is None else json.loads(self.routing_json)
 
 
-class Standing(NamedTuple):
+class RecordState(NamedTuple):
     """What may happen to a closed record: when its bodies were taken away, and the row of its last invalidation."""
 
     stripped_at: float | None
     invalidation: int | None
 
 
-def why_not_replayable(record: ExecutionRecord) -> str | None:
+def not_replayable_reason(record: ExecutionRecord) -> str | None:
     """Why it cannot be replayed, None when it can. In this order: it has no response; its header says so, or a person;
     it is not what was written."""
     if record.response_hash is None and record.response_json is None:
@@ -96,7 +96,7 @@ def faults(record: ExecutionRecord) -> list[str]:
         found.append("its envelope is not the one that its hash was made of")
     numbers = [event.seq for event in record.events]
     if numbers != list(range(1, len(numbers) + 1)):
-        found.append(f"its events are numbered {_shortly(numbers)}, not from 1 on without a gap")
+        found.append(f"its events are numbered {_summarize(numbers)}, not from 1 on without a gap")
     if record.stripped_at is None and record.envelope_json is None:
         found.append("its envelope is gone, and retention did not take it")
     if record.record_hash is None or record.chain_seq is None or record.ended_at is None:
@@ -125,6 +125,6 @@ def header_of(record: ExecutionRecord) -> Header:
     )  # fmt: skip
 
 
-def _shortly(numbers: list[int]) -> str:
+def _summarize(numbers: list[int]) -> str:
     shown = ", ".join(map(str, numbers[:10]))
     return shown if len(numbers) <= 10 else f"{shown}, …"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.model import Status
-from craftcore.executions.record import ExecutionRecord, Standing
+from craftcore.executions.record import ExecutionRecord, RecordState
 from craftcore.storage.transaction import Reader, Row
 
 INVALIDATE = "invalidate"
@@ -40,23 +40,23 @@ class RecordStore:
 
     def get(self, tx: Reader, execution_id: str) -> ExecutionRecord | None:
         """The record with this id; None when there is none."""
-        row = tx.one(WHOLE + " WHERE executions.id = :id", id=execution_id)
-        return None if row is None else self._whole(tx, row)
+        row = tx.fetch_one(WHOLE + " WHERE executions.id = :id", id=execution_id)
+        return None if row is None else self._read_record(tx, row)
 
-    def by_seq(self, tx: Reader, seq: int) -> ExecutionRecord | None:
+    def get_by_seq(self, tx: Reader, seq: int) -> ExecutionRecord | None:
         """The record of this number; None when there is none."""
-        row = tx.one(WHOLE + " WHERE executions.seq = :seq", seq=seq)
-        return None if row is None else self._whole(tx, row)
+        row = tx.fetch_one(WHOLE + " WHERE executions.seq = :seq", seq=seq)
+        return None if row is None else self._read_record(tx, row)
 
-    def standing(self, tx: Reader, execution_id: str) -> Standing | None:
+    def get_state(self, tx: Reader, execution_id: str) -> RecordState | None:
         """What has happened to this record since it was closed; None when there is none."""
-        for row in tx.tuples(STANDING, (execution_id,)):
-            return Standing._make(row)
+        for row in tx.fetch_tuples(STANDING, (execution_id,)):
+            return RecordState._make(row)
         return None
 
     def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
         """The stream of one record."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
               FROM events
@@ -67,7 +67,7 @@ class RecordStore:
         )
         return tuple(Event._make(row) for row in rows)
 
-    def _whole(self, tx: Reader, row: Row) -> ExecutionRecord:
+    def _read_record(self, tx: Reader, row: Row) -> ExecutionRecord:
         envelope_blob, response_blob = row.pop("envelope_blob"), row.pop("response_blob")
         row["status"] = Status(row["status"])
         row["replayable"] = bool(row["replayable"])

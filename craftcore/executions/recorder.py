@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from craftcore.executions.chain.append import Chaining, End, Known
+from craftcore.executions.chain.append import ChainWriter, KnownRecord, RecordEnd
 from craftcore.executions.chain.seal import Stream
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
-from craftcore.executions.responses import bounded, response_of
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, Opening
-from craftcore.serialization.canonical import canonical
+from craftcore.executions.responses import response_of, truncate_result
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordOpening
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
-from craftcore.triggers.overdue import due_moment, overdue_seconds
+from craftcore.triggers.overdue import moment_due, overdue_seconds
 from craftcore.triggers.settlement import (
     Cancelled,
     Continued,
@@ -42,7 +42,7 @@ class Routed(NamedTuple):
         return Strategy.FALLBACK if len(self.agents) > 1 else Strategy.DIRECT
 
 
-class Attempt(NamedTuple):
+class AttemptInfo(NamedTuple):
     """What a record is opened of. `turn` None: it is of no task. `entered`: the text of the event that says with what
     a turn is entered again; None: there is nothing to say."""
 
@@ -56,7 +56,7 @@ class Attempt(NamedTuple):
 class Record(NamedTuple):
     """An open record as the engine carries it: what it knows of it, and which agent runs since when."""
 
-    known: Known
+    known: KnownRecord
     routed: Routed | None
     agent_since: float
 
@@ -80,27 +80,27 @@ class Recorder:
         self._response_max_bytes = response_max_bytes
         self._overdue_after = overdue_after
         self._store = ExecutionStore()
-        self._chaining = Chaining()
+        self._chaining = ChainWriter()
 
-    def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[Attempt]) -> list[Record]:
+    def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
         """Open a record for each started attempt, with its first events."""
         now = tx.now
-        openings: list[Opening] = []
+        openings: list[RecordOpening] = []
         events: list[EventRow] = []
         records: list[Record] = []
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
-            opening = _opening(seq, epoch, now, attempt)
+            opening = _opening_row(seq, epoch, now, attempt)
             openings.append(opening)
             stream = Stream()
-            for type_, text in self._beginning(now, attempt):
+            for type_, text in self._opening_events(now, attempt):
                 events.append((seq, stream.append(type_, now, text), type_, now, text))
             header = OpenHeader(*opening[:9], opening.envelope_hash, opening.routing_json)
-            records.append(Record(Known(header, stream.text, stream.count), attempt.routed, now))
+            records.append(Record(KnownRecord(header, stream.text, stream.count), attempt.routed, now))
         self._store.open_all(tx, openings)
         self._store.add_events(tx, events)
         return records
 
-    def decided(self, tx: Transaction, record: Record, attempt: Attempt) -> Record:
+    def record_decision(self, tx: Transaction, record: Record, attempt: AttemptInfo) -> Record:
         """Note the decision of a router that was asked inside the attempt, before the workflow runs."""
         assert attempt.routed is not None, attempt
         routed, header = attempt.routed, record.known.header
@@ -110,15 +110,15 @@ class Recorder:
         self._store.decide(tx, header)
         return Record(self._append(tx, record, header, _attempt_started(attempt)), routed, tx.now)
 
-    def fell_back(self, tx: Transaction, record: Record, failed: Failed, attempt: Attempt) -> Record:
+    def record_fallback(self, tx: Transaction, record: Record, failed: Failed, attempt: AttemptInfo) -> Record:
         """The agent that ran has failed, and that of `attempt` is tried next, before it runs."""
         assert record.routed is not None, record
         assert attempt.routed is not None, attempt
         before, after = record.routed.workflow, attempt.routed.workflow
         took = milliseconds(record.agent_since, tx.now)
-        fallback = canonical({"from_agent": before, "to_agent": after, "reason": str(failed.code)})
+        fallback = canonicalize({"from_agent": before, "to_agent": after, "reason": str(failed.code)})
         stream = [
-            (EventType.AGENT_ATTEMPT_END, _agent_ended(before, _error(failed.code), took, Status.ERROR)),
+            (EventType.AGENT_ATTEMPT_END, _agent_end_event(before, _error_field(failed.code), took, Status.ERROR)),
             (EventType.FALLBACK_TRIGGERED, fallback),
             *_attempt_started(attempt),
         ]
@@ -128,20 +128,22 @@ class Recorder:
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
-        self._chaining.close_all(tx, [self._ending(record, outcome, tx.now) for record, outcome in ends])
+        self._chaining.close_all(tx, [self._end_of(record, outcome, tx.now) for record, outcome in ends])
 
     def release_open(self, tx: Transaction, epoch: int, reason: str) -> None:
         """Close the records of this epoch's started claims as released; before the claims are handed back."""
-        events = [(EventType.ATTEMPT_RELEASED, canonical({"reason": reason}))]
-        self._chaining.close_all(tx, [_left(seq, Status.INCOMPLETE, events) for seq in self._store.started(tx, epoch)])
+        events = [(EventType.ATTEMPT_RELEASED, canonicalize({"reason": reason}))]
+        self._chaining.close_all(
+            tx, [_interrupted_end(seq, Status.INCOMPLETE, events) for seq in self._store.list_started(tx, epoch)]
+        )
 
-    def bounded(self, result_json: str) -> str:
+    def truncate_result(self, result_json: str) -> str:
         """The result, or a stub with its size and hash when it is over the limit."""
-        return bounded(result_json, self._response_max_bytes)
+        return truncate_result(result_json, self._response_max_bytes)
 
     def _append(
         self, tx: Transaction, record: Record, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
-    ) -> Known:
+    ) -> KnownRecord:
         """The record as it is known then; after events that it did not know, its count fits no more."""
         last = self._store.last_events(tx, [record.seq])[record.seq]
         rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
@@ -149,35 +151,35 @@ class Recorder:
         goes_on = Stream(record.known.text, record.known.events)
         for type_, text in stream:
             goes_on.append(type_, tx.now, text)
-        return Known(header, goes_on.text, goes_on.count)
+        return KnownRecord(header, goes_on.text, goes_on.count)
 
-    def _beginning(self, now: float, attempt: Attempt) -> list[tuple[EventType, str]]:
+    def _opening_events(self, now: float, attempt: AttemptInfo) -> list[tuple[EventType, str]]:
         claim = attempt.claim
         name = "null" if claim.workflow is None else f'"{claim.workflow}"'
         stream = [(EventType.INTENT_RECEIVED, f'{{"intent":{name},"timestamp":{now!r}}}')]
-        due_at = due_moment(claim)
+        due_at = moment_due(claim)
         if (late := overdue_seconds(due_at, now, self._overdue_after)) is not None:
             stream.append((EventType.OVERDUE, f'{{"due_at":{due_at!r},"overdue_seconds":{late!r}}}'))
         return stream if attempt.routed is None else [*stream, *_attempt_started(attempt)]
 
-    def _ending(self, record: Record, outcome: Outcome, now: float) -> End:
+    def _end_of(self, record: Record, outcome: Outcome, now: float) -> RecordEnd:
         match outcome:
             case Released(reason=reason):
-                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": reason}))
-                return _left(record.seq, Status.INCOMPLETE, [event], record.known)
+                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": reason}))
+                return _interrupted_end(record.seq, Status.INCOMPLETE, [event], record.known)
             case Rerouted(session_id=session_id):
-                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": f"waits for session {session_id}"}))
-                return _left(record.seq, Status.INCOMPLETE, [event], record.known)
+                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": f"waits for session {session_id}"}))
+                return _interrupted_end(record.seq, Status.INCOMPLETE, [event], record.known)
             case Snoozed():
-                event = (EventType.ATTEMPT_RELEASED, canonical({"reason": "snoozed"}))
-                return _left(record.seq, Status.SUSPENDED, [event], record.known)
+                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": "snoozed"}))
+                return _interrupted_end(record.seq, Status.SUSPENDED, [event], record.known)
             case Suspended(event=told):
-                event = (EventType.TURN_SUSPENDED, canonical(told))
-                return _left(record.seq, Status.SUSPENDED, [event], record.known)
+                event = (EventType.TURN_SUSPENDED, canonicalize(told))
+                return _interrupted_end(record.seq, Status.SUSPENDED, [event], record.known)
             case _:
                 pass
         response = response_of(outcome, self._response_max_bytes)
-        error, status = _error(response.error_code), response.status
+        error, status = _error_field(response.error_code), response.status
         stream: list[tuple[EventType, str]] = []
         match outcome:
             case Cancelled():
@@ -185,25 +187,27 @@ class Recorder:
             case Continued():
                 stream.append((EventType.TURN_CONTINUED, "{}"))
             case Delivered(task_id=task_id):
-                stream.append((EventType.DELIVERED, canonical({"task": task_id})))
+                stream.append((EventType.DELIVERED, canonicalize({"task": task_id})))
         if record.routed is not None:
             took = milliseconds(record.agent_since, now)
-            stream.append((EventType.AGENT_ATTEMPT_END, _agent_ended(record.routed.workflow, error, took, status)))
+            stream.append((EventType.AGENT_ATTEMPT_END, _agent_end_event(record.routed.workflow, error, took, status)))
             stream.append((EventType.ROUTER_DECISION, _decision(record.routed)))
         has_error = "true" if status is Status.ERROR else "false"
         took = milliseconds(record.created_at, now)
         final = f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
         stream.append((EventType.FINAL_RESPONSE, final))
         reason_ = None if response.is_whole else Reason.RECORDING_FAILURE
-        return End(record.seq, stream, status, reason_, response.text, response.error_code, record.known)
+        return RecordEnd(record.seq, stream, status, reason_, response.text, response.error_code, record.known)
 
 
-def _left(seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: Known | None = None) -> End:
+def _interrupted_end(
+    seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: KnownRecord | None = None
+) -> RecordEnd:
     """The end of an attempt without a response."""
-    return End(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
+    return RecordEnd(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
 
 
-def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
+def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> RecordOpening:
     claim, routed = attempt.claim, attempt.routed
     asked = envelope(
         workflow=claim.workflow,
@@ -213,7 +217,7 @@ def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
         session_id=claim.session_id,
         description=claim.description,
     )
-    return Opening(
+    return RecordOpening(
         seq,
         execution_id(claim.id, claim.starts),
         claim.id,
@@ -231,7 +235,7 @@ def _opening(seq: int, epoch: int, now: float, attempt: Attempt) -> Opening:
 
 @lru_cache(maxsize=1024)
 def _routing(routed: Routed) -> str:
-    agents = f'"agents":{canonical(list(routed.agents))},' if len(routed.agents) > 1 else ""
+    agents = f'"agents":{canonicalize(list(routed.agents))},' if len(routed.agents) > 1 else ""
     return f'{{"agent":"{routed.workflow}",{agents}"reason":"{routed.reason}","strategy":"{routed.strategy}"}}'
 
 
@@ -241,16 +245,16 @@ def _decision(routed: Routed) -> str:
     return f'{{"agent":"{routed.workflow}","intent":"{intent}","reason":"{routed.reason}"}}'
 
 
-def _error(code: str | None) -> str:
+def _error_field(code: str | None) -> str:
     """The field of an event that says it, with its comma."""
-    return f'"error_code":{canonical(str(code))},' if code else ""
+    return f'"error_code":{canonicalize(str(code))},' if code else ""
 
 
-def _agent_ended(agent: str, error: str, took: float, status: str) -> str:
+def _agent_end_event(agent: str, error: str, took: float, status: str) -> str:
     return f'{{"agent":"{agent}",{error}"latency_ms":{took!r},"status":"{status}"}}'
 
 
-def _attempt_started(attempt: Attempt) -> list[tuple[EventType, str]]:
+def _attempt_started(attempt: AttemptInfo) -> list[tuple[EventType, str]]:
     assert attempt.routed is not None, attempt
     text = f'{{"agent":"{attempt.routed.workflow}","attempt_num":{attempt.claim.attempts}}}'
     stream = [(EventType.AGENT_ATTEMPT_START, text)]

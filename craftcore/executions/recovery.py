@@ -48,7 +48,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class AttemptFacts:
     """What is known of an attempt.
 
     newest_id        of its trigger's records
@@ -89,7 +89,7 @@ class Recommendation:
     commands: tuple[tuple[str, ...], ...] = ()
 
 
-def assess(facts: Facts) -> Recommendation:
+def assess(facts: AttemptFacts) -> Recommendation:
     """Where an attempt stands, and what to do about it."""
     state = state_of(facts)
     match state:
@@ -102,7 +102,7 @@ def assess(facts: Facts) -> Recommendation:
             return Recommendation(state=state, text="it ended as it should, and goes on later", commands=(_see(facts),))
         case State.GONE:
             text = f"trigger {facts.trigger_id} is not there any more: nothing runs it again"
-            return Recommendation(state=state, text=text, commands=_of_task(facts))
+            return Recommendation(state=state, text=text, commands=_task_commands(facts))
         case State.CANCELLING:
             text = "its cancellation was asked for: running code ends at its next await, "
             text += "and where its process died the next daemon settles it"
@@ -111,31 +111,33 @@ def assess(facts: Facts) -> Recommendation:
             text = "a daemon has its trigger: it runs, or is about to"
             return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
         case State.IN_DOUBT:
-            return _in_doubt(facts)
+            return _doubt_recommendation(facts)
         case State.INTERRUPTED:
             text = (
-                f"{_ended(facts)}; the daemon that had its trigger is gone, and the next one runs it again by itself. "
+                f"{_ended_text(facts)}; the daemon that had its trigger is gone, and the next one runs it "
+                "again by itself. "
             )
             text += _safety(facts)
             return Recommendation(state=state, text=text, commands=(RUN, _skip(facts)))
         case State.PENDING:
-            text = f"{_ended(facts)}; its trigger {_due(facts)} and runs it again by itself. {_safety(facts)}"
+            text = f"{_ended_text(facts)}; its trigger {_due_text(facts)} and runs it again by itself. {_safety(facts)}"
             return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
         case State.DEAD:
-            text = f"{_ended(facts)}; its trigger is DEAD ({facts.trigger_reason}): a person decides. {_safety(facts)}"
-            return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
+            text = f"{_ended_text(facts)}; its trigger is DEAD ({facts.trigger_reason}): a person decides."
+            return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(_retry(facts), _skip(facts)))
         case State.FAILED:
-            text = f"{_ended(facts)}; its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself. "
-            return Recommendation(state=state, text=text + _safety(facts), commands=(_retry(facts),))
+            failed = f"its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself."
+            text = f"{_ended_text(facts)}; {failed}"
+            return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(_retry(facts),))
         case State.OVER:
             since = (
                 "its task has ended since" if facts.task_is_over else f"its trigger is DONE ({facts.trigger_reason})"
             )
-            text = f"{_ended(facts)}; {since}: there is nothing to decide of it"
+            text = f"{_ended_text(facts)}; {since}: there is nothing to decide of it"
             return Recommendation(state=state, text=text, commands=(_see(facts),))
 
 
-def state_of(facts: Facts) -> State:
+def state_of(facts: AttemptFacts) -> State:
     """The first that holds."""
     if facts.status is Status.SUCCESS:
         return State.COMPLETE
@@ -165,7 +167,7 @@ def state_of(facts: Facts) -> State:
             return State.OVER
 
 
-def _complete(facts: Facts) -> Recommendation:
+def _complete(facts: AttemptFacts) -> Recommendation:
     """It has succeeded; what can still be wanted is its response."""
     command: tuple[str, ...] = ("replay", facts.id)
     if facts.not_replayable is None:
@@ -179,7 +181,7 @@ def _complete(facts: Facts) -> Recommendation:
     return Recommendation(state=State.COMPLETE, text=text, commands=(command,))
 
 
-def _in_doubt(facts: Facts) -> Recommendation:
+def _doubt_recommendation(facts: AttemptFacts) -> Recommendation:
     """A person says first what became of it; of a call that has no end, a daemon finds that it is in doubt."""
     act = facts.acts[0]
     more = f" (and {len(facts.acts) - 1} more)" if len(facts.acts) > 1 else ""
@@ -197,13 +199,13 @@ def _in_doubt(facts: Facts) -> Recommendation:
     return Recommendation(state=State.IN_DOUBT, text=text, commands=commands)
 
 
-def _safety(facts: Facts) -> str:
+def _safety(facts: AttemptFacts) -> str:
     if facts.irreversible:
         return "What it did that cannot be taken back has its end on record, and is not done again"
     return "Nothing that is declared irreversible began in it: it is safe to run again"
 
 
-def _ended(facts: Facts) -> str:
+def _ended_text(facts: AttemptFacts) -> str:
     if facts.status is Status.SUSPENDED:
         return "it ended as it should"
     if facts.status is Status.ERROR:
@@ -211,23 +213,23 @@ def _ended(facts: Facts) -> str:
     return "its process died in it" if facts.ended_at is None else "it was handed back before its end"
 
 
-def _due(facts: Facts) -> str:
+def _due_text(facts: AttemptFacts) -> str:
     if facts.due_at is None or facts.due_at <= facts.now:
         return "is due"
     return f"is due at {datetime.fromtimestamp(facts.due_at, UTC).strftime('%Y-%m-%d %H:%M:%SZ')}"
 
 
-def _retry(facts: Facts) -> tuple[str, ...]:
+def _retry(facts: AttemptFacts) -> tuple[str, ...]:
     return ("execution", "retry", facts.id, "--reason", "TEXT")
 
 
-def _skip(facts: Facts) -> tuple[str, ...]:
+def _skip(facts: AttemptFacts) -> tuple[str, ...]:
     return ("execution", "skip", facts.id, "--reason", "TEXT")
 
 
-def _see(facts: Facts) -> tuple[str, ...]:
+def _see(facts: AttemptFacts) -> tuple[str, ...]:
     return ("trigger", "why", facts.trigger_id) if facts.task_id is None else ("task", "show", facts.task_id)
 
 
-def _of_task(facts: Facts) -> tuple[tuple[str, ...], ...]:
+def _task_commands(facts: AttemptFacts) -> tuple[tuple[str, ...], ...]:
     return () if facts.task_id is None else (("task", "show", facts.task_id),)

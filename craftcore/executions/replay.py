@@ -10,7 +10,7 @@ from typing import Any
 from craftcore.clock import utc_iso
 from craftcore.errors import CraftcoreError, InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason, envelope_hash, require_supported
-from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
+from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
 
 FORCED = "Forced replay of non-replayable record"
 """The first warning of a replay that only `force` made possible; the second is the reason."""
@@ -72,10 +72,10 @@ def replay(record: ExecutionRecord, envelope: Mapping[str, Any] | None = None, *
     Raises NotReplayable, ReplayHashMismatch; InvalidInput for an envelope that is not JSON.
     """
     response = _response(record)
-    reason = _refused(record, response)
+    reason = _refuse(record, response)
     if reason is not None and not force:
         raise NotReplayable(
-            f"{record.id} cannot be replayed ({reason}): {_explained(record, reason)}",
+            f"{record.id} cannot be replayed ({reason}): {_explain(record, reason)}",
             execution_id=record.id,
             reason=str(reason),
         )
@@ -90,13 +90,13 @@ def replay(record: ExecutionRecord, envelope: Mapping[str, Any] | None = None, *
         response_json=record.response_json,
         original_execution_id=record.id,
         original_timestamp=utc_iso(record.created_at) or str(record.created_at),
-        warnings=[] if reason is None else [FORCED, f"{reason}: {_explained(record, reason)}"],
+        warnings=[] if reason is None else [FORCED, f"{reason}: {_explain(record, reason)}"],
     )
 
 
 def refusal(record: ExecutionRecord) -> str | None:
     """Why a record cannot be replayed, None when it can; in the order of `why_not_replayable`."""
-    return _refused(record, _response(record))
+    return _refuse(record, _response(record))
 
 
 def require_envelope(execution_id: str, recorded: str, envelope: Mapping[str, Any]) -> None:
@@ -116,8 +116,8 @@ def require_envelope(execution_id: str, recorded: str, envelope: Mapping[str, An
         )
 
 
-def _refused(record: ExecutionRecord, response: dict[str, Any] | None) -> str | None:
-    return why_not_replayable(record) or (Reason.RECORD_CORRUPTED if response is None else None)
+def _refuse(record: ExecutionRecord, response: dict[str, Any] | None) -> str | None:
+    return not_replayable_reason(record) or (Reason.RECORD_CORRUPTED if response is None else None)
 
 
 def _response(record: ExecutionRecord) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ def _response(record: ExecutionRecord) -> dict[str, Any] | None:
     return response if isinstance(response.get("error"), dict | None) else None
 
 
-def _explained(record: ExecutionRecord, reason: str) -> str:
+def _explain(record: ExecutionRecord, reason: str) -> str:
     match reason:
         case Reason.RECORD_CORRUPTED:
             return "; ".join(faults(record) or [NO_RESPONSE])

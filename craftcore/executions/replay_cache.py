@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from craftcore.executions.record import Standing
+from craftcore.executions.record import RecordState
 from craftcore.executions.replay import ReplayResult
 
 
@@ -15,7 +15,7 @@ class Kept(NamedTuple):
 
     result: ReplayResult
     envelope_hash: str
-    standing: Standing
+    standing: RecordState
     until: float
 
 
@@ -28,7 +28,7 @@ class ReplayCache:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, execution_id: str, standing: Standing | None, now: float) -> Kept | None:
+    def get(self, execution_id: str, standing: RecordState | None, now: float) -> Kept | None:
         """What is kept of this record. None when nothing is, it is too old, or the record stands otherwise by now."""
         with self._lock:
             kept = self._kept.get(execution_id)
@@ -40,7 +40,7 @@ class ReplayCache:
             self._kept.move_to_end(execution_id)
             return kept
 
-    def keep(self, result: ReplayResult, envelope_hash: str, standing: Standing, now: float) -> None:
+    def keep(self, result: ReplayResult, envelope_hash: str, standing: RecordState, now: float) -> None:
         """Keep it, in place of the one that was not asked for for longest."""
         with self._lock:
             self._kept[result.original_execution_id] = Kept(result, envelope_hash, standing, now + self._ttl)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from craftcore.errors import ErrorCode
 from craftcore.executions.model import Status
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.settlement import Cancelled, Continued, Corrupt, Delivered, Failed, Obsolete, Succeeded
 
 Final = Succeeded | Failed | Cancelled | Corrupt | Continued | Delivered | Obsolete
@@ -30,17 +30,17 @@ def response_of(outcome: Final, max_bytes: int) -> Response:
     """The response of an outcome; what is too large for it is a stub."""
     match outcome:
         case Succeeded(result_json=result, is_stored=is_stored):
-            kept = bounded(result, max_bytes)
+            kept = truncate_result(result, max_bytes)
             text = f'{{"metadata":{{}},"payload":{kept},"status":"success"}}'
             return Response(Status.SUCCESS, None, text, is_stored and kept is result)
         case Continued() | Delivered():
             return Response(Status.SUCCESS, None, NOTHING)
         case Obsolete(reason=reason):
-            return _error(ErrorCode.WORKFLOW_ABORTED, reason)
+            return _error_response(ErrorCode.WORKFLOW_ABORTED, reason)
         case Cancelled(effect_possible=possible):
-            return _error(ErrorCode.WORKFLOW_ABORTED, "cancelled while it ran", effect_possible=possible)
+            return _error_response(ErrorCode.WORKFLOW_ABORTED, "cancelled while it ran", effect_possible=possible)
         case Corrupt(message=message):
-            return _error(ErrorCode.VALIDATION_ERROR, message)
+            return _error_response(ErrorCode.VALIDATION_ERROR, message)
         case Failed():
             whole = error_text(outcome, outcome.details)
             if len(whole) <= max_bytes:
@@ -60,17 +60,17 @@ def error_text(failed: Failed, details: Mapping[str, Any]) -> str:
         "effect_possible": failed.effect_possible,
         "retry_after": failed.retry_after,
     }
-    return canonical({"error": error, "metadata": {}, "status": "error"})
+    return canonicalize({"error": error, "metadata": {}, "status": "error"})
 
 
-def bounded(result_json: str, max_bytes: int) -> str:
+def truncate_result(result_json: str, max_bytes: int) -> str:
     """The result, or a stub with its size and hash when it is over the limit."""
     if len(result_json) <= max_bytes:
         return result_json
     digest = sha256(result_json.encode()).hexdigest()
-    return canonical({"result_unstored": "too large", "bytes": len(result_json), "sha256": digest})
+    return canonicalize({"result_unstored": "too large", "bytes": len(result_json), "sha256": digest})
 
 
-def _error(code: ErrorCode, message: str, *, effect_possible: bool = False) -> Response:
+def _error_response(code: ErrorCode, message: str, *, effect_possible: bool = False) -> Response:
     failed = Failed(code=code, message=message, retryable=False, effect_possible=effect_possible)
     return Response(Status.ERROR, code, error_text(failed, {}))

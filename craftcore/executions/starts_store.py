@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
 
 READ_MAX = 200_000
@@ -22,7 +22,7 @@ SELECT CASE WHEN workflow IN (SELECT value FROM json_each(?1)) THEN workflow END
 class StartsStore:
     """The beginnings of records."""
 
-    def since(
+    def list_since(
         self, tx: Reader, workflows: Collection[str], moment: float, now: float
     ) -> tuple[list[tuple[str, float]], bool]:
         """(workflow, moment) of their starts since that moment, and whether these are all.
@@ -31,7 +31,7 @@ class StartsStore:
         """
         starts: list[tuple[str, float]] = []
         read = 0
-        for workflow, at in islice(tx.tuples(NEWEST_FIRST, (canonical(sorted(workflows)),)), READ_MAX):
+        for workflow, at in islice(tx.fetch_tuples(NEWEST_FIRST, (canonicalize(sorted(workflows)),)), READ_MAX):
             if at <= moment:
                 return starts, True
             if workflow is not None and at <= now:

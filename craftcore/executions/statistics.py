@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from craftcore.executions.listing_store import Listed
+from craftcore.executions.listing_store import RecordSummary
 from craftcore.executions.model import Status
 
 
@@ -26,7 +26,7 @@ class Statistics:
     p95_ms: float | None
 
 
-def statistics(found: Sequence[Listed]) -> Statistics:
+def statistics(found: Sequence[RecordSummary]) -> Statistics:
     """Count them."""
     moments = [one.created_at for one in found]
     statuses = Counter(one.status for one in found)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from craftcore.errors import DatabaseInvalid
 from craftcore.executions.chain.seal import Event, Stream
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
-OPEN = Many(
+OPEN = BulkStatement(
     """
     INSERT INTO executions (
         seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_json, envelope_hash,
@@ -21,7 +21,7 @@ OPEN = Many(
     width=12,
 )
 
-CLOSE = Many(
+CLOSE = BulkStatement(
     """
     WITH closing (status, replayable, reason, response, code, now, latency, place, events, digest, before, whole, seq)
       AS (VALUES {rows})
@@ -66,9 +66,9 @@ SELECT execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activit
  ORDER BY execution_seq, seq
 """
 
-KEEP_BODY = Many("INSERT INTO blobs (execution_seq, part, body) VALUES {rows}", width=3)
+KEEP_BODY = BulkStatement("INSERT INTO blobs (execution_seq, part, body) VALUES {rows}", width=3)
 
-ADD_EVENT = Many("INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
+ADD_EVENT = BulkStatement("INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
 
 
 OPEN_AND_STARTED = """
@@ -93,7 +93,7 @@ EventRow = tuple[int, int, str, float, str]
 """An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
 
 
-class Opening(NamedTuple):
+class RecordOpening(NamedTuple):
     """A new record, in the order of the columns."""
 
     seq: int
@@ -126,7 +126,7 @@ class OpenHeader(NamedTuple):
     routing_json: str | None
 
 
-class Closing(NamedTuple):
+class RecordClosing(NamedTuple):
     """How a record ends, in the order of the statement."""
 
     status: str
@@ -154,29 +154,31 @@ class ExecutionStore:
 
     def next_seq(self, tx: Transaction) -> int:
         """The number of the next record: the writer assigns them, because RETURNING promises no order."""
-        return int(tx.value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
+        return int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
-    def open_all(self, tx: Transaction, openings: Sequence[Opening]) -> None:
+    def open_all(self, tx: Transaction, openings: Sequence[RecordOpening]) -> None:
         """Insert records. A body that is large lies beside its row."""
         large = [(one.seq, "envelope", one.envelope_json) for one in openings if is_large(one.envelope_json)]
         if large:
-            tx.many(OPEN, [one._replace(envelope_json="") if is_large(one.envelope_json) else one for one in openings])
-            tx.many(KEEP_BODY, large)
+            tx.execute_many(
+                OPEN, [one._replace(envelope_json="") if is_large(one.envelope_json) else one for one in openings]
+            )
+            tx.execute_many(KEEP_BODY, large)
         else:
-            tx.many(OPEN, openings)
+            tx.execute_many(OPEN, openings)
 
-    def still_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
+    def list_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
         """Those of these records that have no end yet, each with the number of its newest event."""
-        return dict(tx.tuples(STILL_OPEN, (canonical(list(seqs)),)))
+        return dict(tx.fetch_tuples(STILL_OPEN, (canonicalize(list(seqs)),)))
 
     def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
         """Of those of these records that have no end yet, by seq."""
-        return {row[0]: OpenHeader._make(row) for row in tx.tuples(OPEN_HEADERS, (canonical(list(seqs)),))}
+        return {row[0]: OpenHeader._make(row) for row in tx.fetch_tuples(OPEN_HEADERS, (canonicalize(list(seqs)),))}
 
     def streams(self, tx: Reader, seqs: Sequence[int]) -> dict[int, Stream]:
         """The streams of these records as they are, by seq. One that has no event yet is missing."""
         streams: dict[int, Stream] = {}
-        for seq, *event in tx.tuples(STREAMS, (canonical(list(seqs)),)):
+        for seq, *event in tx.fetch_tuples(STREAMS, (canonicalize(list(seqs)),)):
             stream = streams.get(seq)
             if stream is None:
                 stream = streams[seq] = Stream()
@@ -187,19 +189,21 @@ class ExecutionStore:
         """Place and hash of the record that was closed last; (0, '') when none was. Raises DatabaseInvalid when the
         file has lost them."""
         with suppress(UnicodeDecodeError):
-            match list(tx.tuples("SELECT head_seq, head_hash FROM record_chain LIMIT 2")):
+            match list(tx.fetch_tuples("SELECT head_seq, head_hash FROM record_chain LIMIT 2")):
                 case [(int() as place, str() as hash_)]:
                     return place, hash_
         raise DatabaseInvalid("the end of the chain of records is damaged: no record can be closed. Restore a backup")
 
-    def close_all(self, tx: Transaction, closings: Sequence[Closing]) -> None:
+    def close_all(self, tx: Transaction, closings: Sequence[RecordClosing]) -> None:
         """Close records that are open, in the order of the chain. A body that is large lies beside its row."""
         large = [(one.seq, "response", one.response_json) for one in closings if is_large(one.response_json)]
         if large:
-            tx.many(CLOSE, [one._replace(response_json="") if is_large(one.response_json) else one for one in closings])
-            tx.many(KEEP_BODY, large)
+            tx.execute_many(
+                CLOSE, [one._replace(response_json="") if is_large(one.response_json) else one for one in closings]
+            )
+            tx.execute_many(KEEP_BODY, large)
         else:
-            tx.many(CLOSE, closings)
+            tx.execute_many(CLOSE, closings)
         head = closings[-1]
         tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head.record_hash)
 
@@ -224,19 +228,19 @@ class ExecutionStore:
 
     def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
         """The number of the newest event of each of these records."""
-        return dict(tx.tuples(LAST_EVENTS, (canonical(list(seqs)),)))
+        return dict(tx.fetch_tuples(LAST_EVENTS, (canonicalize(list(seqs)),)))
 
     def add_events(self, tx: Transaction, events: Sequence[EventRow]) -> None:
         """Append to streams."""
-        tx.many(ADD_EVENT, events)
+        tx.execute_many(ADD_EVENT, events)
 
-    def started(self, tx: Reader, epoch: int) -> list[int]:
+    def list_started(self, tx: Reader, epoch: int) -> list[int]:
         """The open records of this epoch's started claims."""
-        return [seq for (seq,) in tx.tuples(OPEN_AND_STARTED, (epoch,))]
+        return [seq for (seq,) in tx.fetch_tuples(OPEN_AND_STARTED, (epoch,))]
 
-    def of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
+    def list_of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
         """The records of one trigger with their bodies, first attempt first. A body that retention stripped is None."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT executions.*,
                    (SELECT body FROM blobs WHERE execution_seq = executions.seq AND part = 'envelope') AS envelope_blob,
@@ -257,9 +261,9 @@ class ExecutionStore:
                 row[f"{part}_json"] = row[f"{part}_json"] or body
         return rows
 
-    def of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
+    def list_of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
         """The headers of the newest records of a task, newest first."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT id, trigger_id, turn, attempt, status, error_code, created_at, ended_at, latency_ms
               FROM executions
@@ -274,13 +278,13 @@ class ExecutionStore:
 
     def count_of_task(self, tx: Reader, task_id: str) -> int:
         """How many records a task has: one for each time that one of its turns was entered."""
-        count: int = tx.value(
+        count: int = tx.fetch_value(
             "SELECT count(*) FROM executions WHERE task_id = :task_id AND task_id IS NOT NULL", task_id=task_id
         )
         return count
 
     def events(self, tx: Reader, execution_seq: int) -> list[Row]:
         """The stream of one record."""
-        return tx.all(
+        return tx.fetch_all(
             "SELECT seq, type, at, payload_json FROM events WHERE execution_seq = :seq ORDER BY seq", seq=execution_seq
         )

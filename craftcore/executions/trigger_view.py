@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from craftcore.executions.model import execution_id
 from craftcore.triggers.model import Claim
-from craftcore.triggers.overdue import due_moment, overdue_note, overdue_seconds
+from craftcore.triggers.overdue import moment_due, overdue_note, overdue_seconds
 
 
 class Creator(NamedTuple):
@@ -48,7 +48,7 @@ class TriggerView:
         Raises OverflowError, ValueError or OSError when `due_at` is no moment.
         """
         of_task: Claim | Creator = claim if creator is None else creator
-        due_at, nominal_at = due_moment(claim), of_task.nominal_at
+        due_at, nominal_at = moment_due(claim), of_task.nominal_at
         late = overdue_seconds(due_at, started_at, overdue_after)
         return TriggerView(
             id=claim.id,

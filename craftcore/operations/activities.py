@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from craftcore.activities.ledger import stands
+from craftcore.activities.ledger import describe_status
 from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
 from craftcore.operations.audit_scope import AuditScope
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import Task
 
@@ -24,7 +24,7 @@ class Resolved(NamedTuple):
 def resolve(
     tx: Transaction,
     scope: AuditScope,
-    services: Core,
+    services: Services,
     seen: Activity,
     decision: Decision,
     *,
@@ -35,9 +35,9 @@ def resolve(
 
     Raises InvalidInput, NotFound, or StateRefused when it is not in doubt or has changed since it was `seen`.
     """
-    now = ActivityStore().by_seq(tx, seen.seq)
+    now = ActivityStore().get_by_seq(tx, seen.seq)
     if (now.status, now.calls, now.decision) != (seen.status, seen.calls, seen.decision):
-        raise StateRefused(f"{now.key} has moved on meanwhile: it {stands(now)}; nothing was written")
+        raise StateRefused(f"{now.key} has moved on meanwhile: it {describe_status(now)}; nothing was written")
     after = services.deciding.decide(tx, seen.key, decision, decided_by=scope.operator, reference=reference, note=note)
     scope.record(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
     return Resolved(after, services.tasks.get(tx, after.task_id))

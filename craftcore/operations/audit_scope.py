@@ -8,8 +8,8 @@ from typing import Any
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit, last_number
-from craftcore.serialization.plurals import counted
-from craftcore.services import Core
+from craftcore.serialization.plurals import format_count
+from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import Transaction
 
@@ -37,11 +37,11 @@ class AuditScope:
         """Fail, so that nothing is committed, when rows changed and no row was added to `audit_log`."""
         changed = self._tx.rows_written - self._written_before
         recorded = last_number(self._tx) > self._last_before
-        assert recorded or not changed, f"{self._action} changed {counted(changed, 'row')} and did not say to what"
+        assert recorded or not changed, f"{self._action} changed {format_count(changed, 'row')} and did not say to what"
 
 
 @contextmanager
-def audited_transaction(services: Core, actor: Actor, action: str) -> Iterator[tuple[Transaction, AuditScope]]:
+def audited_transaction(services: Services, actor: Actor, action: str) -> Iterator[tuple[Transaction, AuditScope]]:
     """Open one transaction with its audit scope. The caller closes the database and wakes the daemon."""
     with services.transaction() as tx:
         scope = AuditScope(tx, actor, action)
@@ -50,7 +50,7 @@ def audited_transaction(services: Core, actor: Actor, action: str) -> Iterator[t
 
 
 @contextmanager
-def operator_transaction(services: Core, actor: Actor, action: str) -> Iterator[tuple[Transaction, AuditScope]]:
+def operator_transaction(services: Services, actor: Actor, action: str) -> Iterator[tuple[Transaction, AuditScope]]:
     """Open one audited transaction on a database that must exist, close it, and wake the daemon after the commit."""
     with services.reading():
         pass  # a transaction would create a missing file

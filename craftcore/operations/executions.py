@@ -8,16 +8,16 @@ from typing import Literal
 from craftcore.executions.invalidation import Invalidation
 from craftcore.executions.record import ExecutionRecord
 from craftcore.operations.audit_scope import AuditScope
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.attempt_service import AttemptHands, facts_of
+from craftcore.tasks.attempt_service import AttemptService, facts_of
 from craftcore.triggers.model import Trigger
 
 
 def decide(
     tx: Transaction,
     scope: AuditScope,
-    services: Core,
+    services: Services,
     decision: Literal["retry", "skip"],
     record: ExecutionRecord,
     reason: str,
@@ -29,7 +29,7 @@ def decide(
 
     `program` begins the commands that a refusal names. Raises StateRefused.
     """
-    attempts = AttemptHands(services.triggers, program)
+    attempts = AttemptService(services.triggers, program)
     facts = facts_of(tx, record, tx.now, daemon_runs=daemon_runs)
     trigger = attempts.retry(tx, facts, reason) if decision == "retry" else attempts.skip(tx, facts, reason)
     scope.record(record.id, reason=reason, trigger=trigger.id)

@@ -10,11 +10,11 @@ from craftcore.engine import boot
 from craftcore.operations.audit_scope import AuditScope, audited_transaction
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
-from craftcore.retention.size_store import Weight
-from craftcore.services import Core
+from craftcore.retention.size_store import TableSizes
+from craftcore.services import Services
 from craftcore.storage.backup.restore import Origin
 from craftcore.storage.facts import LastSeen
-from craftcore.storage.file_size import free_pages, give_back
+from craftcore.storage.file_size import count_free_pages, give_back
 from craftcore.storage.transaction import Transaction
 
 
@@ -27,7 +27,7 @@ def release(tx: Transaction, scope: AuditScope) -> str | None:
 
 
 def hold_restored(
-    services: Core,
+    services: Services,
     actor: Actor,
     action: str,
     process: boot.Process,
@@ -35,20 +35,20 @@ def hold_restored(
     brought: Origin,
     why: str,
     last_seen: LastSeen | None,
-) -> boot.PutBack:
+) -> boot.RestoreMark:
     """Hold everything in a restored file before it replaces the database. Opens and closes its own transaction."""
     try:
         with audited_transaction(services, actor, action) as (tx, scope):
-            done = boot.put_back(tx, services.acts, process, why, last_seen=last_seen)
+            done = boot.mark_restored(tx, services.acts, process, why, last_seen=last_seen)
             scope.record(file=source, sha256=brought.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
     finally:
         services.close()
     return done
 
 
-def take_old(services: Core, retention: Retention, progress: Callable[[], object]) -> tuple[Taken, Weight]:
+def take_old(services: Services, retention: Retention, progress: Callable[[], object]) -> tuple[Taken, TableSizes]:
     """Take what retention allows, in batches. Each has its own transaction, so that a daemon need not wait."""
-    taken, weight = Taken(), Weight(Counter(), Counter())
+    taken, weight = Taken(), TableSizes(Counter(), Counter())
     for step in STEPS:
         after: int | None = 0
         while after is not None:
@@ -66,14 +66,14 @@ def take_old(services: Core, retention: Retention, progress: Callable[[], object
     return taken, weight
 
 
-def give_pages_back(services: Core, progress: Callable[[], object]) -> int:
+def give_pages_back(services: Services, progress: Callable[[], object]) -> int:
     """Give free pages back to the file system in small transactions; return how many."""
     with services.reading() as reader:
-        before = free_pages(reader)
+        before = count_free_pages(reader)
     more = True
     while more:
         with services.transaction() as tx:
             more = give_back(tx) > 0
-            after = free_pages(tx)
+            after = count_free_pages(tx)
         progress()
     return before - after

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.schedules.clock_guard import ClockTrust
-from craftcore.schedules.firing import Placed
+from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Declared, Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
-from craftcore.schedules.occurrence_store import AccountStore, AtWork
-from craftcore.schedules.service import Put
+from craftcore.schedules.occurrence_store import AccountStore, RunningOccurrence
+from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.store import ScheduleStore
-from craftcore.serialization.display import json_or_text, shortened
-from craftcore.services import Core
+from craftcore.serialization.display import json_or_text, shorten
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.workflow_store import refuse_unknown
 
@@ -28,7 +28,7 @@ class Paused(NamedTuple):
     """A paused schedule, and its earlier occurrence that is not over."""
 
     schedule: Schedule
-    live: AtWork | None
+    live: RunningOccurrence | None
 
 
 class Resumed(NamedTuple):
@@ -43,14 +43,14 @@ class Removed(NamedTuple):
 
     schedule: Schedule
     cancelled: list[str]
-    live: AtWork | None
+    live: RunningOccurrence | None
 
 
 class RanNow(NamedTuple):
     """The occurrence that was fired by hand, and an earlier one that is not over."""
 
-    placed: Placed
-    live: AtWork | None
+    placed: FiringResult
+    live: RunningOccurrence | None
 
 
 class ClockTrusted(NamedTuple):
@@ -61,53 +61,53 @@ class ClockTrusted(NamedTuple):
 
 
 def declare(
-    tx: Transaction, scope: AuditScope, services: Core, spec: ScheduleSpec, *, checks_workflow: bool = True
-) -> Put:
+    tx: Transaction, scope: AuditScope, services: Services, spec: ScheduleSpec, *, checks_workflow: bool = True
+) -> DeclareResult:
     """Add a schedule, or change the one of this id. Raises InvalidInput or StateRefused."""
     if checks_workflow:
         refuse_unknown(tx, [spec.workflow])
     before = ScheduleStore().get(tx, spec.id)
     put = services.schedules.put(tx, spec, Origin.OPERATOR)
     if put.change != "unchanged":
-        scope.record(spec.id, **what_changed(before, put))
+        scope.record(spec.id, **changed_fields(before, put))
     return put
 
 
-def pause(tx: Transaction, scope: AuditScope, services: Core, before: Schedule, reason: str) -> Paused:
+def pause(tx: Transaction, scope: AuditScope, services: Services, before: Schedule, reason: str) -> Paused:
     """Stop a schedule from firing until it is resumed. Raises NotFound or StateRefused."""
     after = services.schedules.pause(tx, before.id, reason)
     if before.status is not ScheduleStatus.PAUSED:
         scope.record(after.id, reason=reason)
-    return Paused(after, AccountStore().at_work(tx, before.id))
+    return Paused(after, AccountStore().running_occurrence(tx, before.id))
 
 
-def resume(tx: Transaction, scope: AuditScope, services: Core, before: Schedule) -> Resumed:
+def resume(tx: Transaction, scope: AuditScope, services: Services, before: Schedule) -> Resumed:
     """Let a paused or disabled schedule fire again from now. Raises NotFound or StateRefused."""
     after = services.schedules.resume(tx, before.id)
     if before.status is not ScheduleStatus.ACTIVE:
         scope.record(after.id, was=before.status)
-    newest = AccountStore().history(tx, before.id, 1)
+    newest = AccountStore().list_history(tx, before.id, 1)
     skipped = [one.count for one in newest if one.decided_at == tx.now and one.outcome is Outcome.SKIPPED]
     return Resumed(after, skipped[0] if skipped else None)
 
 
-def remove(tx: Transaction, scope: AuditScope, services: Core, schedule_id: str) -> Removed:
+def remove(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> Removed:
     """Remove a schedule, and cancel its triggers that have not started. Raises NotFound or StateRefused."""
     cancelled = services.schedules.remove(tx, schedule_id)
     scope.record(schedule_id, triggers_cancelled=len(cancelled))
     removed = ScheduleStore().get(tx, schedule_id)
     assert removed is not None, schedule_id
-    return Removed(removed, cancelled, AccountStore().at_work(tx, schedule_id))
+    return Removed(removed, cancelled, AccountStore().running_occurrence(tx, schedule_id))
 
 
-def run_now(tx: Transaction, scope: AuditScope, services: Core, schedule_id: str) -> RanNow:
+def run_now(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> RanNow:
     """Fire a schedule once more, now. Raises NotFound."""
     placed = services.schedules.run_now(tx, schedule_id)
     scope.record(schedule_id, reason=placed.reason, outcome=placed.outcome, trigger=placed.trigger_id)
-    return RanNow(placed, AccountStore().at_work(tx, schedule_id))
+    return RanNow(placed, AccountStore().running_occurrence(tx, schedule_id))
 
 
-def skip_next(tx: Transaction, scope: AuditScope, services: Core, schedule_id: str) -> tuple[Schedule, float]:
+def skip_next(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> tuple[Schedule, float]:
     """Skip the next occurrence; return the schedule, and the skipped moment. Raises NotFound or StateRefused."""
     skips_at = services.schedules.skip_next(tx, schedule_id)
     scope.record(schedule_id, skips_at=skips_at)
@@ -115,8 +115,8 @@ def skip_next(tx: Transaction, scope: AuditScope, services: Core, schedule_id: s
 
 
 def backfill(
-    tx: Transaction, scope: AuditScope, services: Core, schedule_id: str, first: float, last: float
-) -> list[Placed]:
+    tx: Transaction, scope: AuditScope, services: Services, schedule_id: str, first: float, last: float
+) -> list[FiringResult]:
     """Fire the occurrences of a past span. Raises NotFound, StateRefused or ScheduleInvalid."""
     placed = services.schedules.backfill(tx, schedule_id, first, last)
     if placed:
@@ -129,10 +129,10 @@ def trust_clock(tx: Transaction, scope: AuditScope) -> ClockTrusted:
     """Accept the wall clock, so that held schedules go on."""
     held_until = ClockTrust().trust(tx)
     scope.record(held_until=held_until)
-    return ClockTrusted(held_until, [schedule.id for schedule in ScheduleStore().ahead(tx, tx.now)])
+    return ClockTrusted(held_until, [schedule.id for schedule in ScheduleStore().list_ahead(tx, tx.now)])
 
 
-def reanchor(tx: Transaction, scope: AuditScope, services: Core, schedule_ids: Sequence[str]) -> list[Schedule]:
+def reanchor(tx: Transaction, scope: AuditScope, services: Services, schedule_ids: Sequence[str]) -> list[Schedule]:
     """Let schedules that are ahead of the clock go on from now: those given, or all. Raises StateRefused."""
     done = services.schedules.reanchor(tx, schedule_ids)
     for one in done:
@@ -140,7 +140,7 @@ def reanchor(tx: Transaction, scope: AuditScope, services: Core, schedule_ids: S
     return done
 
 
-def what_changed(before: Schedule | None, put: Put) -> dict[str, Any]:
+def changed_fields(before: Schedule | None, put: DeclareResult) -> dict[str, Any]:
     """Return each declared thing that is another now, as it was and as it is. A new one has its time and workflow."""
     after = put.schedule
     if before is None or before.status is ScheduleStatus.REMOVED:
@@ -150,12 +150,12 @@ def what_changed(before: Schedule | None, put: Put) -> dict[str, Any]:
         was, becomes = getattr(before, column), getattr(after, column)
         if was != becomes:
             name = column.removesuffix("_json")
-            changed[name] = {"before": _short(name, was), "after": _short(name, becomes)}
+            changed[name] = {"before": _shorten(name, was), "after": _shorten(name, becomes)}
     return changed
 
 
-def _short(name: str, value: Any) -> Any:
+def _shorten(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    short = shortened(value, CHANGED_MAX)
+    short = shorten(value, CHANGED_MAX)
     return json_or_text(value) if name == "payload" and short == value else short

@@ -8,7 +8,7 @@ from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.operations.triggers import make_reason
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import Question, Task
 
@@ -28,21 +28,21 @@ class Answered(NamedTuple):
     activity: Activity | None
 
 
-def signal(tx: Transaction, scope: AuditScope, services: Core, task_id: str, event: str, payload: Any) -> Signalled:
+def signal(tx: Transaction, scope: AuditScope, services: Services, task_id: str, event: str, payload: Any) -> Signalled:
     """Tell a task that an event has happened. Raises InvalidInput, PayloadTooLarge, NotFound or StateRefused."""
     waited = services.tasks.signal(tx, task_id, event, payload, sent_by=scope.operator)
     scope.record(task_id, event=event, waited=waited)
     return Signalled(services.tasks.find(tx, task_id), waited)
 
 
-def cancel(tx: Transaction, scope: AuditScope, services: Core, task_id: str, reason: str | None) -> Task:
+def cancel(tx: Transaction, scope: AuditScope, services: Services, task_id: str, reason: str | None) -> Task:
     """Cancel a live task. Raises NotFound or StateRefused."""
     after = services.tasks.cancel(tx, task_id, make_reason(reason))
     scope.record(after.id, reason=reason)
     return after
 
 
-def retry(tx: Transaction, scope: AuditScope, services: Core, task_id: str) -> Task:
+def retry(tx: Transaction, scope: AuditScope, services: Services, task_id: str) -> Task:
     """Let a FAILED task try again, or a held one go on. Raises NotFound or StateRefused."""
     after = services.tasks.retry(tx, task_id)
     scope.record(after.id, turn=after.turn, trigger=after.trigger_id)
@@ -52,7 +52,7 @@ def retry(tx: Transaction, scope: AuditScope, services: Core, task_id: str) -> T
 def answer(
     tx: Transaction,
     scope: AuditScope,
-    services: Core,
+    services: Services,
     question_id: str,
     choice: str,
     *,

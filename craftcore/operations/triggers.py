@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from craftcore.operations.audit_scope import AuditScope
-from craftcore.services import Core
-from craftcore.storage.damaged_rows import whole
+from craftcore.services import Services
+from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.triggers.listing_store import TriggerLists
@@ -24,7 +24,7 @@ class CancelledAll(NamedTuple):
 
 
 def cancel(
-    tx: Transaction, scope: AuditScope, services: Core, trigger_ids: Iterable[str], reason: str | None
+    tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str], reason: str | None
 ) -> list[Trigger]:
     """Cancel triggers, all or none. Raises NotFound or StateRefused."""
     done = [services.triggers.cancel(tx, id, make_reason(reason)) for id in dict.fromkeys(trigger_ids)]
@@ -34,7 +34,7 @@ def cancel(
 
 
 def cancel_all(
-    tx: Transaction, scope: AuditScope, services: Core, reason: str | None, *, with_schedules: bool
+    tx: Transaction, scope: AuditScope, services: Services, reason: str | None, *, with_schedules: bool
 ) -> CancelledAll:
     """Cancel all live triggers and tasks, and every schedule too when asked."""
     work = services.cancel_all(tx, make_reason(reason), with_schedules=with_schedules)
@@ -43,7 +43,7 @@ def cancel_all(
     return CancelledAll([services.triggers.get(tx, id) for id in work.triggers], work)
 
 
-def requeue(tx: Transaction, scope: AuditScope, services: Core, trigger_ids: Iterable[str]) -> list[Trigger]:
+def requeue(tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str]) -> list[Trigger]:
     """Give DEAD or FAILED triggers all their attempts again, all or none. Raises NotFound or StateRefused."""
     done = [services.triggers.requeue(tx, id) for id in trigger_ids]
     for row in done:
@@ -51,7 +51,7 @@ def requeue(tx: Transaction, scope: AuditScope, services: Core, trigger_ids: Ite
     return done
 
 
-def discard(tx: Transaction, scope: AuditScope, services: Core, trigger_ids: Iterable[str]) -> list[Trigger]:
+def discard(tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str]) -> list[Trigger]:
     """Take triggers off the list of dead letters, all or none. Raises NotFound or StateRefused."""
     done = [services.triggers.discard(tx, id) for id in trigger_ids]
     for row in done:
@@ -61,7 +61,7 @@ def discard(tx: Transaction, scope: AuditScope, services: Core, trigger_ids: Ite
 
 def dead_letters(reader: Reader) -> list[str]:
     """Return the ids of all dead letters that can be read."""
-    return [letter.id for letter in whole(TriggerLists().dead(reader, DEAD_MAX))]
+    return [letter.id for letter in require_readable(TriggerLists().dead(reader, DEAD_MAX))]
 
 
 def make_reason(reason: str | None) -> str:

@@ -11,9 +11,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput
-from craftcore.serialization.arguments import given as shown
+from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name
 
@@ -94,9 +94,9 @@ class Action(Generic[R]):
         self,
         name: str,
         fn: F,
-        terms: Terms,
+        terms: ActionTerms,
         *,
-        terms_of: Callable[[Mapping[str, Any]], Terms] | None = None,
+        terms_of: Callable[[Mapping[str, Any]], ActionTerms] | None = None,
         is_marked: bool = True,
     ) -> None:
         """Raises ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
@@ -108,9 +108,9 @@ class Action(Generic[R]):
         self._terms_of = terms_of
         self._is_marked = is_marked
         self._signature = _signature(f"action {name}", fn)
-        self._names = frozenset(_named(self._signature))
-        self._required = _required(self._signature)
-        self._takes_rest = _takes_rest(self._signature)
+        self._names = frozenset(_named_parameters(self._signature))
+        self._required = _required_names(self._signature)
+        self._takes_rest = _accepts_any(self._signature)
         of_call = next(iter(inspect.signature(fn).parameters.values()))
         self._call_name = of_call.name if of_call.kind is of_call.POSITIONAL_OR_KEYWORD else None
         if not is_name(name):
@@ -142,11 +142,11 @@ class Action(Generic[R]):
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
         theirs = _signature(f"reconcile of action {self.name}", fn)
-        if not _takes_rest(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
+        if not _accepts_any(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
             raise ConfigInvalid(
                 f"reconcile of action {self.name}: it takes no {', '.join(sorted(missing))}, which the action does"
             )
-        required = _required(theirs)
+        required = _required_names(theirs)
         if not self._takes_rest and (strange := required - self._names):
             raise ConfigInvalid(
                 f"reconcile of action {self.name}: it needs {', '.join(sorted(strange))}, which that does not take"
@@ -164,7 +164,7 @@ class Action(Generic[R]):
         """The names of its arguments, in order; without the call."""
         return list(self._signature.parameters)
 
-    def terms_for(self, arguments: Mapping[str, Any]) -> Terms:
+    def terms_for(self, arguments: Mapping[str, Any]) -> ActionTerms:
         """The terms of a call with these arguments."""
         return self.terms if self._terms_of is None else self._terms_of(arguments)
 
@@ -178,12 +178,12 @@ class Action(Generic[R]):
         missing = self._required - given
         strange = frozenset() if self._takes_rest else given - self._names
         if missing and strange:
-            wrong = f"needs {_listed(missing)}; it was given {_listed(strange)}, which it does not take"
+            wrong = f"needs {_join_names(missing)}; it was given {_join_names(strange)}, which it does not take"
         elif missing:
-            wrong = f"needs {_listed(missing)}"
+            wrong = f"needs {_join_names(missing)}"
         elif strange:
             takes = ", ".join(self._signature.parameters) or "no arguments"
-            wrong = f"takes {takes}; it was given {_listed(strange)}"
+            wrong = f"takes {takes}; it was given {_join_names(strange)}"
         else:
             return
         raise InvalidInput(f"action {self.name} {wrong}")
@@ -196,10 +196,10 @@ class Action(Generic[R]):
     @property
     def is_doubtful(self) -> bool:
         """By its name it cannot be taken back, and its author has not said whether it can."""
-        return not self._is_marked and sounds_irreversible(self.name)
+        return not self._is_marked and is_irreversible_name(self.name)
 
 
-def sounds_irreversible(name: str) -> bool:
+def is_irreversible_name(name: str) -> bool:
     """Whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
     words = {word.lower() for word in _WORD.findall(name)}
     return not IRREVERSIBLE_WORDS.isdisjoint(words | {word.removesuffix("s") for word in words})
@@ -214,7 +214,7 @@ def terms_of(
     idempotency_window: float | timedelta | None,
     timeout: float | timedelta,
     settle_after: float | timedelta | None,
-) -> Terms:
+) -> ActionTerms:
     """What `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
     in_doubt_only = {
         "on_unknown": on_unknown,
@@ -231,7 +231,7 @@ def terms_of(
             f"action {name}: on_unknown {shown(on_unknown)} must be one of {', '.join(OnUnknown)}"
         ) from None
     limit = _seconds(timeout)
-    return Terms(
+    return ActionTerms(
         irreversible=irreversible,
         on_unknown=policy,
         idempotent_provider=idempotent_provider,
@@ -245,7 +245,7 @@ def _seconds(value: float | timedelta) -> float:
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def contradictions(terms: Terms) -> list[str]:
+def contradictions(terms: ActionTerms) -> list[str]:
     """What cannot be meant."""
     mistakes = []
     switches: dict[str, object] = {
@@ -302,17 +302,17 @@ def _signature(whose: str, fn: F) -> inspect.Signature:
     return inspect.Signature(rest)
 
 
-def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+def _named_parameters(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
 
 
-def _required(signature: inspect.Signature) -> frozenset[str]:
-    return frozenset(name for name, one in _named(signature).items() if one.default is one.empty)
+def _required_names(signature: inspect.Signature) -> frozenset[str]:
+    return frozenset(name for name, one in _named_parameters(signature).items() if one.default is one.empty)
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _takes_rest(signature: inspect.Signature) -> bool:
+def _accepts_any(signature: inspect.Signature) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())

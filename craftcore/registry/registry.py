@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from craftcore.activities.model import OnUnknown
 from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.registry.action import Action, Declare, terms_of
-from craftcore.registry.workflow import Rate, Workflow, parameters, wrong_order
+from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
 from craftcore.schedules.model import ScheduleSpec
-from craftcore.serialization.arguments import given as shown
-from craftcore.serialization.arguments import list_of, seconds, whole_number
+from craftcore.serialization.arguments import list_of, require_whole_number, seconds
+from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.untrusted import message_of
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
 from craftcore.triggers.model import NewTrigger, TriggerSource
 from craftcore.triggers.validation import NAME
-from craftcore.triggers.workflow_names import bare
+from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
     from craftcore.registry.router import Router
@@ -127,13 +127,13 @@ class Registry:
         `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
         the file is being written to, so it only looks.
         """
-        name = bare(name)
+        name = bare_name(name)
         if not re.fullmatch(NAME, name):
             raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if name in self.workflows:
             raise ConfigInvalid(f"workflow {name} is declared twice")
         if concurrency is not None:
-            whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
+            require_whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
         for option, value, is_right, expected in (
             ("rate", rate, isinstance(rate, Rate), "a Rate, as in Rate(10, per=60)"),
             ("retry", retry, isinstance(retry, RetryPolicy), "a RetryPolicy, as in RetryPolicy(max_attempts=3)"),
@@ -146,9 +146,9 @@ class Registry:
         if max_attempts is not None and retry is not None:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
         if max_attempts is not None:
-            whole_number(f"workflow {name}: max_attempts", max_attempts, 1, ATTEMPTS_MAX, ConfigInvalid)
+            require_whole_number(f"workflow {name}: max_attempts", max_attempts, 1, ATTEMPTS_MAX, ConfigInvalid)
         named: tuple[Any, ...] = list_of(f"workflow {name}: fallback", fallback, "names", ConfigInvalid)
-        if wrong := wrong_order(name, named) or wrong_order(name, tuple(map(bare, named))):
+        if wrong := order_mistake(name, named) or order_mistake(name, tuple(map(bare_name, named))):
             raise ConfigInvalid(f"workflow {name} has {wrong}")
         of = list_of(f"workflow {name}: sources", sources, "trigger sources", ConfigInvalid)
         read = parameters(name, fn)
@@ -160,7 +160,7 @@ class Registry:
             sources=tuple(self._source(name, each) for each in of),
             concurrency=concurrency,
             rate=rate,
-            fallback=tuple(map(bare, named)),
+            fallback=tuple(map(bare_name, named)),
             retry=retry,
             max_attempts=max_attempts,
             timeout=_seconds(name, "timeout", timeout),

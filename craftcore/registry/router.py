@@ -12,11 +12,11 @@ from typing import Protocol
 from craftcore.errors import ErrorCode
 from craftcore.executions.model import Strategy
 from craftcore.executions.recorder import Routed
-from craftcore.registry.workflow import wrong_order
+from craftcore.registry.workflow import order_mistake
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
 from craftcore.triggers.validation import NAME
-from craftcore.triggers.workflow_names import bare, intent_of
+from craftcore.triggers.workflow_names import bare_name, intent_of
 
 DECLARED_MAX = 100
 """How many workflows an error names that were not meant."""
@@ -88,7 +88,7 @@ class Router(Protocol):
         """Decide. Raising fails the attempt with ROUTING_ERROR, which is retried."""
 
 
-def checked(route: object) -> Route:
+def check_route(route: object) -> Route:
     """A router's answer, its workflows by the names they are known by. Raises TypeError or ValueError for one that is
     none."""
     if not isinstance(route, Route):
@@ -101,25 +101,25 @@ def checked(route: object) -> Route:
         raise ValueError("the router chose neither a workflow nor a session nor a task")
     if route.strategy is not None and not isinstance(route.strategy, Strategy):
         raise ValueError(f"the router chose strategy {route.strategy!r:.80}; it must be one of {', '.join(Strategy)}")
-    known_by = replace(route, workflow=None if route.workflow is None else bare(route.workflow))
+    known_by = replace(route, workflow=None if route.workflow is None else bare_name(route.workflow))
     if route.fallback is not None:
-        if wrong := wrong_order(route.workflow, route.fallback):
+        if wrong := order_mistake(route.workflow, route.fallback):
             raise ValueError(f"the router chose {wrong}")
-        known_by = replace(known_by, fallback=tuple(map(bare, route.fallback)))
-        if wrong := wrong_order(known_by.workflow, known_by.fallback):
+        known_by = replace(known_by, fallback=tuple(map(bare_name, route.fallback)))
+        if wrong := order_mistake(known_by.workflow, known_by.fallback):
             raise ValueError(f"the router chose {wrong}")
         if route.strategy is Strategy.DIRECT and route.fallback:
             raise ValueError("the router chose strategy DIRECT and a fallback")
     return known_by
 
 
-def by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
+def route_by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
     """The workflow declared for the source; None when there is none."""
     workflow = workflows.get(claim.source)
     return Routed(workflow, "rule by source") if workflow is not None else None
 
 
-def unroutable(claim: Claim, workflow: str | None, declared: Iterable[str]) -> Failed:
+def unroutable_failure(claim: Claim, workflow: str | None, declared: Iterable[str]) -> Failed:
     """The outcome of a trigger that no workflow handles, and what there would have been."""
     asked = f"source: {claim.source}" if workflow is None else f"intent: {'/'.join(intent_of(workflow))}"
     return Failed(

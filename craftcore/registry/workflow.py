@@ -14,9 +14,9 @@ import msgspec
 
 from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.serialization.arguments import seconds, whole_number
-from craftcore.serialization.decode import convert, require_readable
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.arguments import require_whole_number, seconds
+from craftcore.serialization.decode import decode_custom, require_readable
+from craftcore.serialization.plurals import format_count
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.validation import is_name
@@ -36,7 +36,7 @@ class Rate:
     per: float | timedelta = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        whole_number("rate: count", self.count, 1, RATE_COUNT_MAX, ConfigInvalid)
+        require_whole_number("rate: count", self.count, 1, RATE_COUNT_MAX, ConfigInvalid)
         seconds("rate: per", self.per, ConfigInvalid, most=RATE_PER_MAX.total_seconds(), above=True)
 
     @property
@@ -94,7 +94,7 @@ class Workflow:
 
         Raises msgspec.ValidationError when it does not fit, msgspec.DecodeError when it is not JSON.
         """
-        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=convert)
+        payload = msgspec.json.decode(payload_json, type=self.payload_type, dec_hook=decode_custom)
         named = {
             name: value
             for name in self.payload_type.__struct_fields__
@@ -125,7 +125,7 @@ FALLBACK_MAX = 20
 """How many workflows may be tried after one."""
 
 
-def wrong_order(workflow: object, fallback: object) -> str | None:
+def order_mistake(workflow: object, fallback: object) -> str | None:
     """What is wrong with an order of workflows in which each is tried once; None: nothing."""
     if not isinstance(fallback, tuple) or not all(is_name(name) for name in fallback):
         return f"fallback {fallback!r:.200}, which must be a list of names"
@@ -134,7 +134,7 @@ def wrong_order(workflow: object, fallback: object) -> str | None:
     if len({workflow, *fallback}) <= len(fallback):
         return f"fallback {', '.join(fallback)} of {workflow}: each is tried once, and one stands there twice"
     return (
-        f"a fallback of {counted(len(fallback), 'workflow')}; at most {FALLBACK_MAX}"
+        f"a fallback of {format_count(len(fallback), 'workflow')}; at most {FALLBACK_MAX}"
         if len(fallback) > FALLBACK_MAX
         else None
     )
@@ -156,7 +156,7 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     except (NameError, TypeError) as error:
         raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
     fields: list[Any] = []
-    views = [parameter for parameter in declared if _not_none(hints.get(parameter.name)) is TriggerView]
+    views = [parameter for parameter in declared if _strip_optional(hints.get(parameter.name)) is TriggerView]
     if len(views) > 1 or (views and (takes_context or views[0].kind is not inspect.Parameter.KEYWORD_ONLY)):
         why = "its ctx.trigger is the same" if takes_context else "declare one, after a *: `*, trigger: TriggerView`"
         raise ConfigInvalid(f"workflow {name}: parameter {views[-1].name} cannot be given the trigger: {why}")
@@ -175,7 +175,7 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         require_readable(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
-    of_context = typing.get_args(_not_none(hints.get("ctx"))) if takes_context else ()
+    of_context = typing.get_args(_strip_optional(hints.get("ctx"))) if takes_context else ()
     state_type = of_context[0] if of_context else Any
     try:
         require_readable(state_type)
@@ -185,7 +185,7 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     return Parameters(is_async, takes_context, payload_type, takes_rest, state_type, takes_trigger)
 
 
-def _not_none(hint: Any) -> Any:
+def _strip_optional(hint: Any) -> Any:
     """X of `X | None`, any other type as it is."""
     if typing.get_origin(hint) not in (typing.Union, UnionType):
         return hint

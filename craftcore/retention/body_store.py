@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import Windowed
+from craftcore.retention.scan_store import WindowScan
 from craftcore.storage.transaction import Reader, Transaction
 
 FIRST = "SELECT created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"
@@ -65,20 +65,20 @@ SELECT seq,
 STRIP_ACT = "UPDATE activity_log SET request_json = NULL, result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
-RECORDS = Windowed(
+RECORDS = WindowScan(
     first=FIRST,
     last=LAST,
     due=DUE,
     since=lambda old: old.bodies,
-    at_rest=Rest.frees_record,
+    at_rest=InUse.can_remove_record,
 )
 
-ACTS = Windowed(
+ACTS = WindowScan(
     first=ACTS_FIRST,
     last=ACTS_LAST,
     due=ACTS_DUE,
     since=lambda old: old.bodies,
-    at_rest=Rest.frees_activity,
+    at_rest=InUse.can_remove_activity,
 )
 
 
@@ -91,7 +91,7 @@ class OldBodies:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now; of a long record so many events as a batch may hold."""
         taken = Taken()
-        for row in RECORDS.still_due(tx, old, seqs):
+        for row in RECORDS.select_due(tx, old, seqs):
             if (room := BATCH - taken.rows) <= 0:
                 taken.more = True
                 break
@@ -114,6 +114,6 @@ class OldArguments:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for row in ACTS.still_due(tx, old, seqs):
+        for row in ACTS.select_due(tx, old, seqs):
             taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=row["seq"])
         return taken

@@ -34,15 +34,15 @@ def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -
     """
     keys = settings.keys and max(settings.keys, longest_catch_up + AFTER_CATCH_UP)
     return Horizons(
-        triggers=_before(now, settings.triggers),
-        dead=_before(now, settings.dead),
-        keys=_before(now, keys),
-        bodies=_before(now, settings.bodies),
-        history=_before(now, settings.history),
-        audit=_before(now, settings.audit),
+        triggers=_cutoff(now, settings.triggers),
+        dead=_cutoff(now, settings.dead),
+        keys=_cutoff(now, keys),
+        bodies=_cutoff(now, settings.bodies),
+        history=_cutoff(now, settings.history),
+        audit=_cutoff(now, settings.audit),
         now=now,
     )
 
 
-def _before(now: float, seconds: float) -> float:
+def _cutoff(now: float, seconds: float) -> float:
     return now - seconds if seconds else NEVER

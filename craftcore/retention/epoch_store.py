@@ -38,10 +38,10 @@ class OldEpochs:
     """Finds and takes. Nothing that is written later refers to an epoch that is over: what a look found stays so."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        epochs = self._old(tx, old, after)
+        epochs = self._old_epochs(tx, old, after)
         if not epochs:
             return Found([], None)
-        referred = {epoch for (epoch,) in tx.tuples(CALLED_IN, (epochs[0], epochs[-1]))}
+        referred = {epoch for (epoch,) in tx.fetch_tuples(CALLED_IN, (epochs[0], epochs[-1]))}
         referred.add(int(number(tx, "released_epoch") or 0))
         return Found([epoch for epoch in epochs if epoch not in referred], epochs[-1])
 
@@ -49,11 +49,11 @@ class OldEpochs:
         """Of these, what is still old now."""
         taken = Taken()
         found = set(seqs)
-        for epoch in self._old(tx, old, seqs[0] - 1):
+        for epoch in self._old_epochs(tx, old, seqs[0] - 1):
             if epoch in found:
                 taken.removed["epochs"] += tx.run("DELETE FROM epochs WHERE epoch = :epoch", epoch=epoch)
         return taken
 
-    def _old(self, tx: Reader, old: Horizons, after: int) -> list[int]:
-        rows = tx.all(OLD, after=after, kept=KEPT, history=old.history, most=BATCH)
+    def _old_epochs(self, tx: Reader, old: Horizons, after: int) -> list[int]:
+        rows = tx.fetch_all(OLD, after=after, kept=KEPT, history=old.history, most=BATCH)
         return [row["epoch"] for row in rows]

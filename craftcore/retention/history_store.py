@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import Windowed
+from craftcore.retention.scan_store import WindowScan
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 FIRST = "SELECT decided_at FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT 1"
@@ -38,12 +38,12 @@ SELECT seq,
 """An invalidation counts while its record could be replayed."""
 
 
-WINDOWED = Windowed(
+WINDOWED = WindowScan(
     first=FIRST,
     last=LAST,
     due=DUE,
     since=lambda old: old.history,
-    at_rest=lambda rest, row: rest.has(row["trigger_id"], row["trigger_id"]),
+    at_rest=lambda rest, row: rest.is_idle(row["trigger_id"], row["trigger_id"]),
 )
 
 
@@ -56,7 +56,7 @@ class OldOccurrences:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for row in WINDOWED.still_due(tx, old, seqs):
+        for row in WINDOWED.select_due(tx, old, seqs):
             gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=row["seq"])
             taken.removed["schedule_occurrences"] += gone
         return taken
@@ -66,13 +66,13 @@ class OldAudit:
     """The operators' log, from its oldest end on, and its anchor with it."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        seqs = [row["seq"] for row in self._due(tx, old, after)]
+        seqs = [row["seq"] for row in self._due_rows(tx, old, after)]
         return Found(seqs, seqs[-1] if len(seqs) == BATCH else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """The oldest ones that are due now."""
         taken = Taken()
-        due = self._due(tx, old, 0)
+        due = self._due_rows(tx, old, 0)
         if due:
             last = due[-1]
             tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", **_place(last))
@@ -80,9 +80,9 @@ class OldAudit:
             taken.more = len(due) == BATCH
         return taken
 
-    def _due(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
+    def _due_rows(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
         due: list[Row] = []
-        for row in tx.all(LOG, after=after, most=BATCH):
+        for row in tx.fetch_all(LOG, after=after, most=BATCH):
             if row["at"] > old.audit or row["counts"]:
                 break
             due.append(row)

@@ -71,7 +71,7 @@ class Busy(NamedTuple):
     is_in_doubt: bool
 
 
-class Rest:
+class InUse:
     """Answers for one snapshot, and reads each task once. `dead`: the horizon of dead letters."""
 
     def __init__(self, tx: Reader, dead: float) -> None:
@@ -81,50 +81,50 @@ class Rest:
         self._live: dict[str | None, bool] = {None: False}
         self._children: dict[int, frozenset[str]] = {}
 
-    def has(self, task_id: str | None, trigger_id: str | None) -> bool:
+    def is_idle(self, task_id: str | None, trigger_id: str | None) -> bool:
         """Nothing goes on with this task and this trigger, and nobody is asked about them. None: there is none."""
-        if self.busy(task_id) is not None:
+        if self.busy_task(task_id) is not None:
             return False
         if trigger_id not in self._live:
-            self._live[trigger_id] = bool(self._tx.value(LIVE, trigger_id=trigger_id))
+            self._live[trigger_id] = bool(self._tx.fetch_value(LIVE, trigger_id=trigger_id))
         return not self._live[trigger_id]
 
-    def busy(self, task_id: str | None) -> Busy | None:
+    def busy_task(self, task_id: str | None) -> Busy | None:
         """The task with this id while it is busy; None when it is not, or not there."""
         if task_id not in self._busy:
-            row = self._tx.one(BUSY, task_id=task_id, dead=self._dead)
+            row = self._tx.fetch_one(BUSY, task_id=task_id, dead=self._dead)
             is_busy = row is not None and (row.pop("goes_on") or row["is_in_doubt"])
             self._busy[task_id] = Busy(**row) if row is not None and is_busy else None
         return self._busy[task_id]
 
-    def frees_record(self, row: Row) -> bool:
+    def can_remove_record(self, row: Row) -> bool:
         """No turn reads this record again: it holds no completed step of a last turn and no evidence of a doubt."""
-        if row["chain_seq"] is None and self._tx.value(CLAIMED, trigger_id=row["trigger_id"]):
+        if row["chain_seq"] is None and self._tx.fetch_value(CLAIMED, trigger_id=row["trigger_id"]):
             return False  # it may be the attempt that runs
-        busy = self.busy(row["task_id"])
+        busy = self.busy_task(row["task_id"])
         if busy is None:
             return True
-        if row["turn"] == busy.turn and self._tx.value(HAS_MEMO, seq=row["seq"]):
+        if row["turn"] == busy.turn and self._tx.fetch_value(HAS_MEMO, seq=row["seq"]):
             return False
-        return not (busy.is_in_doubt and self._tx.value(IS_EVIDENCE, seq=row["seq"]))
+        return not (busy.is_in_doubt and self._tx.fetch_value(IS_EVIDENCE, seq=row["seq"]))
 
-    def frees_trigger(self, row: Row) -> bool:
+    def can_remove_trigger(self, row: Row) -> bool:
         """It neither began its task, whose payload it holds for every turn, nor belongs to the last turn."""
-        busy = self.busy(row["task_id"])
+        busy = self.busy_task(row["task_id"])
         return busy is None or row["id"] not in (row["task_id"], busy.trigger_id)
 
-    def frees_activity(self, row: Row) -> bool:
+    def can_remove_activity(self, row: Row) -> bool:
         """No later turn can ask for it: it has no key of its own, and its turn has ended."""
-        busy = self.busy(row["task_id"])
+        busy = self.busy_task(row["task_id"])
         return busy is None or (row["turn"] < busy.turn and is_numbered(row["idem_key"], row["task_id"]))
 
-    def frees_child(self, parent_id: str | None, child_id: str) -> bool:
+    def can_remove_child(self, parent_id: str | None, child_id: str) -> bool:
         """The last turn of its parent did not start it, so nobody can wait for its result."""
-        parent = self.busy(parent_id)
+        parent = self.busy_task(parent_id)
         if parent is None:
             return True
         if parent.seq not in self._children:
-            started = self._tx.tuples(CHILDREN, (parent.seq, parent.turn))
+            started = self._tx.fetch_tuples(CHILDREN, (parent.seq, parent.turn))
             self._children[parent.seq] = frozenset(id for (id,) in started)
         return child_id not in self._children[parent.seq]
 

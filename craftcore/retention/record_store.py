@@ -6,9 +6,9 @@ hash, and goes when nothing reads it any more. So it keeps no other record from 
 
 from __future__ import annotations
 
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.storage.transaction import Reader, Row, Transaction
 
@@ -105,20 +105,20 @@ class OldRecords:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         """`after`: a number of a record. A look ends where every record is too young."""
-        anchor, passed = _ends(tx)
-        rows = tx.all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
-        passing = _passing(tx, old, rows)
+        anchor, passed = _read_chain_state(tx)
+        rows = tx.fetch_all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
+        passing = _passable_records(tx, old, rows)
         due = sorted(row["seq"] for row, is_free in passing if is_free)
         return Found(due, rows[-1]["seq"] if passing else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Move the anchor over the oldest records that are due now; of a record all its events go with it."""
         taken = Taken()
-        anchor, passed = _ends(tx)
-        rows = tx.all(UNPASSED, after=passed, anchor=anchor, looked_at=LOOKED_AT)
-        passing = _passing(tx, old, rows)
+        anchor, passed = _read_chain_state(tx)
+        rows = tx.fetch_all(UNPASSED, after=passed, anchor=anchor, looked_at=LOOKED_AT)
+        passing = _passable_records(tx, old, rows)
         is_cut = len(passing) == LOOKED_AT  # what may go is behind these, even where none of them may
-        passing = _following(anchor, passing, to_the_end=is_cut)
+        passing = _records_without_gap(anchor, passing, to_the_end=is_cut)
         for row, is_free in passing:
             if taken.rows + taken.passed >= BATCH:
                 taken.more = True
@@ -140,26 +140,26 @@ class OldRetainedRecords:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         """`after`: a place in the chain."""
-        last: int | None = tx.value(LAST_RETAINED, after=after, window=WINDOW)
+        last: int | None = tx.fetch_value(LAST_RETAINED, after=after, window=WINDOW)
         if last is None:
             return Found([], None)
-        rows = tx.all(RETAINED, after=after, last=last, history=old.history, most=BATCH)
-        rest = Rest(tx, old.dead)
-        found = [row["seq"] for row in rows if rest.frees_record(row)]
+        rows = tx.fetch_all(RETAINED, after=after, last=last, history=old.history, most=BATCH)
+        rest = InUse(tx, old.dead)
+        found = [row["seq"] for row in rows if rest.can_remove_record(row)]
         return Found(sorted(found), rows[-1]["place"] if len(rows) == BATCH else last)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now, at least one of it."""
-        taken, rest = Taken(), Rest(tx, old.dead)
+        taken, rest = Taken(), InUse(tx, old.dead)
         for seq in seqs:
             if taken.rows >= BATCH:
                 taken.more = True
                 break
-            place = tx.value("SELECT chain_seq FROM executions WHERE seq = :seq", seq=seq)
+            place = tx.fetch_value("SELECT chain_seq FROM executions WHERE seq = :seq", seq=seq)
             if place is None:
                 continue
-            rows = tx.all(RETAINED, after=place - 1, last=place, history=old.history, most=1)
-            if rows and rest.frees_record(rows[0]):
+            rows = tx.fetch_all(RETAINED, after=place - 1, last=place, history=old.history, most=1)
+            if rows and rest.can_remove_record(rows[0]):
                 tx.run("DELETE FROM retained_records WHERE chain_seq = :place", place=place)
                 tx.run("UPDATE record_chain SET removed = removed + 1")
                 _remove(tx, seq, taken)
@@ -170,10 +170,12 @@ class OldLooseRecords:
     """Of no chain: a crash left them open, or they were closed before there was a chain."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        rest = Rest(tx, old.dead)
-        rows = [row for sql in (OPEN, UNCHAINED) for row in tx.all(sql, after=after, history=old.history, most=BATCH)]
+        rest = InUse(tx, old.dead)
+        rows = [
+            row for sql in (OPEN, UNCHAINED) for row in tx.fetch_all(sql, after=after, history=old.history, most=BATCH)
+        ]
         rows = sorted(rows, key=lambda row: row["seq"])[:BATCH]
-        found = [row["seq"] for row in rows if rest.frees_record(row)]
+        found = [row["seq"] for row in rows if rest.can_remove_record(row)]
         return Found(found, rows[-1]["seq"] if rows else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
@@ -189,28 +191,28 @@ class OldLooseRecords:
         return taken
 
 
-def _ends(tx: Reader) -> tuple[int, int]:
+def _read_chain_state(tx: Reader) -> tuple[int, int]:
     """The place of the anchor, and the number up to which every closed record was passed. Raises NoModel."""
-    row = tx.one(ENDS)
+    row = tx.fetch_one(ENDS)
     assert row is not None
     for name, value in row.items():
         if not isinstance(value, int):
-            raise NoModel(f"{name} of record_chain is not a whole number: {value!r:.200}")
+            raise UnreadableRow(f"{name} of record_chain is not a whole number: {value!r:.200}")
     return row["anchor_seq"], row["passed_seq"]
 
 
-def _passing(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool]]:
+def _passable_records(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool]]:
     """The records that the anchor may pass, in the order of the chain, and whether each may go."""
-    newest, rest = tx.value(NEWEST), Rest(tx, old.dead)
+    newest, rest = tx.fetch_value(NEWEST), InUse(tx, old.dead)
     passing: list[tuple[Row, bool]] = []
     for row in sorted(rows, key=lambda row: row["chain_seq"]):
         if _is_young(row, old):
             break
-        passing.append((row, row["seq"] != newest and row["ended_at"] <= old.history and rest.frees_record(row)))
+        passing.append((row, row["seq"] != newest and row["ended_at"] <= old.history and rest.can_remove_record(row)))
     return passing
 
 
-def _following(anchor: int, passing: list[tuple[Row, bool]], *, to_the_end: bool) -> list[tuple[Row, bool]]:
+def _records_without_gap(anchor: int, passing: list[tuple[Row, bool]], *, to_the_end: bool) -> list[tuple[Row, bool]]:
     """Of these, the ones that follow the anchor without a gap: all, or up to the last that may go."""
     following = [one for place, one in enumerate(passing, anchor + 1) if one[0]["chain_seq"] == place]
     while following and not to_the_end and not following[-1][1]:
@@ -246,7 +248,7 @@ def _retain(tx: Transaction, row: Row, taken: Taken) -> None:
 
 def _note_passed(tx: Transaction, left: list[int], looked_to: int, passed: int) -> None:
     """Later looks begin behind the records that were passed. `left`: the closed ones that were not."""
-    running: int | None = tx.value(RUNNING, passed=passed)
+    running: int | None = tx.fetch_value(RUNNING, passed=passed)
     ahead = [*left, *(() if running is None else (running,))]
     tx.run("UPDATE record_chain SET passed_seq = :seq", seq=max(passed, min(ahead) - 1 if ahead else looked_to))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, WINDOW, Found
 from craftcore.storage.transaction import Reader, Row
 
 
-class Windowed:
+class WindowScan:
     """How one kind of rows is found, and found again when it is taken.
 
     first     the moment of the first row after `:after`: while it is younger than `since`, nothing is old. One that is
@@ -27,7 +27,7 @@ class Windowed:
         last: str,
         due: str,
         since: Callable[[Horizons], float],
-        at_rest: Callable[[Rest, Row], bool],
+        at_rest: Callable[[InUse, Row], bool],
         most: int = BATCH,
     ) -> None:
         self._first = first
@@ -39,22 +39,22 @@ class Windowed:
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         """What is due in the window after this number."""
-        oldest: float | None = tx.value(self._first, after=after)
+        oldest: float | None = tx.fetch_value(self._first, after=after)
         if oldest is None or self._since(old) < oldest <= old.now:
             return Found([], None)
-        last: int = tx.value(self._last, after=after, window=WINDOW)
+        last: int = tx.fetch_value(self._last, after=after, window=WINDOW)
         rows = self._rows(tx, old, after, last)
-        found = self._resting(tx, old, rows)
+        found = self._idle_rows(tx, old, rows)
         kept = frozenset(row["seq"] for row in found if row.get("is_kept"))
         return Found([row["seq"] for row in found], rows[-1]["seq"] if len(rows) == self._most else last, kept)
 
-    def still_due(self, tx: Reader, old: Horizons, seqs: list[int]) -> list[Row]:
+    def select_due(self, tx: Reader, old: Horizons, seqs: list[int]) -> list[Row]:
         """Of what a look found, what is due now."""
-        return self._resting(tx, old, self._rows(tx, old, seqs[0] - 1, seqs[-1]))
+        return self._idle_rows(tx, old, self._rows(tx, old, seqs[0] - 1, seqs[-1]))
 
     def _rows(self, tx: Reader, old: Horizons, after: int, last: int) -> list[Row]:
-        return tx.all(self._due, after=after, last=last, most=self._most, **old._asdict())
+        return tx.fetch_all(self._due, after=after, last=last, most=self._most, **old._asdict())
 
-    def _resting(self, tx: Reader, old: Horizons, rows: list[Row]) -> list[Row]:
-        rest = Rest(tx, old.dead)
+    def _idle_rows(self, tx: Reader, old: Horizons, rows: list[Row]) -> list[Row]:
+        rest = InUse(tx, old.dead)
         return [row for row in rows if self._at_rest(rest, row)]

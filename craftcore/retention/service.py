@@ -31,7 +31,7 @@ from craftcore.retention.size_store import (
     OF_TASKS,
     OF_TRIGGERS,
     Statements,
-    Weight,
+    TableSizes,
     weigh,
 )
 from craftcore.retention.task_store import OldTasks
@@ -62,7 +62,7 @@ class Due(NamedTuple):
     """What would be taken now: rows of each kind, and of each table, with all that goes with them."""
 
     kinds: dict[str, int]
-    weight: Weight
+    weight: TableSizes
 
 
 STEPS = (
@@ -89,12 +89,12 @@ class Retention:
         self._settings = settings
         self._limit = limit
 
-    def limited(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Retention:
+    def tighten(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Retention:
         """These rules, tightened as far as the size limit demands now. Visits what would go."""
         size = self.size(tx, now)
         if not 0 < size.max_bytes < size.used_bytes:
             return self
-        by_age = self.due(tx, now, beat=beat).weight.bytes.total()
+        by_age = self.count_due(tx, now, beat=beat).weight.bytes.total()
         excess = size.used_bytes - round(DOWN_TO * size.max_bytes) - by_age
         if excess <= 0:
             return self
@@ -106,15 +106,15 @@ class Retention:
 
     def horizons(self, tx: Reader, now: float) -> Horizons:
         """As they are now: no dedup key goes while a schedule may look back as far."""
-        return self._limit.tighten(horizons(self._settings, now, tx.value(LONGEST_CATCH_UP)))
+        return self._limit.tighten(horizons(self._settings, now, tx.fetch_value(LONGEST_CATCH_UP)))
 
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
         """What is due of this kind, from that number on."""
         return step.rows.find(tx, self.horizons(tx, now), after)
 
-    def due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
+    def count_due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
         """What would be taken now. Visits all that is old, and calls `beat` now and then."""
-        due = Due({}, Weight(Counter(), Counter()))
+        due = Due({}, TableSizes(Counter(), Counter()))
         old = self.horizons(tx, now)
         for step in STEPS:
             due.kinds[step.name] = 0
@@ -127,7 +127,7 @@ class Retention:
                 beat()
         return due
 
-    def take_weighed(self, tx: Transaction, step: Step, found: Found, now: float) -> tuple[Taken, Weight]:
+    def take_weighed(self, tx: Transaction, step: Step, found: Found, now: float) -> tuple[Taken, TableSizes]:
         """One batch, and what it took."""
         old = self.horizons(tx, now)
         before = weigh(tx, step.weights, old, found)

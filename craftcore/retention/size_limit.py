@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from craftcore.config import RetentionSettings
 from craftcore.retention.cutoffs import NEVER, Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.storage.transaction import Reader, Row
 
 NEAR = 0.8
@@ -127,20 +127,20 @@ def is_near(used_bytes: int, max_bytes: int) -> bool:
 
 def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
     """What the database holds without its free pages and its WAL."""
-    used: int = tx.value(USED)
-    needed = _needed(tx, settings, used, now) if is_near(used, settings.max_bytes) else None
+    used: int = tx.fetch_value(USED)
+    needed = _needed_bytes(tx, settings, used, now) if is_near(used, settings.max_bytes) else None
     return Size(used, settings.max_bytes, needed)
 
 
 def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
     """The moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess` bytes."""
-    rest = Rest(tx, old.dead)
+    rest = InUse(tx, old.dead)
     streams = (
-        _weights(tx.each(RECORDS), rest.frees_record, old.bodies, old.now),
-        _weights(tx.each(ACTIVITIES), rest.frees_activity, old.bodies, old.now),
-        _weights(tx.each(TRIGGERS), rest.frees_trigger, old.triggers, old.now),
+        _weights(tx.iterate(RECORDS), rest.can_remove_record, old.bodies, old.now),
+        _weights(tx.iterate(ACTIVITIES), rest.can_remove_activity, old.bodies, old.now),
+        _weights(tx.iterate(TRIGGERS), rest.can_remove_trigger, old.triggers, old.now),
     )
-    rows = _weights(tx.each(ROWS), rest.frees_record, old.history, old.now)
+    rows = _weights(tx.iterate(ROWS), rest.can_remove_record, old.history, old.now)
     return plan(heapq.merge(*streams), rows, old, excess=excess, share=_share(tx), beat=beat)
 
 
@@ -188,34 +188,34 @@ def _weights(
 
 def _share(tx: Reader) -> float:
     """Bytes of the database for each record, once no body is left to strip."""
-    return float(tx.value(USED)) / max(1, int(tx.value(COUNT)))
+    return float(tx.fetch_value(USED)) / max(1, int(tx.fetch_value(COUNT)))
 
 
-def _needed(tx: Reader, settings: RetentionSettings, used: int, now: float) -> int | None:
+def _needed_bytes(tx: Reader, settings: RetentionSettings, used: int, now: float) -> int | None:
     """What the database would come to by the ages, if work goes on as in the last week. None: it is younger than a day,
     or is to be kept for ever."""
-    first = tx.one(FIRST, after=tx.value(PASSED))
+    first = tx.fetch_one(FIRST, after=tx.fetch_value(PASSED))
     if first is None or now - first["created_at"] < DAY or not settings.bodies or not settings.history:
         return None
-    newest: int = tx.value(NEWEST)
-    began = _first_since(tx, first["seq"], newest, now - WEEK)
+    newest: int = tx.fetch_value(NEWEST)
+    began = _find_first_since(tx, first["seq"], newest, now - WEEK)
     rate = (newest - began["seq"] + 1) / max(DAY, now - began["created_at"])
-    body: float = tx.value(BODY)
+    body: float = tx.fetch_value(BODY)
     bodies = body * rate * min(settings.bodies, now - first["created_at"])
-    share = max(0.0, used - bodies) / max(1, int(tx.value(COUNT)))
+    share = max(0.0, used - bodies) / max(1, int(tx.fetch_value(COUNT)))
     needed: float = rate * (body * settings.bodies + share * settings.history)
     return round(needed)
 
 
-def _first_since(tx: Reader, low: int, high: int, moment: float) -> Row:
+def _find_first_since(tx: Reader, low: int, high: int, moment: float) -> Row:
     """The first record that began since then, by bisection: records are numbered as they begin."""
-    found = tx.one(FIRST, after=low - 1)
+    found = tx.fetch_one(FIRST, after=low - 1)
     assert found is not None
     while low < high:
         middle = (low + high) // 2
-        row = tx.one(FIRST, after=middle - 1)
+        row = tx.fetch_one(FIRST, after=middle - 1)
         if row is not None and row["created_at"] < moment:
             low = middle + 1
         else:
             high = middle
-    return tx.one(FIRST, after=low - 1) or found
+    return tx.fetch_one(FIRST, after=low - 1) or found

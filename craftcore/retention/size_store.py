@@ -15,17 +15,17 @@ from craftcore.retention.model import Found
 from craftcore.storage.transaction import Reader
 
 
-class Weight(NamedTuple):
+class TableSizes(NamedTuple):
     """By table."""
 
     rows: Counter[str]
     bytes: Counter[str]
 
-    def add(self, other: Weight) -> None:
+    def add(self, other: TableSizes) -> None:
         self.rows.update(other.rows)
         self.bytes.update(other.bytes)
 
-    def subtract(self, other: Weight) -> None:
+    def subtract(self, other: TableSizes) -> None:
         self.rows.subtract(other.rows)
         self.bytes.subtract(other.bytes)
 
@@ -209,13 +209,13 @@ OF_AUDIT: Statements = (("audit_log", REMOVED_AUDIT),)
 OF_EPOCHS: Statements = (("epochs", REMOVED_EPOCHS),)
 
 
-def weigh(tx: Reader, statements: Statements, old: Horizons, found: Found) -> Weight:
+def weigh(tx: Reader, statements: Statements, old: Horizons, found: Found) -> TableSizes:
     """What these rows weigh as they are now, by the statements of their kind."""
     gone = [seq for seq in found.seqs if seq not in found.kept]
     lists = {"seqs": json.dumps(found.seqs), "kept": json.dumps(sorted(found.kept)), "gone": json.dumps(gone)}
-    weight = Weight(Counter(), Counter())
+    weight = TableSizes(Counter(), Counter())
     for table, sql in statements:
-        found_rows, size = (tx.one(sql, **lists, **old._asdict()) or {}).values()
+        found_rows, size = (tx.fetch_one(sql, **lists, **old._asdict()) or {}).values()
         weight.rows[table] += found_rows
         weight.bytes[table] += size or 0
     return weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import Windowed
+from craftcore.retention.scan_store import WindowScan
 from craftcore.storage.transaction import Reader, Transaction
 
 TASKS = 100
@@ -66,12 +66,12 @@ CHILDREN = {
 STRIP = "UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
-WINDOWED = Windowed(
+WINDOWED = WindowScan(
     first=FIRST,
     last=LAST,
     due=DUE,
     since=lambda old: old.history,
-    at_rest=lambda rest, row: rest.has(row["id"], row["id"]) and rest.frees_child(row["parent_id"], row["id"]),
+    at_rest=lambda rest, row: rest.is_idle(row["id"], row["id"]) and rest.can_remove_child(row["parent_id"], row["id"]),
     most=TASKS,
 )
 
@@ -85,7 +85,7 @@ class OldTasks:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now; of a task with many children so many as a batch may hold."""
         taken = Taken()
-        for row in WINDOWED.still_due(tx, old, seqs):
+        for row in WINDOWED.select_due(tx, old, seqs):
             for table, delete in CHILDREN.items():
                 if row["is_kept"] and table in LEDGER:
                     continue

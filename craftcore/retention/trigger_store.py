@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import Found, Taken
-from craftcore.retention.scan_store import Windowed
+from craftcore.retention.scan_store import WindowScan
 from craftcore.storage.transaction import Reader, Transaction
 
 FIRST = "SELECT created_at FROM triggers WHERE seq > :after ORDER BY seq LIMIT 1"
@@ -50,12 +50,12 @@ STRIP_EARLY_MAIL = "DELETE FROM early_mail WHERE trigger_id = (SELECT id FROM tr
 """Signals to a task that never began. Those of a removed trigger go with it."""
 
 
-WINDOWED = Windowed(
+WINDOWED = WindowScan(
     first=FIRST,
     last=LAST,
     due=DUE,
     since=lambda old: max(old.triggers, old.dead),
-    at_rest=Rest.frees_trigger,
+    at_rest=InUse.can_remove_trigger,
 )
 
 
@@ -68,7 +68,7 @@ class OldTriggers:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now."""
         taken = Taken()
-        for row in WINDOWED.still_due(tx, old, seqs):
+        for row in WINDOWED.select_due(tx, old, seqs):
             if row["is_kept"]:
                 taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"], now=tx.now)
                 tx.run(STRIP_EARLY_MAIL, seq=row["seq"])

@@ -7,9 +7,9 @@ key. The newest activity of each task stays too: a FALLBACK asks whether a task 
 from __future__ import annotations
 
 from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.in_use_store import Rest
+from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import Windowed
+from craftcore.retention.scan_store import WindowScan
 from craftcore.storage.transaction import Reader, Transaction
 
 FIRST_WAIT = "SELECT created_at FROM waits WHERE seq > :after ORDER BY seq LIMIT 1"
@@ -82,7 +82,7 @@ OF_AN_ACT = {
     "activity_log": "DELETE FROM activity_log WHERE seq = :seq",
 }
 
-WAITS = Windowed(
+WAITS = WindowScan(
     first=FIRST_WAIT,
     last=LAST_WAIT,
     due=OLD_WAITS,
@@ -90,16 +90,16 @@ WAITS = Windowed(
     at_rest=lambda rest, row: True,
 )
 
-ACTS = Windowed(
+ACTS = WindowScan(
     first=FIRST_ACT,
     last=LAST_ACT,
     due=OLD_ACTS,
     since=lambda old: old.history,
-    at_rest=Rest.frees_activity,
+    at_rest=InUse.can_remove_activity,
 )
 
 
-QUESTIONS = Windowed(
+QUESTIONS = WindowScan(
     first=FIRST_QUESTION,
     last=LAST_QUESTION,
     due=OLD_QUESTIONS,
@@ -111,7 +111,7 @@ QUESTIONS = Windowed(
 class OldTurns:
     """Finds and takes rows of one table, and what hangs on each. `deletes`: by table, children first."""
 
-    def __init__(self, rows: Windowed, deletes: dict[str, str]) -> None:
+    def __init__(self, rows: WindowScan, deletes: dict[str, str]) -> None:
         self._rows = rows
         self._deletes = deletes
 
@@ -121,7 +121,7 @@ class OldTurns:
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
         """Of these, what is still due now, at least one of it."""
         taken = Taken()
-        for row in self._rows.still_due(tx, old, seqs):
+        for row in self._rows.select_due(tx, old, seqs):
             if taken.rows >= BATCH:
                 taken.more = True
                 break

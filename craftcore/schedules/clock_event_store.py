@@ -24,4 +24,4 @@ def record(tx: Transaction, epoch: int | None, kind: str, seconds: float) -> Non
 
 def last_clock_event(tx: Reader) -> Row | None:
     """Return the newest event. Return None before the first."""
-    return tx.one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")
+    return tx.fetch_one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")

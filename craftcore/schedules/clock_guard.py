@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from craftcore.schedules.clock_event_store import record
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.facts import forget, number, remember
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.facts import delete_fact, number, set_fact
 from craftcore.storage.transaction import Transaction
 
 BACKWARD_MAX = 3 * 3600.0
@@ -29,7 +29,7 @@ TRUST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ClockSample:
     """The clocks of one moment: wall, since the machine started (suspend included), and of the loop (without it)."""
 
     wall: float
@@ -38,7 +38,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class ClockChange:
     """What happened between two readings. `step`: seconds the wall clock was set by; `asleep`: seconds of suspend."""
 
     step: float
@@ -49,10 +49,10 @@ class Moved:
         return abs(self.step) >= STEP_MIN or self.asleep >= STEP_MIN
 
 
-def moved(before: Reading, now: Reading) -> Moved:
+def clock_change(before: ClockSample, now: ClockSample) -> ClockChange:
     """What the wall clock did beyond going on, and how long the machine was suspended."""
     passed = now.boot_time - before.boot_time
-    return Moved(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
+    return ClockChange(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
 
 
 class ClockTrust:
@@ -66,20 +66,20 @@ class ClockTrust:
         seen = number(tx, "clock_seen_at") or 0.0
         self.hold_if_behind(tx, epoch, seen)
         if number(tx, "clock_held") is None and (seen > tx.now + STEP_MIN or self._steps.may_be_ahead(tx, tx.now)):
-            latest = self._steps.latest(tx, tx.now)
+            latest = self._steps.latest_stamp(tx, tx.now)
             if self.set_back(tx):
                 record(tx, epoch, "backward", max(seen, latest) - tx.now)
-        self.seen(tx)
+        self.store_time(tx)
 
     def set_back(self, tx: Transaction, step: float = 0.0) -> int:
         """Make due by their own delay what was written while the clock was ahead, now that it was set back by `step`
         seconds (0: nobody saw by how many). The number of triggers and schedules."""
         changed = self._steps.set_back(tx, step)
         if changed:
-            remember(tx, "clock_delays_set_back", canonical({"at": tx.now, "seconds": step, "changed": changed}))
+            set_fact(tx, "clock_delays_set_back", canonicalize({"at": tx.now, "seconds": step, "changed": changed}))
         return changed
 
-    def note(self, tx: Transaction, epoch: int, change: Moved) -> None:
+    def note(self, tx: Transaction, epoch: int, change: ClockChange) -> None:
         """Record what the clock did, if it is worth noting."""
         if abs(change.step) >= STEP_MIN:
             record(tx, epoch, "forward" if change.step > 0 else "backward", abs(change.step))
@@ -90,7 +90,7 @@ class ClockTrust:
         """Hold the schedules when the clock is too far behind the latest time it showed here, unless a person has just
         said that it is right: before anybody here noticed."""
         if latest - tx.now > BACKWARD_MAX and number(tx, "clock_held") is None and not self._is_trusted(tx):
-            remember(tx, "clock_held", repr(latest))
+            set_fact(tx, "clock_held", repr(latest))
             record(tx, epoch, "held", latest - tx.now)
 
     def is_held(self, tx: Transaction, epoch: int) -> bool:
@@ -100,22 +100,22 @@ class ClockTrust:
             return False
         if tx.now < until:
             return True
-        forget(tx, "clock_held")
+        delete_fact(tx, "clock_held")
         record(tx, epoch, "caught up", tx.now - until)
         return False
 
-    def seen(self, tx: Transaction) -> None:
+    def store_time(self, tx: Transaction) -> None:
         """Store the time, for the next boot to compare with; one that is behind what is stored is not the latest."""
         if tx.now > (number(tx, "clock_seen_at") or 0.0):
-            remember(tx, "clock_seen_at", repr(tx.now))
+            set_fact(tx, "clock_seen_at", repr(tx.now))
 
     def trust(self, tx: Transaction) -> float | None:
         """A person says that the clock is right: schedules go on, and what was written by a clock ahead is due by its
         own delay. The time that schedules waited for; None when they did not."""
         until = number(tx, "clock_held")
-        forget(tx, "clock_held")
-        remember(tx, "clock_seen_at", repr(tx.now))
-        remember(tx, "clock_trusted_at", repr(tx.now))
+        delete_fact(tx, "clock_held")
+        set_fact(tx, "clock_seen_at", repr(tx.now))
+        set_fact(tx, "clock_trusted_at", repr(tx.now))
         self.set_back(tx)
         if until is None:
             return None

@@ -103,27 +103,27 @@ class ClockStepStore:
 
     def may_be_ahead(self, tx: Reader, now: float) -> bool:
         """Whether one of the newest triggers, or a one-time schedule, was written by a clock that was ahead."""
-        latest: float | None = tx.value(
+        latest: float | None = tx.fetch_value(
             "SELECT max(created_at) FROM (SELECT created_at FROM triggers ORDER BY seq DESC LIMIT :most)", most=NEWEST
         )
-        return (latest is not None and latest > now + TOLERANCE) or bool(self.schedules_ahead(tx, now))
+        return (latest is not None and latest > now + TOLERANCE) or bool(self.list_schedules_ahead(tx, now))
 
-    def latest(self, tx: Reader, now: float) -> float:
+    def latest_stamp(self, tx: Reader, now: float) -> float:
         """The latest stamp of a live row, or moment after `now` at which a one-time schedule was read; 0.0: none."""
-        latest: float | None = tx.value(LATEST)
-        return max([latest or 0.0, *(at for at, _ in self.schedules_ahead(tx, now))])
+        latest: float | None = tx.fetch_value(LATEST)
+        return max([latest or 0.0, *(at for at, _ in self.list_schedules_ahead(tx, now))])
 
-    def schedules_ahead(self, tx: Reader, now: float) -> list[tuple[float, Schedule]]:
+    def list_schedules_ahead(self, tx: Reader, now: float) -> list[tuple[float, Schedule]]:
         """Return the one-time schedules whose delay was counted from a moment ahead of `now`, each with that moment.
 
         A damaged row is left out: it fires nothing.
         """
-        found = [one for one in self._schedules.one_time_after(tx, now + TOLERANCE) if isinstance(one, Schedule)]
+        found = [one for one in self._schedules.list_one_time_after(tx, now + TOLERANCE) if isinstance(one, Schedule)]
         return [(at, one) for one in found if (at := read_at(one)) is not None and at > now + TOLERANCE]
 
-    def ahead(self, tx: Reader, now: float) -> int:
+    def count_ahead(self, tx: Reader, now: float) -> int:
         """How many triggers wait for a time that was set while the clock was ahead."""
-        count: int = tx.value(AHEAD, now=now, held=HELD_UNTIL)
+        count: int = tx.fetch_value(AHEAD, now=now, held=HELD_UNTIL)
         return count
 
     def set_back(self, tx: Transaction, step: float) -> int:
@@ -133,7 +133,7 @@ class ClockStepStore:
         Without a known step (0), the latest row counts as written now: it comes late, never early.
         """
         changed = self._shift(tx, step) if step > 0 else 0
-        if (latest := self.latest(tx, tx.now)) > tx.now + TOLERANCE:
+        if (latest := self.latest_stamp(tx, tx.now)) > tx.now + TOLERANCE:
             changed += self._shift(tx, latest - tx.now)
         return changed
 
@@ -142,7 +142,7 @@ class ClockStepStore:
         changed = tx.run(TRIGGERS, step=step, now=tx.now, limit=limit, held=HELD_UNTIL)
         for statement in (QUESTIONS, WAITS, TASKS):
             tx.run(statement, step=step, limit=limit)
-        schedules = self.schedules_ahead(tx, tx.now)
+        schedules = self.list_schedules_ahead(tx, tx.now)
         for _, schedule in schedules:
             self._schedules.put(tx, set_back(schedule, step, tx.now))
         return changed + len(schedules)

@@ -7,7 +7,7 @@ from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.timing import Once
-from craftcore.schedules.transitions import fresh
+from craftcore.schedules.transitions import new_schedule
 from craftcore.schedules.validation import accept, check_names
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
@@ -42,7 +42,7 @@ class Declarations:
         ).timing
         if isinstance(timing, Once) and declared.start_at is not None and timing.at < declared.start_at:
             raise ScheduleInvalid("start is after the only moment at which it would fire")
-        schedule = fresh(declared, timing, origin, before, now)
+        schedule = new_schedule(declared, timing, origin, before, now)
         if origin is Origin.OPERATOR and schedule.status is ScheduleStatus.FINISHED:
             raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
         return schedule

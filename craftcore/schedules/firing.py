@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from craftcore.schedules.model import Cause, Occurrence, Outcome, Overlap, Schedule
+from craftcore.schedules.model import FireCause, Occurrence, Outcome, Overlap, Schedule
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.tick_plan import Skipped, jitter
 from craftcore.storage.transaction import Transaction
@@ -22,7 +22,7 @@ from craftcore.triggers.sources import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class FiringResult:
     """What became of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why.
     `cause` is told of those that fired."""
 
@@ -32,7 +32,7 @@ class Placed:
     reason: str | None = None
     trigger_id: str | None = None
     due_at: float | None = None
-    cause: Cause = Cause.TIME
+    cause: FireCause = FireCause.TIME
     again: bool = False
     """It is skipped for the same reason as the one before it."""
 
@@ -48,52 +48,52 @@ class Firing:
         """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""
         self._triggers.accept(self._spec(schedule, 0.0, None))
 
-    def place(
+    def fire_or_buffer(
         self,
         tx: Transaction,
         schedule: Schedule,
         nominal_at: float,
-        cause: Cause,
+        cause: FireCause,
         *,
         queues: bool = False,
         not_before: float | None = None,
-    ) -> Placed:
+    ) -> FiringResult:
         """Fire an occurrence, or do what its overlap policy says while an earlier one is at work.
 
         One that fired or waits already is skipped. `queues`: more than one may wait behind another, because each of
         them was asked for.
         """
         causes = _SLOTS if cause in _SLOTS else (cause,)
-        if standing := self._store.standing(tx, schedule, nominal_at, causes):
-            return self._account(tx, schedule, cause, _twice(schedule, nominal_at, standing.trigger_id))
-        blocker = None if schedule.overlap is Overlap.ALLOW else self._store.at_work(tx, schedule.id)
+        if standing := self._store.find_occurrence(tx, schedule, nominal_at, causes):
+            return self._fire_or_note(tx, schedule, cause, _duplicate_result(schedule, nominal_at, standing.trigger_id))
+        blocker = None if schedule.overlap is Overlap.ALLOW else self._store.running_occurrence(tx, schedule.id)
         if blocker is None:
             emitted = self._emit(tx, schedule, nominal_at, cause, not_before)
-            return self._account(tx, schedule, cause, _placed(schedule, nominal_at, cause, emitted))
+            return self._fire_or_note(tx, schedule, cause, _firing_result(schedule, nominal_at, cause, emitted))
         queues = queues or schedule.is_one_time  # it always fires
         if schedule.overlap is Overlap.SKIP and not schedule.is_one_time:
             outcome, reason = Outcome.SKIPPED, f"overlap: {blocker.is_not_over}"
-        elif not queues and self._store.buffered(tx, schedule.id):
+        elif not queues and self._store.list_buffered(tx, schedule.id):
             outcome, reason = Outcome.SKIPPED, "overlap: an earlier occurrence waits already"
         else:
             outcome, reason = Outcome.BUFFERED, f"waits for {blocker}"
-        placed = Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=outcome, reason=reason)
-        return self._account(tx, schedule, cause, placed)
+        placed = FiringResult(schedule_id=schedule.id, nominal_at=nominal_at, outcome=outcome, reason=reason)
+        return self._fire_or_note(tx, schedule, cause, placed)
 
-    def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> Placed:
+    def fire_buffered(self, tx: Transaction, schedule: Schedule, line: Occurrence) -> FiringResult:
         """Fire what waited; it is skipped when it had fired before."""
         emitted = self._emit(tx, schedule, line.nominal_at, line.cause, None)
-        placed = _placed(schedule, line.nominal_at, line.cause, emitted)
-        self._store.unbuffer(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
+        placed = _firing_result(schedule, line.nominal_at, line.cause, emitted)
+        self._store.close_buffered(tx, line, placed.outcome, of=placed.trigger_id or placed.reason or "")
         return placed
 
     def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str, *, after: float = -1.0) -> int:
         """What waits for an earlier occurrence, and was to be after that moment, will not fire; how many of them had
         been counted as runs."""
-        waiting = [line for line in self._store.buffered(tx, schedule.id) if line.nominal_at > after]
+        waiting = [line for line in self._store.list_buffered(tx, schedule.id) if line.nominal_at > after]
         for line in waiting:
-            self._store.unbuffer(tx, line, Outcome.SKIPPED, of=reason)
-        return sum(line.cause in (Cause.TIME, Cause.STARTUP) for line in waiting)
+            self._store.close_buffered(tx, line, Outcome.SKIPPED, of=reason)
+        return sum(line.cause in (FireCause.TIME, FireCause.STARTUP) for line in waiting)
 
     def skip(self, tx: Transaction, schedule: Schedule, run: Skipped) -> None:
         """Account for a run of occurrences that do not fire."""
@@ -103,7 +103,7 @@ class Firing:
                 seq=0,
                 schedule_id=schedule.id,
                 generation=schedule.generation,
-                cause=Cause.TIME,
+                cause=FireCause.TIME,
                 nominal_at=run.first_at,
                 last_at=run.last_at,
                 count=run.count,
@@ -116,22 +116,24 @@ class Firing:
 
     def hold_startup(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
         """Account for a start at which nothing scheduled may fire."""
-        placed = Placed(schedule_id=schedule.id, nominal_at=tx.now, outcome=Outcome.SKIPPED, reason=f"held: {reason}")
-        self._account(tx, schedule, Cause.STARTUP, placed)
+        placed = FiringResult(
+            schedule_id=schedule.id, nominal_at=tx.now, outcome=Outcome.SKIPPED, reason=f"held: {reason}"
+        )
+        self._fire_or_note(tx, schedule, FireCause.STARTUP, placed)
 
     def _emit(
         self,
         tx: Transaction,
         schedule: Schedule,
         nominal_at: float,
-        cause: Cause,
+        cause: FireCause,
         not_before: float | None,
     ) -> Emitted:
         at = nominal_at
-        if cause is Cause.TIME or cause is Cause.BACKFILL:
+        if cause is FireCause.TIME or cause is FireCause.BACKFILL:
             at += jitter(schedule.id, nominal_at, schedule.jitter)
         spec = self._spec(schedule, at, _key(schedule, nominal_at, cause))
-        if cause is Cause.BACKFILL and schedule.expires_after is not None:
+        if cause is FireCause.BACKFILL and schedule.expires_after is not None:
             spec = replace(spec, expires_at=max(not_before or at, tx.now) + schedule.expires_after)  # as if it came now
         return self._triggers.emit_scheduled(
             tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
@@ -152,8 +154,10 @@ class Firing:
             dedup_key=dedup_key,
         )
 
-    def _account(self, tx: Transaction, schedule: Schedule, cause: Cause, placed: Placed) -> Placed:
-        skipped = placed.outcome is Outcome.SKIPPED and cause is Cause.TIME
+    def _fire_or_note(
+        self, tx: Transaction, schedule: Schedule, cause: FireCause, placed: FiringResult
+    ) -> FiringResult:
+        skipped = placed.outcome is Outcome.SKIPPED and cause is FireCause.TIME
         if skipped and self._store.extend(tx, schedule, placed.nominal_at, placed.reason or ""):
             return replace(placed, again=True)
         inserted = self._store.insert(
@@ -176,30 +180,30 @@ class Firing:
         return placed
 
 
-def _key(schedule: Schedule, nominal_at: float, cause: Cause) -> str:
+def _key(schedule: Schedule, nominal_at: float, cause: FireCause) -> str:
     match cause:
-        case Cause.RUN_NOW:
+        case FireCause.RUN_NOW:
             return scheduled_now_key(schedule.id, nominal_at)
-        case Cause.STARTUP:
+        case FireCause.STARTUP:
             return scheduled_startup_key(schedule.id, nominal_at)
     if schedule.is_one_time:
         return scheduled_once_key(schedule.id, schedule.generation)
     return scheduled_key(schedule.id, nominal_at)
 
 
-_SLOTS = (Cause.TIME, Cause.BACKFILL)
+_SLOTS = (FireCause.TIME, FireCause.BACKFILL)
 """What fires for one of these has fired for the other."""
 
 
-def _twice(schedule: Schedule, nominal_at: float, trigger_id: str | None) -> Placed:
+def _duplicate_result(schedule: Schedule, nominal_at: float, trigger_id: str | None) -> FiringResult:
     reason = f"fired before, as trigger {trigger_id}" if trigger_id else "waits already"
-    return Placed(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
+    return FiringResult(schedule_id=schedule.id, nominal_at=nominal_at, outcome=Outcome.SKIPPED, reason=reason)
 
 
-def _placed(schedule: Schedule, nominal_at: float, cause: Cause, emitted: Emitted) -> Placed:
+def _firing_result(schedule: Schedule, nominal_at: float, cause: FireCause, emitted: Emitted) -> FiringResult:
     if not emitted.created:
-        return _twice(schedule, nominal_at, emitted.id)
-    return Placed(
+        return _duplicate_result(schedule, nominal_at, emitted.id)
+    return FiringResult(
         schedule_id=schedule.id,
         nominal_at=nominal_at,
         outcome=Outcome.FIRED,

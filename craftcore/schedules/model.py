@@ -47,7 +47,7 @@ class ScheduleStatus(StrEnum):
     REMOVED = "REMOVED"
 
 
-class Cause(StrEnum):
+class FireCause(StrEnum):
     """Why there was an occurrence."""
 
     TIME = "time"
@@ -169,7 +169,7 @@ class Occurrence:
     seq: int
     schedule_id: str
     generation: int
-    cause: Cause
+    cause: FireCause
     nominal_at: float
     last_at: float
     count: int

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
-from craftcore.schedules.model import Cause, Occurrence, Outcome, Schedule
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import row_model
+from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import model_reader
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
 
 
-class AtWork(NamedTuple):
+class RunningOccurrence(NamedTuple):
     """What is not over of an earlier occurrence: its task, whose id is its trigger's; or the trigger alone."""
 
     noun: str
@@ -77,12 +77,14 @@ class AccountStore:
         )
         return changed == 1
 
-    def standing(self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[Cause]) -> Occurrence | None:
+    def find_occurrence(
+        self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[FireCause]
+    ) -> Occurrence | None:
         """The line of this moment that fired or waits, for one of these causes; None when there is none.
 
         A one-time schedule whose id is used again may come at the same moment again; a slot of a recurring one not.
         """
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT *
               FROM schedule_occurrences
@@ -95,13 +97,13 @@ class AccountStore:
             """,
             id=schedule.id,
             nominal_at=nominal_at,
-            causes=canonical(list(causes)),
+            causes=canonicalize(list(causes)),
             generation=schedule.generation,
             one_time=schedule.is_one_time,
         )
         return occurrence_of(row) if row else None
 
-    def unbuffer(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
+    def close_buffered(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
         """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""
         changed = tx.run(
             """
@@ -120,9 +122,9 @@ class AccountStore:
         )
         return changed == 1
 
-    def buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
+    def list_buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
         """What waits for an earlier occurrence of this schedule, oldest first."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM schedule_occurrences
@@ -136,7 +138,7 @@ class AccountStore:
 
     def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
         """The oldest buffered occurrence of each schedule of which nothing is at work any more."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM schedule_occurrences AS waiting
@@ -163,9 +165,9 @@ class AccountStore:
         )
         return [occurrence_of(row) for row in rows]
 
-    def history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
+    def list_history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
         """The newest lines of the account, newest first."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT * FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq DESC LIMIT :limit",
             id=schedule_id,
             limit=limit,
@@ -174,7 +176,7 @@ class AccountStore:
 
     def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
         """A trigger of this schedule that is not settled; None when there is none."""
-        found: str | None = tx.value(
+        found: str | None = tx.fetch_value(
             """
             SELECT id
               FROM triggers
@@ -189,7 +191,7 @@ class AccountStore:
 
     def live_task(self, tx: Reader, schedule_id: str) -> str | None:
         """A task of this schedule that has not ended; None when there is none."""
-        found: str | None = tx.value(
+        found: str | None = tx.fetch_value(
             """
             SELECT id
               FROM tasks
@@ -202,17 +204,17 @@ class AccountStore:
         )
         return found
 
-    def at_work(self, tx: Reader, schedule_id: str) -> AtWork | None:
+    def running_occurrence(self, tx: Reader, schedule_id: str) -> RunningOccurrence | None:
         """What is not over of an earlier occurrence; None when nothing is."""
         if (task_id := self.live_task(tx, schedule_id)) is not None:
-            return AtWork("task", task_id)
+            return RunningOccurrence("task", task_id)
         trigger_id = self.live_trigger(tx, schedule_id)
-        return None if trigger_id is None else AtWork("trigger", trigger_id)
+        return None if trigger_id is None else RunningOccurrence("trigger", trigger_id)
 
     def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
         """`last_trigger_id`, `last_trigger_status` and `last_fired_at`: of the newest occurrence that fired, by hand
         or at a start, too; None where none did, or its row is gone."""
-        found = tx.one(
+        found = tx.fetch_one(
             """
             SELECT triggers.id     AS last_trigger_id,
                    triggers.status AS last_trigger_status,
@@ -228,9 +230,9 @@ class AccountStore:
         )
         return found or {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
 
-    def unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
+    def list_unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
         """The ids of its triggers that are accepted, have not started, and are of a moment after that."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT id
               FROM triggers
@@ -246,7 +248,7 @@ class AccountStore:
         return [row["id"] for row in rows]
 
 
-@row_model
+@model_reader
 def occurrence_of(row: Row) -> Occurrence:
     """The model of a line of the account."""
-    return Occurrence(**{**row, "cause": Cause(row["cause"]), "outcome": Outcome(row["outcome"])})
+    return Occurrence(**{**row, "cause": FireCause(row["cause"]), "outcome": Outcome(row["outcome"])})

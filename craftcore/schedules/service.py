@@ -14,22 +14,22 @@ from typing import Literal
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
 from craftcore.schedules.declaration import Declarations
-from craftcore.schedules.firing import Firing, Placed
-from craftcore.schedules.model import Cause, Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
+from craftcore.schedules.firing import Firing, FiringResult
+from craftcore.schedules.model import Declared, FireCause, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.occurrences import count, occurrences
 from craftcore.schedules.recurrence.timing import Once, Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick_plan import Skipped, skip, upcoming
+from craftcore.schedules.tick_plan import Skipped, next_upcoming, skip
 from craftcore.schedules.transitions import (
     MISSED,
-    edited,
-    going_on,
+    activate,
+    apply_edit,
+    has_timing_changed,
     place_of,
-    reanchored,
+    reanchor,
     refuse_finished,
     require_status,
-    timing_changed,
 )
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import NewTrigger
@@ -42,7 +42,7 @@ Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class DeclareResult:
     """What declaring a schedule came to."""
 
     schedule: Schedule
@@ -68,7 +68,7 @@ class ScheduleService:
         """Check all that `put` would, were the id new; the trigger it would fire. Raises InvalidInput."""
         return self._declarations.check(spec, origin)
 
-    def put(self, tx: Transaction, spec: ScheduleSpec, origin: Origin) -> Put:
+    def put(self, tx: Transaction, spec: ScheduleSpec, origin: Origin) -> DeclareResult:
         """Declare a schedule, or change the one with this id.
 
         A changed timing starts a new generation from now; anything else changes in place. Raises InvalidInput, or
@@ -85,14 +85,14 @@ class ScheduleService:
                 raise StateRefused(f"schedule {spec.id} was declared in {place}: remove it to use its id again")
             raise StateRefused(f"schedule {spec.id} is declared in {place}: change it there, or choose another id")
         if before.declared_hash == declared.declared_hash and before.origin is origin:
-            return self._again(tx, before)
-        if timing_changed(before, declared):
+            return self._redeclare(tx, before)
+        if has_timing_changed(before, declared):
             self._close(tx, before, "its schedule was changed")
             return self._begin(tx, declared, origin, before, "changed")
-        changed = edited(before, declared, origin, tx.now)
+        changed = apply_edit(before, declared, origin, tx.now)
         match before.status:
             case ScheduleStatus.ACTIVE:
-                changed = going_on(changed)
+                changed = activate(changed)
             case ScheduleStatus.DISABLED:
                 changed = self._wake(tx, changed)
             case ScheduleStatus.FINISHED if not before.is_one_time:  # its end or its number of runs may have changed
@@ -103,14 +103,14 @@ class ScheduleService:
 
     def declare(
         self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec], *, elsewhere: Collection[str] = ()
-    ) -> list[Put]:
+    ) -> list[DeclareResult]:
         """All that this origin declares now: upsert each, and disable what it declares no longer; what became of each.
         What is declared `elsewhere` now is not disabled: that origin takes it over as it is.
 
         Raises ConfigInvalid with one line per mistake; nothing is written then.
         """
         mistakes: list[str] = []
-        puts: list[Put] = []
+        puts: list[DeclareResult] = []
         for spec in specs:
             try:
                 puts.append(self.put(tx, spec, origin))
@@ -119,12 +119,12 @@ class ScheduleService:
         if mistakes:
             raise ConfigInvalid("\n".join(mistakes))
         declared = {spec.id for spec in specs}.union(elsewhere)
-        for schedule in self._store.of_origin(tx, origin):
+        for schedule in self._store.list_of_origin(tx, origin):
             # What a person paused stays so: it fires nothing, also not when it is declared again.
             if schedule.id not in declared and schedule.status is ScheduleStatus.ACTIVE:
                 reason = f"no longer declared in {place_of(origin)}"
                 stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
-                puts.append(Put(schedule=stopped, change="disabled"))
+                puts.append(DeclareResult(schedule=stopped, change="disabled"))
         return puts
 
     # The operator's hands
@@ -136,9 +136,9 @@ class ScheduleService:
             raise NotFound(f"no schedule {schedule_id}")
         return schedule
 
-    def all(self, tx: Reader) -> list[Schedule]:
+    def list_all(self, tx: Reader) -> list[Schedule]:
         """Every schedule that was not removed and can be read. A damaged one fires nothing."""
-        return [schedule for schedule in self._store.all(tx) if isinstance(schedule, Schedule)]
+        return [schedule for schedule in self._store.list_all(tx) if isinstance(schedule, Schedule)]
 
     def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
         """Nothing of it fires until it is resumed; what has fired goes on. Raises NotFound or StateRefused."""
@@ -170,7 +170,7 @@ class ScheduleService:
             raise StateRefused(
                 f"schedule {schedule_id} is declared in {place_of(schedule.origin)}: remove it there, or pause it"
             )
-        cancelled = AccountStore().unstarted_triggers(tx, schedule_id)
+        cancelled = AccountStore().list_unstarted_triggers(tx, schedule_id)
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
         self._stop(tx, self._close(tx, schedule, "removed"), ScheduleStatus.REMOVED, "removed")
@@ -180,7 +180,7 @@ class ScheduleService:
         """Remove every schedule of an operator, and pause every other one: the next start would declare it again.
         Return their ids."""
         ended = (ScheduleStatus.FINISHED, ScheduleStatus.DISABLED)
-        live = [schedule for schedule in self.all(tx) if schedule.status not in ended]
+        live = [schedule for schedule in self.list_all(tx) if schedule.status not in ended]
         for schedule in live:
             if schedule.origin is Origin.OPERATOR:
                 self.remove(tx, schedule.id)
@@ -188,22 +188,22 @@ class ScheduleService:
                 self.pause(tx, schedule.id, reason)
         return [schedule.id for schedule in live]
 
-    def run_now(self, tx: Transaction, schedule_id: str) -> Placed:
+    def run_now(self, tx: Transaction, schedule_id: str) -> FiringResult:
         """Fire it once more, now, whatever its time and status; its overlap policy holds. Raises NotFound."""
-        return self._firing.place(tx, self.get(tx, schedule_id), tx.now, Cause.RUN_NOW)
+        return self._firing.fire_or_buffer(tx, self.get(tx, schedule_id), tx.now, FireCause.RUN_NOW)
 
     def skip_next(self, tx: Transaction, schedule_id: str) -> float:
         """Let the next occurrence pass, and when asked again the one after it; its moment. Raises NotFound or
         StateRefused."""
         schedule = self.get(tx, schedule_id)
         require_status(schedule, ScheduleStatus.ACTIVE, verb="skipped")
-        moment = upcoming(schedule, after=max(schedule.high_water_at, schedule.skip_to_at or 0.0))
+        moment = next_upcoming(schedule, after=max(schedule.high_water_at, schedule.skip_to_at or 0.0))
         if moment is None:
             raise StateRefused(f"schedule {schedule_id} ({schedule.expression}) has no occurrence left to skip")
         self._write(tx, replace(schedule, skip_to_at=moment, updated_at=tx.now), "changed")
         return moment
 
-    def backfill(self, tx: Transaction, schedule_id: str, since: float, until: float) -> list[Placed]:
+    def backfill(self, tx: Transaction, schedule_id: str, since: float, until: float) -> list[FiringResult]:
         """Fire the occurrences from `since` to `until`, both included, as if they had come now. What fired before
         does not fire again. Raises NotFound, StateRefused or ScheduleInvalid."""
         schedule = self.get(tx, schedule_id)
@@ -216,8 +216,13 @@ class ScheduleService:
         if wanted > BACKFILL_MAX:
             raise ScheduleInvalid(f"that would be {wanted:,} occurrences; at most {BACKFILL_MAX:,} at a time")
         return [
-            self._firing.place(
-                tx, schedule, moment, Cause.BACKFILL, queues=True, not_before=tx.now + nth * schedule.catch_up_spacing
+            self._firing.fire_or_buffer(
+                tx,
+                schedule,
+                moment,
+                FireCause.BACKFILL,
+                queues=True,
+                not_before=tx.now + nth * schedule.catch_up_spacing,
             )
             for nth, moment in enumerate(occurrences(schedule.timing, after, until))
         ]
@@ -227,7 +232,7 @@ class ScheduleService:
 
         Raises NotFound, or StateRefused for one that is not ahead of the clock.
         """
-        ahead = {schedule.id: schedule for schedule in self._store.ahead(tx, tx.now)}
+        ahead = {schedule.id: schedule for schedule in self._store.list_ahead(tx, tx.now)}
         for schedule_id in schedule_ids:
             if self.get(tx, schedule_id).id not in ahead:
                 raise StateRefused(f"schedule {schedule_id} is not ahead of the clock; nothing was changed")
@@ -236,16 +241,16 @@ class ScheduleService:
 
     def _back(self, tx: Transaction, schedule: Schedule) -> Schedule:
         """From now on; what a wrong clock brought, and has not started, would be in the way until it is that late."""
-        for trigger_id in AccountStore().unstarted_triggers(tx, schedule.id, after=tx.now):
+        for trigger_id in AccountStore().list_unstarted_triggers(tx, schedule.id, after=tx.now):
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule.id} was reanchored")
         dropped = self._firing.drop_buffered(tx, schedule, "reanchored", after=tx.now)
-        return reanchored(replace(schedule, runs=schedule.runs - dropped), tx.now)
+        return reanchor(replace(schedule, runs=schedule.runs - dropped), tx.now)
 
     # How a row changes
 
     def _begin(
         self, tx: Transaction, declared: Declared, origin: Origin, before: Schedule | None, change: Change
-    ) -> Put:
+    ) -> DeclareResult:
         """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
         schedule = self._declarations.begin(declared, origin, before, tx.now)
         put = self._write(tx, schedule, change)
@@ -254,13 +259,13 @@ class ScheduleService:
             self._firing.skip(tx, schedule, Skipped(first_at=at, last_at=at, count=1, reason=MISSED))
         return put
 
-    def _again(self, tx: Transaction, before: Schedule) -> Put:
+    def _redeclare(self, tx: Transaction, before: Schedule) -> DeclareResult:
         """The same declaration once more."""
         if before.status is ScheduleStatus.DISABLED:
             return self._write(tx, self._wake(tx, before), "enabled")
         if before.status is ScheduleStatus.FINISHED and before.origin is Origin.OPERATOR:
             refuse_finished(before)
-        return Put(schedule=before, change="unchanged")
+        return DeclareResult(schedule=before, change="unchanged")
 
     def _wake(self, tx: Transaction, schedule: Schedule) -> Schedule:
         """ACTIVE again from now on, what came meanwhile accounted for."""
@@ -270,7 +275,7 @@ class ScheduleService:
             if run := skip(schedule, mark, until, schedule.reason or schedule.status.lower()):
                 self._firing.skip(tx, schedule, run)
             mark = max(mark, tx.now)
-        return going_on(replace(schedule, high_water_at=mark, updated_at=tx.now))
+        return activate(replace(schedule, high_water_at=mark, updated_at=tx.now))
 
     def _close(self, tx: Transaction, schedule: Schedule, reason: str) -> Schedule:
         """A generation ends: what has come of it and was not accounted for yet is skipped, and what waits."""
@@ -293,6 +298,6 @@ class ScheduleService:
         stopped = replace(schedule, status=status, reason=reason, runs=runs, next_at=None, updated_at=tx.now)
         return self._write(tx, stopped, "changed").schedule
 
-    def _write(self, tx: Transaction, schedule: Schedule, change: Change) -> Put:
+    def _write(self, tx: Transaction, schedule: Schedule, change: Change) -> DeclareResult:
         self._store.put(tx, schedule)
-        return Put(schedule=schedule, change=change)
+        return DeclareResult(schedule=schedule, change=change)

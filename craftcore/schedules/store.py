@@ -13,7 +13,7 @@ from craftcore.schedules.model import (
     ScheduleStatus,
 )
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
-from craftcore.storage.damaged_rows import Damaged, each, row_model
+from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 UPSERT = """
@@ -76,12 +76,12 @@ class ScheduleStore:
 
     def get(self, tx: Reader, schedule_id: str) -> Schedule | None:
         """None when there is none, removed ones included."""
-        row = tx.one("SELECT * FROM schedules WHERE id = :id", id=schedule_id)
+        row = tx.fetch_one("SELECT * FROM schedules WHERE id = :id", id=schedule_id)
         return schedule_of(row) if row else None
 
-    def due(self, tx: Reader, now: float, limit: int) -> list[Schedule]:
+    def list_due(self, tx: Reader, now: float, limit: int) -> list[Schedule]:
         """Those whose next occurrence has come, the longest waiting first."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM schedules
@@ -97,12 +97,12 @@ class ScheduleStore:
 
     def next_at(self, tx: Reader) -> float | None:
         """When the next occurrence of all is; None when none is awaited."""
-        moment: float | None = tx.value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
+        moment: float | None = tx.fetch_value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
         return moment
 
-    def all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule | Damaged]:
+    def list_all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule | Damaged]:
         """By id."""
-        return each(
+        return read_rows(
             tx,
             "SELECT * FROM schedules WHERE status <> 'REMOVED' OR :removed ORDER BY id LIMIT :limit",
             schedule_of,
@@ -110,14 +110,14 @@ class ScheduleStore:
             limit=limit,
         )
 
-    def of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
+    def list_of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
         """Those that this origin declared and that are not removed."""
-        rows = tx.all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)
+        rows = tx.fetch_all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)
         return [schedule_of(row) for row in rows]
 
-    def one_time_after(self, tx: Reader, moment: float) -> list[Schedule | Damaged]:
+    def list_one_time_after(self, tx: Reader, moment: float) -> list[Schedule | Damaged]:
         """Those of one moment that have not finished and come later than `moment`, by id."""
-        return each(
+        return read_rows(
             tx,
             """
             SELECT *
@@ -131,14 +131,14 @@ class ScheduleStore:
             moment=moment,
         )
 
-    def at_startup(self, tx: Reader) -> list[Schedule]:
+    def list_startup(self, tx: Reader) -> list[Schedule]:
         """The active ones that fire when a daemon starts."""
-        rows = tx.all("SELECT * FROM schedules WHERE kind = 'startup' AND status = 'ACTIVE' ORDER BY id")
+        rows = tx.fetch_all("SELECT * FROM schedules WHERE kind = 'startup' AND status = 'ACTIVE' ORDER BY id")
         return [schedule_of(row) for row in rows]
 
-    def ahead(self, tx: Reader, now: float) -> list[Schedule]:
+    def list_ahead(self, tx: Reader, now: float) -> list[Schedule]:
         """Those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right again."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM schedules
@@ -208,7 +208,7 @@ _TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
 _NO_TIMING = dict.fromkeys(_TIMING)
 
 
-@row_model
+@model_reader
 def schedule_of(row: Row) -> Schedule:
     """The model of a full row."""
     return Schedule(

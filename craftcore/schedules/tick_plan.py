@@ -13,7 +13,7 @@ import hashlib
 from dataclasses import dataclass
 
 from craftcore.schedules.model import CatchUp, Schedule
-from craftcore.schedules.recurrence.occurrences import count, last_until, newest, next_after
+from craftcore.schedules.recurrence.occurrences import count, last_until, newest_occurrences, next_occurrence
 
 MISFIRE_GRACE = 60.0
 """Seconds after which an occurrence counts as missed: longer than the scheduler ever sleeps."""
@@ -45,26 +45,26 @@ def decide(schedule: Schedule, now: float) -> Decision:
     end = now if schedule.until_at is None else min(now, schedule.until_at)
     last = last_until(timing, end, after=mark)
     if last is None:
-        return Decision(skipped=[], fired=[], high_water_at=mark, next_at=upcoming(schedule, after=mark))
+        return Decision(skipped=[], fired=[], high_water_at=mark, next_at=next_upcoming(schedule, after=mark))
     skipped: list[Skipped] = []
     if schedule.skip_to_at is not None and (run := skip(schedule, mark, min(schedule.skip_to_at, end), "skip-next")):
         skipped.append(run)
         mark = run.last_at
-    fired, reason = _chosen(schedule, mark, end, now)
+    fired, reason = _choose(schedule, mark, end, now)
     if missed := skip(schedule, mark, fired[0] - 1 if fired else end, reason):
         skipped.append(missed)
-    return Decision(skipped=skipped, fired=fired, high_water_at=last, next_at=upcoming(schedule, after=last))
+    return Decision(skipped=skipped, fired=fired, high_water_at=last, next_at=next_upcoming(schedule, after=last))
 
 
-def upcoming(schedule: Schedule, *, after: float) -> float | None:
+def next_upcoming(schedule: Schedule, *, after: float) -> float | None:
     """The first occurrence after that moment and within the schedule's end; None when there is none."""
-    moment = next_after(schedule.timing, after)
+    moment = next_occurrence(schedule.timing, after)
     return None if moment is None or (schedule.until_at is not None and moment > schedule.until_at) else moment
 
 
 def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped | None:
     """The run of occurrences in (after, until] as skipped; None when there is none."""
-    first = next_after(schedule.timing, after)
+    first = next_occurrence(schedule.timing, after)
     last = last_until(schedule.timing, until, after=after)
     if first is None or last is None:
         return None
@@ -77,10 +77,10 @@ def jitter(schedule_id: str, nominal_at: float, most: float) -> float:
     return most * int.from_bytes(digest[:4], "big") / (1 << 32)
 
 
-def _chosen(schedule: Schedule, after: float, until: float, now: float) -> tuple[list[float], str]:
+def _choose(schedule: Schedule, after: float, until: float, now: float) -> tuple[list[float], str]:
     """Which of (after, until] fire, oldest first, and why the others do not."""
     if schedule.is_one_time:
-        return newest(schedule.timing, after, until, 1), ""
+        return newest_occurrences(schedule.timing, after, until, 1), ""
     window = max(schedule.catch_up_window, MISFIRE_GRACE)  # what comes in time is not missed, however small the window
     limit, reason = 1, "missed: only the latest is caught up"
     match schedule.catch_up:
@@ -90,7 +90,7 @@ def _chosen(schedule: Schedule, after: float, until: float, now: float) -> tuple
             window, reason = MISFIRE_GRACE, "missed: nothing is caught up"
     if schedule.max_runs is not None and (left := schedule.max_runs - schedule.runs) < limit:
         limit, reason = left, f"missed: only {left} of its runs were left"
-    fired = newest(schedule.timing, max(after, now - window), until, limit)
+    fired = newest_occurrences(schedule.timing, max(after, now - window), until, limit)
     if schedule.catch_up is not CatchUp.NONE and len(fired) < limit:
         reason = f"missed: older than {window:g} s, the window of its catch-up"
     return fired, reason

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from craftcore.errors import CraftcoreError
-from craftcore.schedules.firing import Firing, Placed
-from craftcore.schedules.model import Cause, Outcome, Overlap, Schedule, ScheduleStatus
+from craftcore.schedules.firing import Firing, FiringResult
+from craftcore.schedules.model import FireCause, Outcome, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.store import ScheduleStore
-from craftcore.schedules.tick_plan import Decision, Skipped, decide, upcoming
-from craftcore.schedules.transitions import spent
+from craftcore.schedules.tick_plan import Decision, Skipped, decide, next_upcoming
+from craftcore.schedules.transitions import exhausted_reason
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.service import TriggerService
 
@@ -28,7 +28,7 @@ class Ticked:
     """What a tick did. `next_at`: the next occurrence of all, None when none is awaited; `more`: a batch was not
     enough. `skipped` and `disabled` go by the id of their schedule."""
 
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[FiringResult] = field(default_factory=list)
     skipped: list[tuple[str, Skipped]] = field(default_factory=list)
     disabled: list[tuple[str, str]] = field(default_factory=list)
     next_at: float | None = None
@@ -58,42 +58,42 @@ class TickService:
     def tick(self, tx: Transaction) -> Ticked:
         """Fire what waited for an earlier occurrence, then account for what has come due."""
         ready = self._accounts.ready(tx, self._batch)
-        due = self._store.due(tx, tx.now, self._batch)
+        due = self._store.list_due(tx, tx.now, self._batch)
         ticked = Ticked(more=self._batch in (len(ready), len(due)))
         for line in ready:
             schedule = self._store.get(tx, line.schedule_id)
             assert schedule is not None, line
-            if self._checked(tx, schedule, ticked, _is_timed):
+            if self._validate(tx, schedule, ticked, _is_timed):
                 ticked.placed.append(self._firing.fire_buffered(tx, schedule, line))
         for schedule in due:
             if len(ticked.placed) >= PLACED_MAX:
                 ticked.more = True
                 break
-            if (decision := self._checked(tx, schedule, ticked, decide)) is not None:
-                self._account(tx, schedule, decision, ticked)
+            if (decision := self._validate(tx, schedule, ticked, decide)) is not None:
+                self._apply(tx, schedule, decision, ticked)
         ticked.next_at = self._store.next_at(tx)
         return ticked
 
-    def startup(self, tx: Transaction, *, held: str | None = None) -> Ticked:
+    def fire_startup(self, tx: Transaction, *, held: str | None = None) -> Ticked:
         """Fire what is to run whenever a daemon starts; `held`: why it is skipped this time."""
         ticked = Ticked()
-        for schedule in self._store.at_startup(tx):
+        for schedule in self._store.list_startup(tx):
             # Not by the high-water mark: it comes with a daemon, also when the clock was set back since the last one.
             if not (schedule.start_at or 0.0) <= tx.now <= (schedule.until_at or math.inf):
                 continue
             if held is not None:
                 self._firing.hold_startup(tx, schedule, held)
                 continue
-            if not self._checked(tx, schedule, ticked, _is_timed):
+            if not self._validate(tx, schedule, ticked, _is_timed):
                 continue
-            placed = self._firing.place(tx, schedule, tx.now, Cause.STARTUP)
+            placed = self._firing.fire_or_buffer(tx, schedule, tx.now, FireCause.STARTUP)
             ticked.placed.append(placed)
             if placed.outcome is not Outcome.SKIPPED:
                 mark = max(schedule.high_water_at, tx.now)
                 self._advance(tx, schedule, runs=1, last=tx.now, high_water_at=mark, next_at=None)
         return ticked
 
-    def _checked(
+    def _validate(
         self, tx: Transaction, schedule: Schedule, ticked: Ticked, ask: Callable[[Schedule, float], T]
     ) -> T | None:
         """The answer of a schedule that can fire, before anything is written; None when it cannot go on: a zone that is
@@ -108,18 +108,18 @@ class TickService:
         ticked.disabled.append((schedule.id, reason))
         return None
 
-    def _account(self, tx: Transaction, schedule: Schedule, decision: Decision, ticked: Ticked) -> None:
+    def _apply(self, tx: Transaction, schedule: Schedule, decision: Decision, ticked: Ticked) -> None:
         for run in decision.skipped:
             self._firing.skip(tx, schedule, run)
             ticked.skipped.append((schedule.id, run))
         runs, last = 0, schedule.last_nominal_at
         for nth, nominal_at in enumerate(decision.fired):
             paced = nth and schedule.overlap is Overlap.ALLOW  # the others wait for one another anyway
-            placed = self._firing.place(
+            placed = self._firing.fire_or_buffer(
                 tx,
                 schedule,
                 nominal_at,
-                Cause.TIME,
+                FireCause.TIME,
                 queues=len(decision.fired) > 1,
                 not_before=tx.now + nth * schedule.catch_up_spacing if paced else None,
             )
@@ -147,7 +147,7 @@ class TickService:
             high_water_at=high_water_at,
             next_at=next_at,
         )
-        if finished := _finished(after):
+        if finished := _exhausted_reason(after):
             after = replace(after, status=ScheduleStatus.FINISHED, reason=finished, next_at=None)
         moved = self._store.advance(tx, schedule, after)
         assert moved, schedule
@@ -155,16 +155,16 @@ class TickService:
 
 def _is_timed(schedule: Schedule, now: float) -> bool:
     """True. Raises ScheduleInvalid when nobody can say when it comes."""
-    upcoming(schedule, after=now)
+    next_upcoming(schedule, after=now)
     return True
 
 
-def _finished(schedule: Schedule) -> str | None:
+def _exhausted_reason(schedule: Schedule) -> str | None:
     """Why nothing comes any more; None while something may."""
     if schedule.is_one_time:
         return "fired" if schedule.runs else "skipped"
     if schedule.max_runs is not None and schedule.runs >= schedule.max_runs:
-        return spent(schedule)
+        return exhausted_reason(schedule)
     if schedule.next_at is None and schedule.kind != "startup":
         return "its end has come"
     return None

@@ -18,12 +18,12 @@ from craftcore.errors import StateRefused
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.recurrence import natural_language
 from craftcore.schedules.recurrence.timing import Every, Once, Startup, Timing
-from craftcore.schedules.tick_plan import upcoming
+from craftcore.schedules.tick_plan import next_upcoming
 
 MISSED = "had passed when it was declared"
 
 
-def fresh(declared: Declared, timing: Timing, origin: Origin, before: Schedule | None, now: float) -> Schedule:
+def new_schedule(declared: Declared, timing: Timing, origin: Origin, before: Schedule | None, now: float) -> Schedule:
     """A schedule from now on: nothing of it is accounted for, and nothing that is past will fire.
 
     `before` is what its id stood for until now, None when it is new; what was paused stays so.
@@ -51,19 +51,19 @@ def fresh(declared: Declared, timing: Timing, origin: Origin, before: Schedule |
     )
     if isinstance(timing, Once) and timing.at < now:
         return replace(schedule, status=ScheduleStatus.FINISHED, reason=MISSED)
-    going = going_on(schedule)
+    going = activate(schedule)
     if before is not None and before.status is ScheduleStatus.PAUSED and going.status is ScheduleStatus.ACTIVE:
         return replace(going, status=ScheduleStatus.PAUSED, reason=before.reason, next_at=None)
     return going
 
 
-def edited(before: Schedule, declared: Declared, origin: Origin, now: float) -> Schedule:
+def apply_edit(before: Schedule, declared: Declared, origin: Origin, now: float) -> Schedule:
     """With what was declared, its timing and account as they were."""
     columns = {**_columns_of(declared), "timezone": before.timezone}
     return replace(before, **columns, origin=origin, updated_at=now)
 
 
-def timing_changed(before: Schedule, declared: Declared) -> bool:
+def has_timing_changed(before: Schedule, declared: Declared) -> bool:
     """Whether what was declared comes at other times: another expression, start, or zone that somebody chose."""
     chosen = (
         before.timezone if before.timezone_given else None,
@@ -72,23 +72,23 @@ def timing_changed(before: Schedule, declared: Declared) -> bool:
     return chosen[0] != chosen[1] or (before.expression, before.start_at) != (declared.expression, declared.start_at)
 
 
-def going_on(schedule: Schedule) -> Schedule:
+def activate(schedule: Schedule) -> Schedule:
     """ACTIVE with its next occurrence; FINISHED when there is none."""
-    next_at = upcoming(schedule, after=schedule.high_water_at)
+    next_at = next_upcoming(schedule, after=schedule.high_water_at)
     going = replace(schedule, status=ScheduleStatus.ACTIVE, reason=None, next_at=next_at)
     if schedule.max_runs is not None and schedule.runs >= schedule.max_runs:
-        return replace(going, status=ScheduleStatus.FINISHED, reason=spent(schedule), next_at=None)
+        return replace(going, status=ScheduleStatus.FINISHED, reason=exhausted_reason(schedule), next_at=None)
     if next_at is None and not isinstance(schedule.timing, Startup):
         return replace(going, status=ScheduleStatus.FINISHED, reason="its end comes before its next occurrence")
     return going
 
 
-def spent(schedule: Schedule) -> str:
+def exhausted_reason(schedule: Schedule) -> str:
     """Why one that has run as often as it may is finished."""
     return "its one run is spent" if schedule.max_runs == 1 else f"all its {schedule.max_runs} runs are spent"
 
 
-def reanchored(schedule: Schedule, now: float) -> Schedule:
+def reanchor(schedule: Schedule, now: float) -> Schedule:
     """From now on, in a generation of its own; an interval keeps its phase."""
     timing = schedule.timing
     mark = now if schedule.start_at is None else max(now, schedule.start_at - 1)
@@ -103,7 +103,7 @@ def reanchored(schedule: Schedule, now: float) -> Schedule:
         skip_to_at=None,
         updated_at=now,
     )
-    return going_on(moved)
+    return activate(moved)
 
 
 def read_at(schedule: Schedule) -> float | None:
@@ -133,7 +133,7 @@ def set_back(schedule: Schedule, step: float, now: float) -> Schedule:
         created_at=min(schedule.created_at, now),
         updated_at=now,
     )
-    return replace(moved, next_at=None if schedule.next_at is None else upcoming(moved, after=moved.high_water_at))
+    return replace(moved, next_at=None if schedule.next_at is None else next_upcoming(moved, after=moved.high_water_at))
 
 
 def spec_of(schedule: Schedule) -> ScheduleSpec:

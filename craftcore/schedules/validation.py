@@ -11,9 +11,9 @@ from typing import TypeVar
 from craftcore.errors import InvalidInput, ScheduleInvalid
 from craftcore.schedules.model import CatchUp, Declared, Overlap, ScheduleSpec
 from craftcore.schedules.recurrence.expression import check_zone
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.model import NewTrigger
-from craftcore.triggers.validation import moment, shown
+from craftcore.triggers.validation import moment, show_value
 
 ID = re.compile(r"[A-Za-z0-9._:@+-]{1,150}")
 """Shorter than other names: dedup keys are made from it."""
@@ -50,18 +50,18 @@ def accept(spec: ScheduleSpec, row: NewTrigger, *, local_zone: str) -> Declared:
         priority=spec.priority,
         description=spec.description,
         max_attempts=spec.max_attempts,
-        catch_up=_one_of("catch_up", spec.catch_up, CatchUp),
+        catch_up=_require_member("catch_up", spec.catch_up, CatchUp),
         catch_up_window=_seconds("catch_up_window", spec.catch_up_window, 0, 10 * YEAR),
-        catch_up_max=_whole("catch_up_max", spec.catch_up_max, 1, 1000),
+        catch_up_max=_whole_number("catch_up_max", spec.catch_up_max, 1, 1000),
         catch_up_spacing=_seconds("catch_up_spacing", spec.catch_up_spacing, 0, 86_400),
-        overlap=_one_of("overlap", spec.overlap, Overlap),
+        overlap=_require_member("overlap", spec.overlap, Overlap),
         jitter=_seconds("jitter", spec.jitter, 0, 7 * 86_400),
         expires_after=expires_after,
         start_at=start,
         until_at=until,
-        max_runs=None if spec.max_runs is None else _whole("max_runs", spec.max_runs, 1, 1_000_000_000),
+        max_runs=None if spec.max_runs is None else _whole_number("max_runs", spec.max_runs, 1, 1_000_000_000),
     )
-    return _hashed(declared)
+    return _with_hash(declared)
 
 
 def check_names(spec: ScheduleSpec) -> None:
@@ -72,12 +72,12 @@ def check_names(spec: ScheduleSpec) -> None:
         raise ScheduleInvalid(f"workflow {spec.workflow!r:.80} must be the name of a workflow, as text")
 
 
-def _hashed(declared: Declared) -> Declared:
+def _with_hash(declared: Declared) -> Declared:
     """With the hash of what was declared: a zone that was not given is not part of it."""
     told = {field.name: getattr(declared, field.name) for field in fields(declared)}
     if not declared.timezone_given:
         del told["timezone"]
-    return replace(declared, declared_hash=sha256_of(canonical(told)))
+    return replace(declared, declared_hash=sha256_of(canonicalize(told)))
 
 
 def _moment(name: str, value: object) -> float:
@@ -90,17 +90,17 @@ def _moment(name: str, value: object) -> float:
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
-        raise ScheduleInvalid(f"{name} {shown(value)} must be {least:.0f} to {most:.0f} seconds")
+        raise ScheduleInvalid(f"{name} {show_value(value)} must be {least:.0f} to {most:.0f} seconds")
     return float(seconds)
 
 
-def _whole(name: str, value: object, least: int, most: int) -> int:
+def _whole_number(name: str, value: object, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ScheduleInvalid(f"{name} {shown(value)} must be a whole number from {least} to {most}")
+        raise ScheduleInvalid(f"{name} {show_value(value)} must be a whole number from {least} to {most}")
     return value
 
 
-def _one_of(name: str, value: object, kind: type[E]) -> E:
+def _require_member(name: str, value: object, kind: type[E]) -> E:
     try:
         return kind(str(value))
     except ValueError:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from craftcore.serialization.untrusted import bounded, shown
+from craftcore.serialization.untrusted import safe_repr, truncate_text
 
 SHOWN = 80
 """Characters of a refused value that its message repeats."""
 
 
-def given(value: object) -> str:
+def show_value(value: object) -> str:
     """A refused value in one short line, whatever it is."""
-    return bounded(shown(value), SHOWN)
+    return truncate_text(safe_repr(value), SHOWN)
 
 
 def seconds(
@@ -27,23 +27,23 @@ def seconds(
     length = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(length, bool) or not isinstance(length, int | float):
         hint = ': write 30 or timedelta(seconds=30), not "30s"' if isinstance(value, str) else ""
-        raise refuse(f"{what} {given(value)} must be a number of seconds or a timedelta{hint}")
+        raise refuse(f"{what} {show_value(value)} must be a number of seconds or a timedelta{hint}")
     if not (least < length <= most if above else least <= length <= most):
         bound = f"more than {least:g}" if above else f"at least {least:g}"
-        raise refuse(f"{what} {given(value)} must be {bound} and at most {most:.0f} seconds")
+        raise refuse(f"{what} {show_value(value)} must be {bound} and at most {most:.0f} seconds")
     return float(length)
 
 
-def whole_number(what: str, value: object, least: int, most: int, refuse: type[Exception]) -> int:
+def require_whole_number(what: str, value: object, least: int, most: int, refuse: type[Exception]) -> int:
     """An int within these bounds, both included. Raises `refuse` for anything else, True and 3.0 included."""
     if type(value) is not int or not least <= value <= most:
-        raise refuse(f"{what} {given(value)} must be a whole number from {least} to {most}")
+        raise refuse(f"{what} {show_value(value)} must be a whole number from {least} to {most}")
     return value
 
 
 def list_of(what: str, value: object, of: str, refuse: type[Exception]) -> tuple[object, ...]:
     """The parts of a list or another iterable. Raises `refuse` for all else and for text: its parts are letters."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        hint = f": write [{given(value)}]" if isinstance(value, str) else ""
-        raise refuse(f"{what} {given(value)} must be a list of {of}{hint}")
+        hint = f": write [{show_value(value)}]" if isinstance(value, str) else ""
+        raise refuse(f"{what} {show_value(value)} must be a list of {of}{hint}")
     return tuple(value)

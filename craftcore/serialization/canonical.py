@@ -16,7 +16,7 @@ _encode = _encoder().encode
 _encode_tree = _encoder(check_circular=False).encode
 
 
-def canonical(value: Any) -> str:
+def canonicalize(value: Any) -> str:
     """The one text of a JSON value: `canonical({"b": 1, "a": "é"}) == '{"a":"\\\\u00e9","b":1}'`.
 
     Raises TypeError for what is not JSON, ValueError for NaN, infinities and circular values.
@@ -24,7 +24,7 @@ def canonical(value: Any) -> str:
     return _encode(value)
 
 
-def canonical_tree(value: Any) -> str:
+def canonicalize_tree(value: Any) -> str:
     """`canonical` of what is known not to hold itself: the search for that is a tenth of its work."""
     return _encode_tree(value)
 

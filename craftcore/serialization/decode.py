@@ -14,8 +14,8 @@ import msgspec
 import msgspec.inspect
 
 from craftcore.errors import InvalidInput
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.encode import SCALARS, SHOWN, json_text, options_of, told, why
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.encode import SCALARS, SHOWN, describe, describe_error, encode, options_of
 
 AWAITABLE = "_craftcore_awaitable"
 """What a plain function is marked with that returns a coroutine."""
@@ -23,28 +23,28 @@ AWAITABLE = "_craftcore_awaitable"
 _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 
 
-def from_json(text: str, type_: Any = Any, where: str = "value") -> Any:
+def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
     """The value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not fit."""
     try:
-        return msgspec.json.decode(text, type=type_, dec_hook=convert)
+        return msgspec.json.decode(text, type=type_, dec_hook=decode_custom)
     except msgspec.MsgspecError as error:
-        said = told(str, error)
+        said = describe(str, error)
         if unfit := _UNFIT.fullmatch(said):
             said, key, path = unfit.groups()
             where = f"a key of {where}{path}" if key else where + path
         raise InvalidInput(f"{where}: {said:.{SHOWN}}") from error
     except BaseException as error:  # a type of the user's checks itself, and may raise anything
-        raise InvalidInput(f"{where}: {why(error)}") from error
+        raise InvalidInput(f"{where}: {describe_error(error)}") from error
 
 
-def as_stored(value: Any, type_: Any, where: str) -> tuple[str, Any]:
+def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
     """The canonical text of a value, and the value as that text will bring it back: what is returned the first time
     equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
-    text = json_text(value, where)
+    text = encode(value, where)
     kind = type(value)
     if kind in SCALARS and (type_ is Any or type_ is kind):
         return text, value
-    return text, from_json(text, type_, where)
+    return text, decode(text, type_, where)
 
 
 def return_type(fn: Callable[..., Any]) -> Any:
@@ -89,7 +89,7 @@ def require_readable(kind: Any) -> None:
             waiting.extend(getattr(info, field) for field in info.__struct_fields__ if field not in ("default", "cls"))
 
 
-def convert(kind: Any, value: Any) -> Any:
+def decode_custom(kind: Any, value: Any) -> Any:
     """What msgspec asks for types that it does not know: a pydantic model makes itself, out of names or aliases.
 
     It is given JSON again where it can read it: a strict model takes the text of a moment from nothing else.
@@ -98,7 +98,7 @@ def convert(kind: Any, value: Any) -> Any:
         return value  # msgspec refuses it, if it is not of that type
     names = {"by_alias": True, "by_name": True} if "by_name" in options_of(kind, "model_validate") else {}
     if hasattr(kind, "model_validate_json"):
-        return kind.model_validate_json(canonical(value), **names)
+        return kind.model_validate_json(canonicalize(value), **names)
     return kind.model_validate(value, **names)
 
 
@@ -121,8 +121,8 @@ class Either(metaclass=_AnyOfThem):
 
         Raises ValueError when none fits, or several do.
         """
-        text = canonical(value)
-        fitting = [(made, json_text(made, "value")) for made in cls._made_of(text)]
+        text = canonicalize(value)
+        fitting = [(made, encode(made, "value")) for made in cls._convert_members(text)]
         exact = [made for made, again in fitting if again == text]
         if len({type(made) for made in exact}) > 1:
             names = " and ".join(sorted(type(made).__name__ for made in exact))
@@ -130,23 +130,23 @@ class Either(metaclass=_AnyOfThem):
         if exact:
             return exact[0]
         for made, again in fitting:
-            if _keys(value) <= _keys(from_json(again)):
+            if _keys(value) <= _keys(decode(again)):
                 return made
         raise ValueError(f"is none of {cls.__name__}")
 
     @classmethod
-    def _made_of(cls, text: str) -> list[Any]:
+    def _convert_members(cls, text: str) -> list[Any]:
         made = []
         for member in cls.members:
             try:
-                made.append(from_json(text, member))
+                made.append(decode(text, member))
             except InvalidInput:
                 continue
         return made
 
 
 @lru_cache(maxsize=1024)
-def readable(hint: Any) -> Any:
+def readable_type(hint: Any) -> Any:
     """The same type, or one that reads its unions. Raises TypeError for what JSON cannot become."""
     try:
         require_readable(hint)
@@ -155,16 +155,16 @@ def readable(hint: Any) -> Any:
         if not parts:
             raise
         if origin in (typing.Union, UnionType):
-            return _either(tuple(readable(part) for part in parts))
+            return _union_reader(tuple(readable_type(part) for part in parts))
         if origin is typing.Annotated:
-            return readable(parts[0])
-        rebuilt = origin[tuple(part if part is ... else readable(part) for part in parts)]
+            return readable_type(parts[0])
+        rebuilt = origin[tuple(part if part is ... else readable_type(part) for part in parts)]
         require_readable(rebuilt)
         return rebuilt
     return hint
 
 
-def _either(members: tuple[Any, ...]) -> type[Either]:
+def _union_reader(members: tuple[Any, ...]) -> type[Either]:
     name = " | ".join(getattr(member, "__name__", str(member)) for member in members)
     return typing.cast("type[Either]", _AnyOfThem(name, (Either,), {"members": members}))
 
@@ -176,7 +176,7 @@ def _keys(value: Any) -> set[str]:
 @lru_cache(maxsize=1024)
 def _return_type(fn: Any) -> Any:
     try:
-        return readable(fn if isinstance(fn, type) else _return_hint(fn))
+        return readable_type(fn if isinstance(fn, type) else _return_hint(fn))
     except Exception:  # an annotation is an expression, and may raise anything
         return Any
 

@@ -14,7 +14,7 @@ def json_or_text(text: str | None) -> Any:
         return text
 
 
-def shortened(text: str, keep: int) -> str:
+def shorten(text: str, keep: int) -> str:
     """Both ends of a long text, `keep` characters in all, with a mark between: what went wrong stands at the end."""
     if len(text) <= keep:
         return text

@@ -26,8 +26,8 @@ from typing import Any
 import msgspec
 
 from craftcore.errors import InvalidInput
-from craftcore.serialization.canonical import canonical, canonical_tree
-from craftcore.serialization.untrusted import type_of
+from craftcore.serialization.canonical import canonicalize, canonicalize_tree
+from craftcore.serialization.untrusted import type_name
 
 MAX_DEPTH = 64
 SHOWN = 400
@@ -39,16 +39,16 @@ _ARRAYS = (list, tuple, set, frozenset)
 _HALF = re.compile(r"\\ud").search
 
 
-def json_text(value: Any, where: str) -> str:
+def encode(value: Any, where: str) -> str:
     """The canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
-    plain = value if _is_plain(value, MAX_DEPTH) else _built(value, where)
+    plain = value if _is_plain(value, MAX_DEPTH) else _build(value, where)
     try:
-        text = canonical_tree(plain)
+        text = canonicalize_tree(plain)
         if "\\" in text and _HALF(text):  # that is how ASCII writes an emoji, but half of one is no character
             msgspec.json.decode(text)
     except Exception as error:
         _refuse_part(plain, where)
-        raise InvalidInput(f"{where} is not JSON ({why(error)})") from error
+        raise InvalidInput(f"{where} is not JSON ({describe_error(error)})") from error
     return text
 
 
@@ -77,89 +77,89 @@ def _is_plain(value: Any, levels: int, rows: bool = True) -> bool:
     return True
 
 
-def _built(value: Any, where: str) -> Any:
+def _build(value: Any, where: str) -> Any:
     """The value in dicts, lists and scalars: at the speed of msgspec, and by a walk where that cannot do it or say why.
 
     msgspec sorts a set by `<`, which between sets says nothing about order: what may have been a set of sets is walked.
     """
     try:
-        built = msgspec.to_builtins(value, enc_hook=_unknown, order="deterministic")
+        built = msgspec.to_builtins(value, enc_hook=_encode_unknown, order="deterministic")
         if _is_plain(built, MAX_DEPTH, rows=False):
             return built
     except BaseException:
         pass  # the walk finds it again, and where it is
-    return _walked(value, where, ())
+    return _walk(value, where, ())
 
 
-def _walked(value: Any, where: str, above: tuple[int, ...]) -> Any:
+def _walk(value: Any, where: str, above: tuple[int, ...]) -> Any:
     """`above` holds the ids of what the value lies in."""
     if type(value) in SCALARS:
         return value
     if id(value) in above:
         raise InvalidInput(f"{where:.{SHOWN}} holds itself")
     try:
-        opened = _opened(value)
+        opened = _open_value(value)
         if type(opened) in SCALARS:
             return opened
         if len(above) == MAX_DEPTH:
             raise InvalidInput(f"{where:.{SHOWN}} is deeper than {MAX_DEPTH} levels")
         above = (*above, id(value))
         if isinstance(opened, dict):
-            return _walked_dict(opened, where, above)
+            return _walk_dict(opened, where, above)
         if isinstance(opened, set | frozenset):
-            return _in_order(_walked(part, f"{where}[...]", above) for part in opened)
-        return [_walked(part, f"{where}[{index}]", above) for index, part in enumerate(opened)]
+            return _sorted_items(_walk(part, f"{where}[...]", above) for part in opened)
+        return [_walk(part, f"{where}[{index}]", above) for index, part in enumerate(opened)]
     except _Unknown as error:
-        raise InvalidInput(f"{where}: {type_of(value)} is not JSON") from error
+        raise InvalidInput(f"{where}: {type_name(value)} is not JSON") from error
     except BaseException as error:  # a type of the user's tells its parts itself, and may raise anything
         if type(error) is InvalidInput:  # of a part, with the path to it
             raise
-        raise InvalidInput(f"{where}: {type_of(value)} is not JSON ({why(error)})") from error
+        raise InvalidInput(f"{where}: {type_name(value)} is not JSON ({describe_error(error)})") from error
 
 
-def _walked_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
+def _walk_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
     walked: dict[str, Any] = {}
     for key, part in value.items():
         name = _key_text(key, where)
         if name in walked:
             raise InvalidInput(f"{where}: two keys become {json.dumps(name):.80}")
-        walked[name] = _walked(part, _at(where, name), above)
+        walked[name] = _walk(part, _path_text(where, name), above)
     return walked
 
 
 def _key_text(key: Any, where: str) -> str:
     try:
-        name = msgspec.to_builtins(key, enc_hook=_unknown)
+        name = msgspec.to_builtins(key, enc_hook=_encode_unknown)
         if type(name) in (str, int):
             return str(name)
     except BaseException:
         pass  # said below
-    raise InvalidInput(f"{where}: key {told(repr, key):.80} is not text")
+    raise InvalidInput(f"{where}: key {describe(repr, key):.80} is not text")
 
 
-def _opened(value: Any) -> Any:
+def _open_value(value: Any) -> Any:
     """One level of a value: a scalar, or a dict, list, tuple or set of parts that are still to be opened."""
     kind = type(value)
     if isinstance(value, dict | list | tuple | set | frozenset):
         return value
     if issubclass(kind, msgspec.Struct):
-        return _opened_struct(value)
+        return _open_struct(value)
     if dataclasses.is_dataclass(kind):
-        return _given(value, (field.name for field in dataclasses.fields(kind)))
-    return msgspec.to_builtins(value, enc_hook=_unknown)
+        return _set_fields(value, (field.name for field in dataclasses.fields(kind)))
+    return msgspec.to_builtins(value, enc_hook=_encode_unknown)
 
 
-def _opened_struct(value: msgspec.Struct) -> Any:
+def _open_struct(value: msgspec.Struct) -> Any:
     config = value.__struct_config__
     if config.array_like:
         parts = [getattr(value, field) for field in value.__struct_fields__]
         return parts if config.tag is None else [config.tag, *parts]
     names = dict(zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True))
-    opened = {names[field]: part for field, part in _given(value, names).items()}
+    opened = {names[field]: part for field, part in _set_fields(value, names).items()}
     return opened if config.tag_field is None else {config.tag_field: config.tag, **opened}
 
 
-def _given(value: Any, fields: Iterable[str]) -> dict[str, Any]:
+def _set_fields(value: Any, fields: Iterable[str]) -> dict[str, Any]:
     """The fields that hold something."""
     parts = ((field, getattr(value, field, msgspec.UNSET)) for field in fields)
     return {field: part for field, part in parts if part is not msgspec.UNSET}
@@ -169,7 +169,7 @@ class _Unknown(TypeError):
     """Neither msgspec nor `_unknown` can make JSON of it."""
 
 
-def _unknown(value: Any) -> Any:
+def _encode_unknown(value: Any) -> Any:
     """What msgspec asks for values of types that it does not know: pydantic models, and heirs of text and numbers."""
     if isinstance(value, str):
         return str.__str__(value)
@@ -178,20 +178,22 @@ def _unknown(value: Any) -> Any:
     if isinstance(value, float):
         return float.__float__(value)
     if hasattr(type(value), "model_dump"):
-        return _dumped(value)
-    raise _Unknown(type_of(value))
+        return _dump_pydantic(value)
+    raise _Unknown(type_name(value))
 
 
-def _dumped(model: Any) -> Any:
+def _dump_pydantic(model: Any) -> Any:
     """A pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where those are
     all that its pydantic takes; without what is computed."""
     kind: Any = type(model)
     wanted = {"round_trip": True, "by_alias": "by_name" not in options_of(kind, "model_validate")}
     known = options_of(kind, "model_dump")
-    return _mended(model.model_dump(mode="json", **{name: wanted[name] for name in wanted if name in known}), model)
+    return _repair_dump(
+        model.model_dump(mode="json", **{name: wanted[name] for name in wanted if name in known}), model
+    )
 
 
-def _mended(dumped: Any, original: Any) -> Any:
+def _repair_dump(dumped: Any, original: Any) -> Any:
     """A dump without what would give one model two texts, or another value: sets are in whatever order, and a NaN
     whose field is untyped is null. It is put back, to be refused as any other."""
     if dumped is None:
@@ -203,11 +205,13 @@ def _mended(dumped: Any, original: Any) -> Any:
             parts = dict(zip(dumped, original.values(), strict=False))
         else:
             parts = getattr(original, "__dict__", {}) | (getattr(original, "__pydantic_extra__", None) or {})
-        return {name: part if type(part) in _SOUND else _mended(part, parts.get(name)) for name, part in dumped.items()}
+        return {
+            name: part if type(part) in _SOUND else _repair_dump(part, parts.get(name)) for name, part in dumped.items()
+        }
     if isinstance(dumped, list) and isinstance(original, _ARRAYS) and len(dumped) == len(original):
         pairs = zip(dumped, original, strict=True)
-        mended = [part if type(part) in _SOUND else _mended(part, of) for part, of in pairs]
-        return _in_order(mended) if isinstance(original, set | frozenset) else mended
+        mended = [part if type(part) in _SOUND else _repair_dump(part, of) for part, of in pairs]
+        return _sorted_items(mended) if isinstance(original, set | frozenset) else mended
     return dumped
 
 
@@ -217,10 +221,10 @@ def options_of(kind: Any, method: str) -> frozenset[str]:
     return frozenset(inspect.signature(getattr(kind, method)).parameters)
 
 
-def _in_order(items: Iterable[Any]) -> list[Any]:
+def _sorted_items(items: Iterable[Any]) -> list[Any]:
     items = list(items)
     try:
-        return sorted(items, key=canonical)
+        return sorted(items, key=canonicalize)
     except ValueError:
         return items  # one of them is refused in a moment, with its path
 
@@ -231,7 +235,7 @@ def _refuse_part(value: Any, where: str) -> None:
         for name, part in value.items():
             if not _is_text(name):
                 raise InvalidInput(f"{where}: key {json.dumps(name):.80} holds a lone surrogate, which is no character")
-            _refuse_part(part, _at(where, name))
+            _refuse_part(part, _path_text(where, name))
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
             _refuse_part(part, f"{where}[{index}]")
@@ -255,19 +259,19 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _at(where: str, name: str) -> str:
+def _path_text(where: str, name: str) -> str:
     return f"{where}.{name:.80}" if name.isidentifier() else f"{where}[{json.dumps(name[:80])}]"
 
 
-def why(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The type of an error and its own words, in one line that can be stored."""
-    return f"{type_of(error)}: {told(str, error):.{SHOWN}}"
+    return f"{type_name(error)}: {describe(str, error):.{SHOWN}}"
 
 
-def told(tell: Callable[[Any], str], value: Any) -> str:
+def describe(tell: Callable[[Any], str], value: Any) -> str:
     """What `str` or `repr` tells of it, in one line that can be stored; the name of its type where that fails."""
     try:
         text = " ".join(tell(value).split())
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
         text = ""
-    return (text or type_of(value)).encode(errors="replace").decode()
+    return (text or type_name(value)).encode(errors="replace").decode()

@@ -15,12 +15,12 @@ _NAME = type.__dict__["__name__"]
 _TRACEBACK = BaseException.__dict__["__traceback__"]
 
 
-def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+def safe_isinstance(value: object, kinds: type | tuple[type, ...]) -> bool:
     """`isinstance`, for any value."""
     return issubclass(type(value), kinds)
 
 
-def let_go(error: BaseException) -> None:
+def release_frames(error: BaseException) -> None:
     """Forget the variables of the frames it came through: whoever keeps the error would keep them, too."""
     clear_frames(traceback_of(error))
 
@@ -34,27 +34,27 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 def message_of(error: BaseException) -> str:
     """The error's own words, or the name of its type."""
     try:
-        text = bounded(str(error), MESSAGE_LIMIT)
+        text = truncate_text(str(error), MESSAGE_LIMIT)
     except BaseException:  # somebody's __str__ is broken, too
         text = ""
-    return text or type_of(error)
+    return text or type_name(error)
 
 
-def type_of(value: object) -> str:
+def type_name(value: object) -> str:
     """The name of its type, as Python knows it: a metaclass of somebody's own may say another, or none."""
     name: str = _NAME.__get__(type(value))
-    return bounded(name, MESSAGE_LIMIT)
+    return truncate_text(name, MESSAGE_LIMIT)
 
 
-def bounded(text: str, limit: int) -> str:
+def truncate_text(text: str, limit: int) -> str:
     """Text as it can be stored: no half characters, not too long."""
     kept = text[: limit + 1].encode(errors="replace").decode()
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 
 
-def shown(value: object) -> str:
+def safe_repr(value: object) -> str:
     """The repr of anything, or the name of its type."""
     try:
-        return bounded(repr(value), MESSAGE_LIMIT)
+        return truncate_text(repr(value), MESSAGE_LIMIT)
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
-        return f"<{type_of(value)}>"
+        return f"<{type_name(value)}>"

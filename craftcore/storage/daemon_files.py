@@ -18,7 +18,7 @@ from craftcore.storage.open_files import SIDES, inode_numbers
 NOTE_MAX_BYTES = 4096
 
 
-def lost_by_daemon(path: Path) -> str | None:
+def name_lost_by_daemon(path: Path) -> str | None:
     """Return the name under which the running daemon has another file open, or had one that is gone.
 
     None when no daemon runs, when it is starting or stopping, and when it has all three files open.
@@ -30,32 +30,33 @@ def lost_by_daemon(path: Path) -> str | None:
     except OSError:
         return None
     try:
-        while (noted := _noted(descriptor)) is not None:
+        while (noted := _read_noted(descriptor)) is not None:
             found = inode_numbers(path)
             if found == noted or not _is_held(descriptor):
                 return None
-            if _noted(descriptor) == noted:  # a daemon that stops clears its note before it closes its files
+            if _read_noted(descriptor) == noted:  # a daemon that stops clears its note before it closes its files
                 return next(f"{real}{side}" for side, one, now in zip(SIDES, noted, found, strict=True) if one != now)
         return None
     finally:
         os.close(descriptor)
 
 
-def lost(name: str) -> str:
+def lost_text(name: str) -> str:
     """Say it."""
     return f"{name} was deleted or replaced under the running daemon"
 
 
 def refuse_lost_by_daemon(path: Path) -> None:
     """Raise DatabaseInvalid or StorageError, as `OpenFiles` does, when the running daemon has lost one of its files."""
-    if (name := lost_by_daemon(path)) is not None:
+    if (name := name_lost_by_daemon(path)) is not None:
         kind = DatabaseInvalid if name == os.path.realpath(path) else StorageError
         raise kind(
-            f"{path}: {lost(name)}. Nothing was written. The daemon ends within seconds; try again after its next start"
+            f"{path}: {lost_text(name)}. Nothing was written. The daemon ends within seconds; try again "
+            "after its next start"
         )
 
 
-def _noted(descriptor: int) -> tuple[int, ...] | None:
+def _read_noted(descriptor: int) -> tuple[int, ...] | None:
     try:
         found: Any = json.loads(os.pread(descriptor, NOTE_MAX_BYTES, 0).split(b"\n", 1)[0])
     except (OSError, ValueError, RecursionError):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.storage.transaction import Reader, Row
 
 Model = TypeVar("Model")
@@ -25,42 +25,42 @@ class Damaged(NamedTuple):
     wrong: str
 
 
-def each(
+def read_rows(
     tx: Reader, sql: str, model: Callable[[Row], Model], /, *, key: str = "id", **params: Any
 ) -> list[Model | Damaged]:
     """Every row as its model, a damaged one in its place as what is wrong with it; `key`: the column that names it."""
     try:
-        return [model(row) for row in tx.all(sql, **params)]
+        return [model(row) for row in tx.fetch_all(sql, **params)]
     except UNREADABLE:  # one is at fault, and the others must not pay
-        return [_each(row, model, key) for row in tx.all_as_bytes(sql, **params)]
+        return [_read_row(row, model, key) for row in tx.fetch_all_as_bytes(sql, **params)]
 
 
-def attempted(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
+def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
     """What `read` makes of a row, or what is wrong with that row."""
     try:
         return read()
     except UNREADABLE as error:
-        return Damaged(id, what_is_wrong(error))
+        return Damaged(id, describe_damage(error))
 
 
-def whole(found: list[Model | Damaged]) -> list[Model]:
+def require_readable(found: list[Model | Damaged]) -> list[Model]:
     """For who needs every one of them. Raises NoModel when one is damaged."""
     ones: list[Model] = []
     for one in found:
         if isinstance(one, Damaged):
-            raise NoModel(f"{one.id}: {one.wrong}")
+            raise UnreadableRow(f"{one.id}: {one.wrong}")
         ones.append(one)
     return ones
 
 
-def what_is_wrong(error: BaseException) -> str:
+def describe_damage(error: BaseException) -> str:
     """What a damaged row raised, for people."""
     if isinstance(error, UnicodeDecodeError):
         return f"a text is not UTF-8: {error.object!r:.200}"
     return f"{error!s:.300}"
 
 
-def row_model(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
+def model_reader(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
     """The same function; a row that it cannot read raises NoModel, which says which row it is."""
 
     @wraps(model)
@@ -68,15 +68,15 @@ def row_model(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
         id = row.get("id") or row.get("idem_key") or row.get("schedule_id")
         try:
             return model(row)
-        except NoModel:
+        except UnreadableRow:
             raise
         except UNREADABLE as error:
-            raise NoModel(f"{id}: {what_is_wrong(error)}") from error
+            raise UnreadableRow(f"{id}: {describe_damage(error)}") from error
 
     return read
 
 
-def no_text(row: Row) -> str | None:
+def invalid_text(row: Row) -> str | None:
     """Which of its texts is none; None when all are."""
     for name, value in row.items():
         try:
@@ -87,18 +87,18 @@ def no_text(row: Row) -> str | None:
     return None
 
 
-def told(value: bytes | None) -> str | None:
+def readable_text(value: bytes | None) -> str | None:
     """A text, bad bytes as escapes."""
     return None if value is None else value.decode(errors="backslashreplace")
 
 
-def legible(value: Any) -> Any:
+def readable_value(value: Any) -> Any:
     """The same of a value that is one of those, or of another kind and stays as it is."""
-    return told(value) if isinstance(value, bytes) else value
+    return readable_text(value) if isinstance(value, bytes) else value
 
 
-def _each(row: Row, model: Callable[[Row], Model], key: str) -> Model | Damaged:
-    id = None if row[key] is None else str(legible(row[key]))
-    if wrong := no_text(row):
+def _read_row(row: Row, model: Callable[[Row], Model], key: str) -> Model | Damaged:
+    id = None if row[key] is None else str(readable_value(row[key]))
+    if wrong := invalid_text(row):
         return Damaged(id, wrong)
-    return attempted(id, lambda: model({name: legible(value) for name, value in row.items()}))
+    return try_read(id, lambda: model({name: readable_value(value) for name, value in row.items()}))

@@ -30,7 +30,7 @@ from craftcore.storage.connection import limit_wal
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.error_mapping import is_read_only, is_undone, translate, translate_os
 from craftcore.storage.file_modes import close_to_others
-from craftcore.storage.lock_pacing import Pace, bounded_patience, nap
+from craftcore.storage.lock_pacing import WritePacer, backoff_sleep, busy_timeout_handler
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.transaction import Reader, Transaction
 
@@ -80,7 +80,7 @@ class Database:
         self._door = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None
-        self._pace = Pace()
+        self._pace = WritePacer()
 
     def connect(
         self,
@@ -101,7 +101,7 @@ class Database:
         connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
         try:
             _refuse_unwritable(connection, self.path)
-            connection.set_busy_handler(on_busy or bounded_patience(self._busy_timeout))
+            connection.set_busy_handler(on_busy or busy_timeout_handler(self._busy_timeout))
             # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             refuse_foreign(connection, self.path)
@@ -116,7 +116,7 @@ class Database:
             if on_wal is not None:
                 connection.set_wal_hook(partial(_tell_wal, on_wal))
             limit_wal(connection)
-            _common(connection)
+            _configure(connection)
         except apsw.Error as error:
             connection.close()
             raise translate(error, self.path) from error
@@ -131,7 +131,7 @@ class Database:
         """The same, and which files it has open. Raises a StorageError when one was deleted or replaced meanwhile."""
         connection = self.connect(on_busy=on_busy, on_wal=on_wal)
         try:
-            return connection, OpenFiles.of(self.path)
+            return connection, OpenFiles.from_connection(self.path)
         except BaseException:
             close(connection, as_it_is=True)
             raise
@@ -147,7 +147,7 @@ class Database:
         with self._door:
             if self._connection is None or self._files is None:
                 self._connection, self._files = self.connect_and_watch()
-            self._pace.before()
+            self._pace.before_begin()
             try:
                 self._files.refuse_replaced(NOTHING_WRITTEN)
                 tx = begin(self._connection, self.clock, self.path)
@@ -166,11 +166,11 @@ class Database:
                 self._drop(as_it_is=True)
                 raise
             except StorageError:
-                if self._files.replaced() is not None:
+                if self._files.find_replaced() is not None:
                     self._drop(as_it_is=True)
                 raise
             finally:
-                self._pace.after()
+                self._pace.after_commit()
         before: list[Callable[[], object]] = [partial(fn, value) for fn, value in tx.before.items()]
         for after in before + tx.after:
             try:
@@ -202,18 +202,18 @@ class Database:
         try:
             connection = self._connect_to_read(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
-            raise self._unread(error) from error
+            raise self._read_error(error) from error
         try:
             if within is not None:
                 connection.set_progress_handler(lambda: time.monotonic() - began > within, STEPS_BETWEEN_LOOKS)
             connection.execute("BEGIN")
             yield Reader(connection)
         except apsw.Error as error:
-            raise self._unread(error) from error
+            raise self._read_error(error) from error
         finally:
             connection.close()
 
-    def _unread(self, error: apsw.Error) -> StorageError:
+    def _read_error(self, error: apsw.Error) -> StorageError:
         """Why it cannot be read: a WAL that was taken away looks like a damaged file."""
         try:
             refuse_lost_by_daemon(self.path)
@@ -252,7 +252,7 @@ class Database:
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
         with self._door:
-            self._drop(as_it_is=self._files is not None and self._files.replaced() is not None)
+            self._drop(as_it_is=self._files is not None and self._files.find_replaced() is not None)
 
     def _drop(self, *, as_it_is: bool) -> None:
         if self._connection is not None:
@@ -383,9 +383,9 @@ def _open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> a
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.pragma("query_only", True)
-        connection.set_busy_handler(bounded_patience(patience))
+        connection.set_busy_handler(busy_timeout_handler(patience))
         refuse_foreign(connection, path)
-        _common(connection)
+        _configure(connection)
     except BaseException:
         connection.close()
         raise
@@ -434,10 +434,10 @@ def _write_ahead(connection: apsw.Connection, patience: float) -> None:
             return
         if time.monotonic() > deadline:
             raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
-        nap()
+        backoff_sleep()
 
 
-def _common(connection: apsw.Connection) -> None:
+def _configure(connection: apsw.Connection) -> None:
     connection.pragma("foreign_keys", True)
     connection.pragma("trusted_schema", False)
     connection.pragma(

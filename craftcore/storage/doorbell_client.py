@@ -14,7 +14,7 @@ SUN_PATH_MAX = 107
 """The longest path a unix socket address holds, in bytes."""
 
 
-def bell_path(db_path: str | os.PathLike[str]) -> str:
+def doorbell_path(db_path: str | os.PathLike[str]) -> str:
     """Where the bell of this database hangs: beside the real file, whatever link was followed to it."""
     return os.path.realpath(db_path) + ".bell"
 
@@ -26,7 +26,7 @@ TRIGGERS, EVERYTHING = b"t", b"*"
 def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
     """True when a daemon heard it, or was already being rung; False when nobody listens. Never raises, never blocks."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(bell_path(db_path)) as bell:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
             sender.sendto(what, socket.MSG_DONTWAIT, bell)
     except BlockingIOError:  # its queue is full of rings it has not heard yet
         return True

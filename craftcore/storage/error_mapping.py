@@ -42,19 +42,19 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
     `connection`, the one that raised, tells why a write failed. Without it a spent quota reads as an I/O error.
     """
     said = message_of(error)  # a function of the user's may raise one of its own
-    if connection is not None and refused_write(error):
+    if connection is not None and is_write_refused(error):
         number = connection.system_errno
         if number in NO_ROOM:
-            return no_room(path, NO_ROOM[number])
+            return storage_full_error(path, NO_ROOM[number])
         if number == errno.EROFS:
             return StorageError(f"{path}: {READ_ONLY}")
         if number:
             said = f"{said}: {os.strerror(number)}"
     match error:
         case apsw.FullError():
-            return no_room(path, NO_ROOM[errno.ENOSPC])
+            return storage_full_error(path, NO_ROOM[errno.ENOSPC])
         case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-            return no_room(path, "the disk has no room for the shared memory file (-shm)")
+            return storage_full_error(path, "the disk has no room for the shared memory file (-shm)")
         case apsw.BusyError() | apsw.LockedError():
             return StorageBusy(f"{path}: another process holds the write lock; nothing was written. Try again")
         case apsw.ConstraintError():
@@ -68,8 +68,8 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
             return StorageError(f"{path}: {READ_ONLY}")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return PermissionRefused(f"{path}: cannot be written by this user ({said})")
-        case apsw.CantOpenError() if (why := why_no_room(path)) is not None:
-            return no_room(path, why)
+        case apsw.CantOpenError() if (why := full_disk_reason(path)) is not None:
+            return storage_full_error(path, why)
         case apsw.CantOpenError():
             return CannotCreate(f"{path}: cannot be opened ({said})")
         case _:
@@ -84,7 +84,7 @@ def translate_os(error: OSError, path: str | Path) -> StorageError:
         case errno.EROFS:
             return StorageError(f"{path}: {READ_ONLY}")
         case number if number in NO_ROOM:
-            return no_room(path, NO_ROOM[number])
+            return storage_full_error(path, NO_ROOM[number])
         case _:
             return CannotCreate(f"{path}: cannot be created ({error.strerror})")
 
@@ -97,20 +97,20 @@ def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
     """
     if isinstance(error, apsw.FullError):
         return True
-    return refused_write(error) and (connection.system_errno in NO_ROOM or connection.system_errno == errno.EROFS)
+    return is_write_refused(error) and (connection.system_errno in NO_ROOM or connection.system_errno == errno.EROFS)
 
 
-def refused_write(error: apsw.Error) -> bool:
+def is_write_refused(error: apsw.Error) -> bool:
     """Whether the operating system refused to write to a file; `system_errno` of the connection says why."""
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 
-def no_room(path: str | Path, why: str) -> StorageFull:
+def storage_full_error(path: str | Path, why: str) -> StorageFull:
     """Return the error of a write that found no room."""
     return StorageFull(f"{path}: {why}; nothing was written. Free some space and try again")
 
 
-def why_no_room(path: str | Path) -> str | None:
+def full_disk_reason(path: str | Path) -> str | None:
     """Return why no file can be made and written beside this path. None when one can, or for any other reason.
 
     SQLite says "unable to open" when it finds no room to create the WAL, and leaves no errno. A file without a name is

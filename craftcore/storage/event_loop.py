@@ -18,7 +18,7 @@ ELSEWHERE = "the engine runs on another event loop; nothing was written. Emit on
 class Loop(Protocol):
     """The event loop the writer answers to."""
 
-    def waiter(self) -> Any:
+    def create_waiter(self) -> Any:
         """Something one coroutine can wait on once. Raises InvalidInput on any other loop: it could not be woken."""
 
     async def wait(self, waiter: Any) -> None:
@@ -33,7 +33,7 @@ class Loop(Protocol):
     def time(self) -> float:
         """Seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
 
-    def task(self) -> object:
+    def get_current_task(self) -> object:
         """The task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
     async def forget_cancel(self) -> None:
@@ -46,7 +46,7 @@ class AsyncioLoop:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
 
-    def waiter(self) -> asyncio.Future[None]:
+    def create_waiter(self) -> asyncio.Future[None]:
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidInput(ELSEWHERE)
         return self._loop.create_future()
@@ -68,7 +68,7 @@ class AsyncioLoop:
     def time(self) -> float:
         return self._loop.time()
 
-    def task(self) -> object:
+    def get_current_task(self) -> object:
         return asyncio.current_task()
 
     async def forget_cancel(self) -> None:
@@ -92,7 +92,7 @@ class TrioLoop:
         self._trio = trio
         self._token = trio.lowlevel.current_trio_token()
 
-    def waiter(self) -> Any:
+    def create_waiter(self) -> Any:
         if self._trio.lowlevel.current_trio_token() is not self._token:
             raise InvalidInput(ELSEWHERE)
         return self._trio.Event()
@@ -113,14 +113,14 @@ class TrioLoop:
         now: float = self._trio.current_time()
         return now
 
-    def task(self) -> object:
+    def get_current_task(self) -> object:
         return self._trio.lowlevel.current_task()
 
     async def forget_cancel(self) -> None:
         return  # a task of trio is cancelled by its scopes only
 
 
-def current_loop() -> Loop:
+def get_current_loop() -> Loop:
     """The loop this coroutine runs on."""
     try:
         return AsyncioLoop()

@@ -38,9 +38,9 @@ class LastSeen(NamedTuple):
     ended_at: float | None = None
 
 
-def fact(tx: Reader, name: str) -> str | None:
+def get_fact(tx: Reader, name: str) -> str | None:
     """What stands under that name; None when nothing does."""
-    value: str | None = tx.value("SELECT value FROM facts WHERE name = :name", name=name)
+    value: str | None = tx.fetch_value("SELECT value FROM facts WHERE name = :name", name=name)
     return value
 
 
@@ -48,7 +48,7 @@ def number(tx: Reader, name: str) -> float | None:
     """Return the wall time or the epoch that stands under that name. None when nothing does, and for what is neither:
     one damaged fact must not keep the daemon from starting."""
     try:
-        found = float(fact(tx, name) or "")
+        found = float(get_fact(tx, name) or "")
     except ValueError:
         return None
     return found if 0 <= found < YEAR_10000 else None
@@ -61,15 +61,15 @@ def give_id(tx: Transaction, new_id: str) -> None:
 
 def call_mark(tx: Reader) -> int:
     """How many commits have begun irreversible calls in this database; 0 when there were none."""
-    mark: int = tx.value(
+    mark: int = tx.fetch_value(
         "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM facts WHERE name = :name", name=CALL_MARK
     )
     return mark
 
 
-def next_call_mark(tx: Transaction) -> int:
+def increment_call_mark(tx: Transaction) -> int:
     """Count one more commit that begins irreversible calls; how many there are with it."""
-    mark: int = tx.value(
+    mark: int = tx.fetch_value(
         """
         INSERT INTO facts (name, value)
         VALUES (:name, '1')
@@ -81,13 +81,13 @@ def next_call_mark(tx: Transaction) -> int:
     return mark
 
 
-def remember(tx: Transaction, name: str, value: str) -> None:
+def set_fact(tx: Transaction, name: str, value: str) -> None:
     """Let it stand, over what stood there."""
     tx.run("INSERT OR REPLACE INTO facts (name, value) VALUES (:name, :value)", name=name, value=value)
 
 
-def forget(tx: Transaction, name: str) -> str | None:
+def delete_fact(tx: Transaction, name: str) -> str | None:
     """Take it away; what stood there, None when nothing did."""
-    value = fact(tx, name)
+    value = get_fact(tx, name)
     tx.run("DELETE FROM facts WHERE name = :name", name=name)
     return value

@@ -53,24 +53,24 @@ def wal_in_use(path: Path) -> int:
         return size
 
 
-def gives_back(reader: Reader) -> bool:
+def can_shrink(reader: Reader) -> bool:
     """Whether this file can give pages back in small steps; one that was made otherwise only grows."""
-    return bool(reader.value("PRAGMA auto_vacuum") == 2)
+    return bool(reader.fetch_value("PRAGMA auto_vacuum") == 2)
 
 
-def free_pages(reader: Reader) -> int:
+def count_free_pages(reader: Reader) -> int:
     """How many pages of the file hold nothing."""
-    count: int = reader.value("PRAGMA freelist_count")
+    count: int = reader.fetch_value("PRAGMA freelist_count")
     return count
 
 
 def give_back(tx: Transaction) -> int:
     """Give some free pages back; how many are left to give. 0 for a file that cannot."""
-    if not gives_back(tx) or (spare := free_pages(tx) - KEPT_FREE) <= 0:
+    if not can_shrink(tx) or (spare := count_free_pages(tx) - KEPT_FREE) <= 0:
         return 0
-    for _ in tx.tuples(STEP):
+    for _ in tx.fetch_tuples(STEP):
         pass
-    left = free_pages(tx) - KEPT_FREE
+    left = count_free_pages(tx) - KEPT_FREE
     return max(0, left) if left < spare else 0
 
 
@@ -83,7 +83,7 @@ def rebuild(database: Database, *, beat: Callable[[], object] = lambda: None) ->
     connection = database.connect()
     try:
         connection.pragma("auto_vacuum", "incremental")
-        with Reader(connection).beating(beat):
+        with Reader(connection).with_progress(beat):
             connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from craftcore.storage.migrations import LEDGER, Migration, shipped
+from craftcore.storage.migrations import LEDGER, Migration, list_migrations
 from craftcore.storage.transaction import Reader
 
 MOST = 100
@@ -49,7 +49,7 @@ class FileCheck:
 def check_file(reader: Reader, migrations: list[Migration] | None = None) -> FileCheck:
     """Read the whole file, by a reader that knows its CHECKs. `migrations`: what made its schema, if not all."""
     keys = []
-    for number, (table, rowid, parent, _) in enumerate(reader.tuples("PRAGMA foreign_key_check")):
+    for number, (table, rowid, parent, _) in enumerate(reader.fetch_tuples("PRAGMA foreign_key_check")):
         if number == MOST:
             keys.append("and more of them")
             break
@@ -59,13 +59,13 @@ def check_file(reader: Reader, migrations: list[Migration] | None = None) -> Fil
 
 def check_pages(reader: Reader) -> list[str]:
     """The same of the pages alone, and the constraints of the rows on them."""
-    pages = [str(said) for (said,) in reader.tuples("PRAGMA integrity_check(100)")]
+    pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA integrity_check(100)")]
     return [] if pages == ["ok"] else pages
 
 
 def quick_check(reader: Reader) -> list[str]:
     """What is wrong with the pages, without comparing them with the indexes; empty when nothing is."""
-    pages = [str(said) for (said,) in reader.tuples("PRAGMA quick_check(10)")]
+    pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA quick_check(10)")]
     return [] if pages == ["ok"] else pages
 
 
@@ -73,7 +73,7 @@ def row_fault(reader: Reader) -> str | None:
     """The first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if none."""
     if pages := quick_check(reader):
         return pages[0]
-    for table, rowid, parent, _ in reader.tuples("PRAGMA foreign_key_check"):
+    for table, rowid, parent, _ in reader.fetch_tuples("PRAGMA foreign_key_check"):
         return f"{table}, row {rowid}: what it belongs to in {parent} is not there"
     return None
 
@@ -83,9 +83,11 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
 
     Tables of the user's own are theirs, with whatever hangs on them.
     """
-    there = _things(reader)
-    ours = _as_migrated(shipped() if migrations is None else migrations)
-    faults = [f"the {kind} {name} is missing: {_what_for(kind)}" for kind, name in ours if (kind, name) not in there]
+    there = _schema_objects(reader)
+    ours = _migrated_schema(list_migrations() if migrations is None else migrations)
+    faults = [
+        f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in ours if (kind, name) not in there
+    ]
     tables = {name for kind, name in ours if kind in ("table", "view")}
     for (kind, name), as_it_is in there.items():
         table = as_it_is[1].lower()
@@ -97,7 +99,7 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
     return faults
 
 
-def _what_for(kind: str) -> str:
+def _object_purpose(kind: str) -> str:
     match kind:
         case "trigger":
             return "nothing refuses a change of what it guarded. Run craftcore verify, and restore a backup"
@@ -109,18 +111,18 @@ def _what_for(kind: str) -> str:
             return "restore a backup"
 
 
-def _things(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
+def _schema_objects(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
     """Name, table and SQL of each, to the letter."""
-    rows = reader.tuples(SCHEMA)
+    rows = reader.fetch_tuples(SCHEMA)
     return {(kind, name.lower()): (name, table, sql) for kind, name, table, sql in rows}
 
 
-def _as_migrated(migrations: list[Migration]) -> dict[Thing, tuple[str, str, str]]:
+def _migrated_schema(migrations: list[Migration]) -> dict[Thing, tuple[str, str, str]]:
     """The schema of an empty database with these."""
     connection = apsw.Connection(":memory:")
     try:
         for sql in (LEDGER, *(migration.sql for migration in migrations)):
             connection.execute(sql)
-        return _things(Reader(connection))
+        return _schema_objects(Reader(connection))
     finally:
         connection.close()

@@ -14,14 +14,14 @@ transactions a door leaves a gap longer than the other doors' longest poll, so e
 POLL_SECONDS = 0.001
 
 
-class Pace:
+class WritePacer:
     """Leaves the gap between back-to-back transactions of one door."""
 
     def __init__(self) -> None:
         self._busy_since = time.monotonic()
         self._ended = 0.0
 
-    def before(self) -> None:
+    def before_begin(self) -> None:
         """Call before BEGIN; sleeps only when this door has been saturated for a while."""
         now = time.monotonic()
         if now - self._ended > GAP_SECONDS:
@@ -30,12 +30,12 @@ class Pace:
             time.sleep(GAP_SECONDS)
             self._busy_since = time.monotonic()
 
-    def after(self) -> None:
+    def after_commit(self) -> None:
         """Call after COMMIT or ROLLBACK."""
         self._ended = time.monotonic()
 
 
-def bounded_patience(seconds: float) -> Callable[[int], bool]:
+def busy_timeout_handler(seconds: float) -> Callable[[int], bool]:
     """A busy handler that polls, jittered, and gives up after `seconds`."""
     started = 0.0
 
@@ -45,12 +45,12 @@ def bounded_patience(seconds: float) -> Callable[[int], bool]:
             started = time.monotonic()
         if time.monotonic() - started > seconds:
             return False
-        nap()
+        backoff_sleep()
         return True
 
     return wait
 
 
-def nap() -> None:
+def backoff_sleep() -> None:
     """One jittered poll interval, shorter than the gap that saturated doors leave."""
     time.sleep(POLL_SECONDS * random.uniform(0.2, 1.0))

@@ -17,15 +17,15 @@ from craftcore.errors import DatabaseInvalid
 from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
 from craftcore.storage.error_mapping import translate
 from craftcore.storage.integrity import check_pages
-from craftcore.storage.migrations import LEDGER, Migration, shipped
+from craftcore.storage.migrations import LEDGER, Migration, list_migrations
 from craftcore.storage.transaction import Reader, Transaction
 
 
-def pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
+def list_pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
     """Which migrations the database still lacks. Raises DatabaseInvalid when its history is not ours."""
-    if reader.value("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'") == 0:
+    if reader.fetch_value("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'") == 0:
         return migrations
-    rows = reader.tuples("SELECT name, sha256 FROM schema_migrations ORDER BY name")
+    rows = reader.fetch_tuples("SELECT name, sha256 FROM schema_migrations ORDER BY name")
     applied: dict[str, str] = dict(tuple(row) for row in rows)
     known = {migration.name: migration for migration in migrations}
     for name, digest in applied.items():
@@ -38,7 +38,7 @@ def pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Mig
 
 def require_current(reader: Reader, path: Path) -> None:
     """Raise DatabaseInvalid unless the schema is exactly this program's."""
-    if missing := pending(reader, shipped(), path):
+    if missing := list_pending(reader, list_migrations(), path):
         run = f"craftcore --db {shlex.quote(str(path))} db migrate"
         raise DatabaseInvalid(f"{path}: lacks migration {missing[0].name}. Run: {run}")
 
@@ -57,10 +57,10 @@ def migrate(
     False: who says so has another. `also(tx, names)` is called in the last of the transactions, in which the schema is
     whole; not when there is nothing to apply.
     """
-    migrations = shipped() if migrations is None else migrations
+    migrations = list_migrations() if migrations is None else migrations
     connection = database.connect()
     try:
-        missing = pending(Reader(connection), migrations, database.path)
+        missing = list_pending(Reader(connection), migrations, database.path)
         if len(missing) == len(migrations):
             return _apply(connection, clock, database.path, missing, also=also)
         if missing and keep_copy:
@@ -92,7 +92,7 @@ def _apply(
         connection.execute(LEDGER)
         connection.pragma("application_id", APPLICATION_ID)
         for migration in migrations:
-            if tx.one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
+            if tx.fetch_one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
                 continue
             connection.execute(migration.sql)
             tx.run(
@@ -113,14 +113,14 @@ def _apply(
 
 def _keep_copy(database: Database, before: Migration) -> None:
     """A whole, checked copy of the file as it is, mode 0600, under a name that says before what; over an older one."""
-    from craftcore.storage.backup.staging_file import a_draft
+    from craftcore.storage.backup.staging_file import staging_file
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")
-    with a_draft(copy) as draft:
+    with staging_file(copy) as draft:
         draft.copy(database)
         with draft.database(database.clock).reading(with_checks=True) as reader:
             if wrong := check_pages(reader):
                 raise DatabaseInvalid(
                     f"{database.path}: the copy made before migrating is not intact ({wrong[0]}); nothing was migrated"
                 )
-        draft.put()
+        draft.publish()

@@ -31,7 +31,7 @@ class Migration:
         return sha256(self.sql.encode()).hexdigest()
 
 
-def shipped() -> list[Migration]:
+def list_migrations() -> list[Migration]:
     """The migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
@@ -46,7 +46,7 @@ def load(folder: Path) -> list[Migration]:
     return [Migration(name=file.stem, sql=file.read_text()) for file in files]
 
 
-def names_made_by(migrations: list[Migration]) -> frozenset[str]:
+def object_names_of(migrations: list[Migration]) -> frozenset[str]:
     """The tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same name.
 
     Asked of an empty database, because a real one holds tables of its user's, too.

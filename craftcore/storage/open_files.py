@@ -33,7 +33,7 @@ class OpenFiles:
     inodes: tuple[Inode, ...]
 
     @classmethod
-    def of(cls, path: Path) -> OpenFiles:
+    def from_connection(cls, path: Path) -> OpenFiles:
         """Return the files of a connection that was opened just now. Raises as `refuse_replaced`."""
         real = os.path.realpath(path)
         mine = _own(real)
@@ -41,7 +41,7 @@ class OpenFiles:
         for side in SIDES:
             inode = _inode(f"{real}{side}")
             if inode is None or (mine is not None and inode not in mine):
-                raise _replaced(path, real, side, "while it was opened. Nothing was written. Try again")
+                raise _replaced_error(path, real, side, "while it was opened. Nothing was written. Try again")
             inodes.append(inode)
         return cls(path=path, real=real, inodes=tuple(inodes))
 
@@ -50,7 +50,7 @@ class OpenFiles:
         """The numbers alone, for another process on this machine."""
         return tuple(inode[1] for inode in self.inodes)
 
-    def replaced(self) -> str | None:
+    def find_replaced(self) -> str | None:
         """Return which of SIDES is not the open file any more. None when all are, or the system does not say."""
         names = (os.fspath(self.path), f"{self.real}-wal", f"{self.real}-shm")  # a link may lead elsewhere by now
         for side, name, inode in zip(SIDES, names, self.inodes, strict=True):
@@ -64,9 +64,9 @@ class OpenFiles:
                 return side
         return None
 
-    def unreachable(self) -> str | None:
+    def unreachable_reason(self) -> str | None:
         """Return why the database cannot be looked up by its name. None when it can, and when the name is missing."""
-        return unreachable(self.path)
+        return unreachable_reason(self.path)
 
     def refuse_replaced(self, then: str) -> None:
         """Raise DatabaseInvalid when the database was deleted or replaced, StorageError for its WAL or shared memory.
@@ -75,11 +75,11 @@ class OpenFiles:
         file. With 74 it does: beside a database that is still there, the next start recovers. `then` ends the sentence:
         what became of the write, and what to do.
         """
-        if (side := self.replaced()) is not None:
-            raise _replaced(self.path, self.real, side, then)
+        if (side := self.find_replaced()) is not None:
+            raise _replaced_error(self.path, self.real, side, then)
 
 
-def unreachable(path: Path) -> str | None:
+def unreachable_reason(path: Path) -> str | None:
     """Return why this name cannot be looked up, as in a directory that cannot be entered. None for a missing name."""
     try:
         os.stat(path)
@@ -90,7 +90,7 @@ def unreachable(path: Path) -> str | None:
     return None
 
 
-def _replaced(path: Path, real: str, side: str, then: str) -> StorageError:
+def _replaced_error(path: Path, real: str, side: str, then: str) -> StorageError:
     kind = StorageError if side else DatabaseInvalid
     return kind(f"{path}: {real}{side} was deleted or replaced {then}")
 

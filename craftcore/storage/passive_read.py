@@ -16,7 +16,7 @@ from craftcore.storage.transaction import Reader
 
 
 @contextmanager
-def glancing(path: Path) -> Iterator[Reader]:
+def read_passively(path: Path) -> Iterator[Reader]:
     """Read what is there now. Raises NotFound, DatabaseInvalid or an apsw.Error: whoever only glances goes on without.
 
     SQLite makes a `-shm` for whoever reads beside a `-wal`. Without a `-wal` the file is all there is, and is read as

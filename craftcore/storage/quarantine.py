@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import UNREADABLE, legible, no_text, what_is_wrong
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import UNREADABLE, describe_damage, invalid_text, readable_value
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 OWNER = "owner"
@@ -49,13 +49,13 @@ class Quarantine:
 
     def find(self, tx: Reader) -> list[CorruptRow]:
         """Return the corrupt rows among those of the query."""
-        return [found for row in tx.all_as_bytes(self.rows) if (found := self._inspect(row))]
+        return [found for row in tx.fetch_all_as_bytes(self.rows) if (found := self._inspect(row))]
 
     def repair(self, tx: Transaction, found: CorruptRow) -> int:
         """Make the row readable and write what becomes of it. Return 0 when `where` excludes the row."""
-        values = {name: legible(value) for name, value in found.row.items()}
-        values |= {name: _as_json(values[name]) for name in self.json}
-        bad = [name for name, value in found.row.items() if no_text({name: value})]
+        values = {name: readable_value(value) for name, value in found.row.items()}
+        values |= {name: _to_json(values[name]) for name in self.json}
+        bad = [name for name, value in found.row.items() if invalid_text({name: value})]
         sets = {**{name: f":{name}" for name in (*bad, *self.json)}, **self.becomes}
         return tx.run(
             f"UPDATE {self.table} SET {', '.join(f'{name} = {value}' for name, value in sets.items())} "  # noqa: S608
@@ -68,23 +68,23 @@ class Quarantine:
 
     def _inspect(self, row: Row) -> CorruptRow | None:
         owner = row.pop(OWNER, None)
-        wrong = no_text(row)
+        wrong = invalid_text(row)
         if wrong is None:
             try:
-                self.check({name: legible(value) for name, value in row.items()})
+                self.check({name: readable_value(value) for name, value in row.items()})
             except UNREADABLE as error:
-                wrong = what_is_wrong(error)
+                wrong = describe_damage(error)
         if wrong is None:
             return None
-        name = "" if self.name is None else f" {legible(row[self.name])!s:.80}"
+        name = "" if self.name is None else f" {readable_value(row[self.name])!s:.80}"
         return CorruptRow(self.table, row, owner, wrong, f"{self.kind}{name}: {wrong}")
 
 
-def _as_json(text: str | None) -> str | None:
+def _to_json(text: str | None) -> str | None:
     """Return the text when it is JSON, else a JSON string that holds it."""
     try:
         if text is not None:
             json.loads(text)
     except ValueError:
-        return canonical(text)
+        return canonicalize(text)
     return text

@@ -18,7 +18,7 @@ T = TypeVar("T")
 STEPS_A_BEAT = 100_000
 
 
-class Many:
+class BulkStatement:
     """One statement for many rows: `{rows}` in its text stands for their VALUES.
 
     Thirty-two rows a step cost a third of thirty-two steps, and the interpreter lock is free for the whole step:
@@ -38,7 +38,7 @@ class Reader:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def one(self, sql: str, /, **params: Any) -> Row | None:
+    def fetch_one(self, sql: str, /, **params: Any) -> Row | None:
         """The first row by column name, None when there is none."""
         cursor = self._connection.execute(sql, params)
         row = cursor.fetchone()
@@ -48,7 +48,7 @@ class Reader:
         cursor.close()
         return dict(zip(names, row, strict=True))
 
-    def all(self, sql: str, /, **params: Any) -> list[Row]:
+    def fetch_all(self, sql: str, /, **params: Any) -> list[Row]:
         """Every row by column name."""
         cursor = self._connection.execute(sql, params)
         first = cursor.fetchone()
@@ -57,7 +57,7 @@ class Reader:
         names = [column[0] for column in cursor.get_description()]
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
-    def each(self, sql: str, /, **params: Any) -> Iterator[Row]:
+    def iterate(self, sql: str, /, **params: Any) -> Iterator[Row]:
         """Every row by column name, stepped as they are consumed: rows not taken are rows not visited."""
         cursor = self._connection.execute(sql, params)
         names: list[str] = []
@@ -65,7 +65,7 @@ class Reader:
             names = names or [column[0] for column in cursor.get_description()]
             yield dict(zip(names, row, strict=True))
 
-    def all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
+    def fetch_all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
         """The same with every text as its bytes, which can be read also where they are no text."""
         cursor = self._connection.execute(sql, params)
         try:
@@ -76,19 +76,19 @@ class Reader:
         columns = ", ".join(
             f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END AS {name}" for name in names
         )
-        return self.all(f"SELECT {columns} FROM ({sql})", **params)  # noqa: S608 - the columns of a static statement
+        return self.fetch_all(f"SELECT {columns} FROM ({sql})", **params)  # noqa: S608 - the columns of a static statement
 
-    def tuples(self, sql: str, params: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
+    def fetch_tuples(self, sql: str, params: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """The rows as tuples, stepped as they are consumed: rows not taken are rows not visited."""
         return self._connection.execute(sql, params)
 
-    def value(self, sql: str, /, **params: Any) -> Any:
+    def fetch_value(self, sql: str, /, **params: Any) -> Any:
         """The first column of the first row, None when there is no row."""
         row = self._connection.execute(sql, params).fetchone()
         return None if row is None else row[0]
 
     @contextmanager
-    def beating(self, beat: Callable[[], object]) -> Iterator[None]:
+    def with_progress(self, beat: Callable[[], object]) -> Iterator[None]:
         """Call `beat` now and then while a statement in the block runs: for who waits for a long one."""
 
         def go_on() -> bool:
@@ -123,7 +123,7 @@ class Transaction(Reader):
         """How many rows its connection has inserted, changed or deleted so far, since it was opened."""
         return self._connection.total_changes()
 
-    def many(self, statement: Many, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    def execute_many(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Execute a statement over all these rows; what RETURNING gave, in no order."""
         returned: list[Sequence[Any]] = []
         start = 0

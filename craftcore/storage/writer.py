@@ -27,19 +27,19 @@ import apsw
 import structlog
 
 from craftcore.errors import StorageError, StorageFull, WriterDied
-from craftcore.failpoints import CutPoint, reach
-from craftcore.serialization.untrusted import shown
-from craftcore.storage.batch import After, Before, Piece, grouped, run_rides, take_batch
+from craftcore.failpoints import Failpoint, hit
+from craftcore.serialization.untrusted import safe_repr
+from craftcore.storage.batch import After, Before, WorkItem, group_items, run_groups, take_batch
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
 from craftcore.storage.error_mapping import translate
-from craftcore.storage.event_loop import Loop, current_loop
+from craftcore.storage.event_loop import Loop, get_current_loop
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.flush_times import FlushTimes
-from craftcore.storage.lock_pacing import Pace, nap
+from craftcore.storage.lock_pacing import WritePacer, backoff_sleep
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.user_sql.user_transaction import Apart, require_plain
+from craftcore.storage.user_sql.user_transaction import UserConnection, require_plain
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,8 +81,8 @@ class Writer:
         self._database = database
         self._on_fatal = on_fatal
         self._on_flushed = on_flushed
-        self._pending: deque[Piece] = deque()
-        self._batch: list[Piece] = []
+        self._pending: deque[WorkItem] = deque()
+        self._batch: list[WorkItem] = []
         """What is being written, until its answers are on their way."""
         self._batch_is_over = False
         """It was committed, or failed: its pieces have their answers."""
@@ -96,7 +96,7 @@ class Writer:
         self.files: OpenFiles
         self._checkpoints: Checkpoints
         self._wal_pages = 0
-        self._apart = Apart(database, self._wait_for_lock, self._see_wal)
+        self._apart = UserConnection(database, self._wait_for_lock, self._see_wal)
         self.flushes = FlushTimes()
         self._thread: threading.Thread
         self.failed: StorageError | None = None
@@ -119,7 +119,7 @@ class Writer:
         return self.waiting_since is not None and time.monotonic() - self._tried_at < TRIED_LATELY
 
     async def __aenter__(self) -> Writer:
-        self._loop = current_loop()
+        self._loop = get_current_loop()
         self._connection, self.files = self._database.connect_and_watch(
             on_busy=self._wait_for_lock, on_wal=self._see_wal
         )
@@ -136,7 +136,7 @@ class Writer:
             await anyio.to_thread.run_sync(self._thread.join)
         # A stop does not wait for what the next start does, and a full disk has no room for it.
         as_it_is = self.failed is not None or self.flushes.is_slow
-        as_it_is = as_it_is or self.full or self.files.replaced() is not None
+        as_it_is = as_it_is or self.full or self.files.find_replaced() is not None
         self._apart.close(as_it_is=as_it_is)
         close(self._connection, as_it_is=as_it_is)
 
@@ -148,21 +148,21 @@ class Writer:
         is heard to its end first.
         """
         work = partial(work, **kwargs) if kwargs else work
-        result: T = await self._submit(Piece(work, args, self._loop.waiter()))
+        result: T = await self._submit(WorkItem(work, args, self._loop.create_waiter()))
         return result
 
-    async def commit_each(
+    async def commit_batched(
         self, work: Callable[[Transaction, list[Item]], list[T | Exception]], item: Item, *, in_any_case: bool = False
     ) -> T:
         """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer.
 
         `in_any_case`: cancelling the caller withdraws nothing. What this says has happened.
         """
-        piece = Piece(work, (item,), self._loop.waiter(), each=True)
+        piece = WorkItem(work, (item,), self._loop.create_waiter(), each=True)
         result: T = await self._submit(piece, in_any_case=in_any_case)
         return result
 
-    async def commit_apart(
+    async def commit_user_sql(
         self, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
     ) -> R:
         """Run `user(tx, *args)`, which writes the user's tables, and `record(tx, its result)`, which writes ours, in a
@@ -173,10 +173,12 @@ class Writer:
         Python cannot be, and holds up every other commit until it returns.
         """
         require_plain(user)
-        result: R = await self._submit(Piece(self._apart.run, (user, args, record), self._loop.waiter(), apart=True))
+        result: R = await self._submit(
+            WorkItem(self._apart.run, (user, args, record), self._loop.create_waiter(), apart=True)
+        )
         return result
 
-    async def _submit(self, piece: Piece, *, in_any_case: bool = False) -> Any:
+    async def _submit(self, piece: WorkItem, *, in_any_case: bool = False) -> Any:
         with self._bell:
             if self.failed or self._closing:
                 raise self.failed or StorageError(f"{self._database.path}: the writer is closed; nothing was written")
@@ -192,13 +194,13 @@ class Writer:
             raise piece.error
         return piece.result
 
-    async def _withdraw_or_hear(self, piece: Piece, in_any_case: bool) -> None:
+    async def _withdraw_or_hear(self, piece: WorkItem, in_any_case: bool) -> None:
         with self._bell:
             if piece in self._pending and not in_any_case:
                 self._pending.remove(piece)
                 return
         while not piece.done:
-            piece.waiter = self._loop.waiter()
+            piece.waiter = self._loop.create_waiter()
             with anyio.CancelScope(shield=True):
                 await self._loop.wait(piece.waiter)
 
@@ -211,10 +213,10 @@ class Writer:
             self._die(error)
 
     def _serve(self) -> None:
-        pace = Pace()
+        pace = WritePacer()
         while (batch := self._take()) is not None:
             self._batch = batch
-            pace.before()
+            pace.before_begin()
             after: list[After] = []
             fatal: StorageError | None = None
             try:
@@ -222,7 +224,7 @@ class Writer:
             except BaseException as error:
                 fatal = self._fail(batch, error)
             self._batch_is_over = True
-            pace.after()
+            pace.after_commit()
             self._loop.call_soon(partial(self._answer, batch, after))
             self._batch, self._batch_is_over = [], False
             if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
@@ -235,7 +237,7 @@ class Writer:
     def _die(self, error: BaseException) -> None:
         """Whatever ends this thread: who waits hears why, and the daemon ends. What was committed stays committed."""
         log.critical("writer.died", exc_info=error)
-        why = WriterDied(f"{self._database.path}: the thread that writes was ended by {shown(error)}")
+        why = WriterDied(f"{self._database.path}: the thread that writes was ended by {safe_repr(error)}")
         batch = self._batch
         if not self._batch_is_over:
             for piece in batch:
@@ -245,10 +247,10 @@ class Writer:
         if self._on_fatal is not None:
             self._loop.call_soon(partial(self._on_fatal, fatal))
 
-    def _take(self) -> list[Piece] | None:
+    def _take(self) -> list[WorkItem] | None:
         """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
         while True:
-            patience = IDLE_SECONDS if self._wal_holds_work else self._until_cut()
+            patience = IDLE_SECONDS if self._wal_holds_work else self._seconds_until_cut()
             with self._bell:
                 if self._bell.wait_for(self._is_called, patience):
                     return take_batch(self._pending) or None
@@ -259,14 +261,14 @@ class Writer:
                 self._truncate()
             self._wal_is_long = wal_bytes(self._database.path) > WAL_KEPT
 
-    def _until_cut(self) -> float | None:
+    def _seconds_until_cut(self) -> float | None:
         """Seconds until the WAL is to be cut off; None: it is short. A look that writes nothing does not put it off."""
         return max(0.0, self._quiet_since + TRUNCATE_SECONDS - time.monotonic()) if self._wal_is_long else None
 
     def _is_called(self) -> bool:
         return bool(self._pending) or self._closing
 
-    def _commit_batch(self, batch: list[Piece]) -> list[After]:
+    def _commit_batch(self, batch: list[WorkItem]) -> list[After]:
         """Run and flush; what to call after the commit. Raises when nothing was committed, or nobody can know."""
         try:
             connection = self._apart.connection() if batch[0].apart else self._connection
@@ -279,8 +281,8 @@ class Writer:
             roll_back(connection)
             raise
 
-    def _commit_on(self, connection: apsw.Connection, batch: list[Piece]) -> list[After]:
-        rides = grouped(batch)
+    def _commit_on(self, connection: apsw.Connection, batch: list[WorkItem]) -> list[After]:
+        rides = group_items(batch)
         while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
             self.files.refuse_replaced(UNDER_ENGINE)
             begin(connection, self._database.clock, self._database.path)
@@ -288,11 +290,11 @@ class Writer:
             changes = connection.total_changes()
             after: list[After] = []
             before: Before = {}
-            again = run_rides(connection, self._database, rides, before, after)
+            again = run_groups(connection, self._database, rides, before, after)
             if batch[0].apart and batch[0].error is not None:
                 roll_back(connection)  # what was undone under a savepoint would be flushed, for nobody
             if connection.in_transaction:
-                reach(CutPoint.WRITER_FLUSHING)
+                hit(Failpoint.WRITER_FLUSHING)
                 self.flushes.begin()
                 try:
                     commit(connection, self._database.path)
@@ -300,7 +302,7 @@ class Writer:
                     seconds = self.flushes.end()
                 require_same(self.files)
                 after.append(partial(self._on_flushed, len(batch), seconds))
-                reach(CutPoint.WRITER_FLUSHED)
+                hit(Failpoint.WRITER_FLUSHED)
                 self.commits += 1
                 self.pieces += len(batch)
                 self.full = False
@@ -313,7 +315,7 @@ class Writer:
                 return []
             rides = again
 
-    def _fail(self, batch: list[Piece], error: BaseException) -> StorageError | None:
+    def _fail(self, batch: list[WorkItem], error: BaseException) -> StorageError | None:
         """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
         if isinstance(error, apsw.Error):
             error = translate(error, self._database.path, self._connection)
@@ -322,10 +324,10 @@ class Writer:
         if isinstance(error, StorageFull):
             self.full = True
             return None
-        fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {shown(error)}")
+        fatal = error if isinstance(error, StorageError) else StorageError(f"{self._database.path}: {safe_repr(error)}")
         return self._fail_rest(batch, fatal)
 
-    def _fail_rest(self, batch: list[Piece], fatal: StorageError) -> StorageError:
+    def _fail_rest(self, batch: list[WorkItem], fatal: StorageError) -> StorageError:
         """Nothing is written from now on: those who still wait are answered with the batch."""
         self._wal_holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
         with self._bell:
@@ -341,7 +343,7 @@ class Writer:
         if self.waiting_since is None:
             self.waiting_since = time.monotonic()
         self._tried_at = time.monotonic()
-        nap()
+        backoff_sleep()
         return not self._closing or random.random() > 0.001
 
     def _see_wal(self, pages: int) -> None:
@@ -357,7 +359,7 @@ class Writer:
             self.files.refuse_replaced(UNDER_ENGINE)  # pages of a WAL without a name may overwrite what others wrote
             self._wal_holds_work = not self._checkpoints.run(mode)
         except StorageError as error:
-            batch: list[Piece] = []
+            batch: list[WorkItem] = []
             fatal = self._fail(batch, error)
             self._loop.call_soon(partial(self._answer, batch, []))
             if fatal is not None and self._on_fatal is not None:
@@ -374,7 +376,7 @@ class Writer:
 
     # On the loop's thread again.
 
-    def _answer(self, batch: list[Piece], after: list[After]) -> None:
+    def _answer(self, batch: list[WorkItem], after: list[After]) -> None:
         wake = self._loop.wake
         for piece in batch:
             piece.done = True

@@ -6,23 +6,23 @@ from craftcore.activities.ledger import Ledger
 from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import InvalidInput, NotFound
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.validation import check_texts
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import Waiting
+from craftcore.tasks.waits import WaitService
 
 REFERENCE_MAX = 998
 """Characters of a provider's reference: those of a line of mail."""
 
 
-class Deciding:
+class ActivityDecisions:
     """Ends doubts. Each method is a rule over a transaction it is given; ring the daemon's bell after the commit."""
 
-    def __init__(self, ledger: Ledger, waiting: Waiting) -> None:
+    def __init__(self, ledger: Ledger, waiting: WaitService) -> None:
         self._ledger = ledger
         self._waiting = waiting
         self._activities = ActivityStore()
@@ -56,11 +56,11 @@ class Deciding:
             if not 0 < len(reference) <= REFERENCE_MAX or not reference.isprintable():
                 raise InvalidInput(f"a reference is 1 to {REFERENCE_MAX} printable characters")
         decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference, note=note)
-        question = self._questions.about(tx, activity.seq)
+        question = self._questions.open_question_about(tx, activity.seq)
         if question is not None:
             self._questions.answer(tx, question.seq, decision, note=note, answered_by=decided_by)
             if question.wait_seq is not None:
-                task = self._tasks.by_seq(tx, question.task_seq)
+                task = self._tasks.get_by_seq(tx, question.task_seq)
                 wait = self._waits.open_of(tx, task.seq)
                 if wait is not None and wait.seq == question.wait_seq:
                     told = {
@@ -68,5 +68,5 @@ class Deciding:
                         "decision": decision,
                         "reference": reference,
                     }  # for the record of the turn
-                    self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonical(told))
+                    self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(told))
         return decided

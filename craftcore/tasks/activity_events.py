@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, stands
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent
+from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, describe_status
+from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
 from craftcore.executions.model import EventType
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.facts import next_call_mark
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.facts import increment_call_mark
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import LEAVE, TRY_AGAIN, NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent
-from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_events import TurnRecorder
 
 WHAT_ANSWERS_MEAN = (
     "happened: it is done. resend: it did not happen; the task sends it when it comes to it again. "
@@ -49,15 +49,15 @@ class NewAct(NamedTuple):
 class ActEnd(NamedTuple):
     """What a call of a running turn came to, and what the record says of it."""
 
-    begun: Begun
-    ending: CallEnd
+    begun: StartedCall
+    ending: CallOutcome
     event: NewEvent
 
 
-class Acts:
+class ActivityEvents:
     """Begin and settle acts, and ask about them. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, clock: Clock, ledger: Ledger, recording: Recording) -> None:
+    def __init__(self, clock: Clock, ledger: Ledger, recording: TurnRecorder) -> None:
         self._clock = clock
         self._ledger = ledger
         self._recording = recording
@@ -66,10 +66,10 @@ class Acts:
         self._tasks = TaskStore()
         self._questions = QuestionStore()
 
-    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[Begun | Activity | Exception]:
+    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[StartedCall | Activity | Exception]:
         """Write intents, or tell what is on record; an answer each. LeaseLost, and nothing written, for a turn that
         does not hold its trigger any more; IdempotencyConflict."""
-        held = self._memos.held(tx, [(act.event.trigger_seq, act.event.lease_token) for act in acts])
+        held = self._memos.held_leases(tx, [(act.event.trigger_seq, act.event.lease_token) for act in acts])
         mine = [act for act in acts if (act.event.trigger_seq, act.event.lease_token) in held]
         answers = dict(
             zip(
@@ -81,24 +81,24 @@ class Acts:
         for act in mine:
             if act.again is not None:
                 answers[act.intent.key] = self._ledger.call_again(tx, act.again, act.intent)
-                if isinstance(answers[act.intent.key], Begun):
+                if isinstance(answers[act.intent.key], StartedCall):
                     self._store.note_decision(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
         self._mark(tx, answers)
-        begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], Begun)]
+        begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], StartedCall)]
         if again := [answer.seq for _, answer in begun if answer.calls > 1]:
             self._questions.withdraw_about(tx, again)
-        self._recording.append_all(tx, [told(act, answer) for act, answer in begun])
+        self._recording.append_all(tx, [intent_event(act, answer) for act, answer in begun])
         lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
         return [answers.get(act.intent.key, lost) for act in acts]
 
-    def _mark(self, tx: Transaction, answers: dict[str, Begun | Activity | Exception]) -> None:
+    def _mark(self, tx: Transaction, answers: dict[str, StartedCall | Activity | Exception]) -> None:
         """Give what is to be called the call mark of this commit: one for all of it."""
-        begun = {key: answer for key, answer in answers.items() if isinstance(answer, Begun)}
+        begun = {key: answer for key, answer in answers.items() if isinstance(answer, StartedCall)}
         if begun:
-            mark = next_call_mark(tx)
+            mark = increment_call_mark(tx)
             answers.update((key, one._replace(mark=mark)) for key, one in begun.items())
 
-    def intent_of(self, tx: Transaction, intent: NewIntent) -> Begun | None:
+    def intent_of(self, tx: Transaction, intent: NewIntent) -> StartedCall | None:
         """The intent that was written by this attempt and has no end yet; None when there is none."""
         found = self._store.get(tx, intent.key)
         if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
@@ -122,9 +122,9 @@ class Acts:
         """The activity of this key as it stands; None when nothing was begun under it."""
         return self._store.get(tx, key)
 
-    def numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
+    def list_numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
         """The activities of one turn that are known by their number, not by a key of their own."""
-        return self._store.numbered(tx, task_id, task_seq, turn)
+        return self._store.list_numbered(tx, task_id, task_seq, turn)
 
     def decide(
         self,
@@ -136,17 +136,17 @@ class Acts:
         event: NewEvent,
     ) -> Activity:
         """A policy ended a doubt. The activity as it stands then. Raises StateRefused when somebody else did before."""
-        now = self._store.by_seq(tx, activity.seq)
+        now = self._store.get_by_seq(tx, activity.seq)
         if not now.is_open or now.calls != activity.calls:
-            raise StateRefused(f"{now.key} {stands(now)}; nothing was written")
+            raise StateRefused(f"{now.key} {describe_status(now)}; nothing was written")
         decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference)
         self._questions.withdraw_about(tx, [activity.seq])
         self._recording.record_all(tx, [event])
         return decided
 
-    def leave_behind(self, tx: Transaction) -> int:
+    def mark_interrupted(self, tx: Transaction) -> int:
         """Nothing runs: what was being called is in doubt, and the records that are still open say so. How many."""
-        left = self._ledger.leave_behind(tx)
+        left = self._ledger.mark_interrupted(tx)
         self._recording.append_to_open(
             tx,
             [
@@ -163,7 +163,7 @@ class Acts:
         """Ask about what is in doubt of those of these tasks that have ended, because none of their turns will come to
         it again; and about those that would have sent something else under a key."""
         self._ask_what_is_in_doubt(tx, task_seqs)
-        for task in self._tasks.failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
+        for task in self._tasks.list_failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
             asked = NewQuestion(
                 kind=QuestionKind.CONFLICT,
                 question=f"Task {task.id} ({task.workflow}) has failed: {task.error_message}. Try its turn again, or "
@@ -173,13 +173,13 @@ class Acts:
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
 
     def _ask_what_is_in_doubt(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
-        for activity in self._store.undecided(tx, task_seqs):
-            if not self._tasks.by_seq(tx, activity.task_seq).status.is_live:
+        for activity in self._store.list_undecided(tx, task_seqs):
+            if not self._tasks.get_by_seq(tx, activity.task_seq).status.is_live:
                 asked = question_about(activity, None)
                 self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
 
 
-def told(act: NewAct, begun: Begun) -> NewEvent:
+def intent_event(act: NewAct, begun: StartedCall) -> NewEvent:
     """The event of an intent. Names need no escaping."""
     text = f'{{"action":"{act.intent.action}","attempt":{begun.calls},"key":"{act.intent.key}"}}'
     return act.event._replace(payload_json=text, activity_seq=begun.seq)
@@ -208,6 +208,6 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
 
 
 def _ending_text(activity: Activity) -> str:
-    return canonical(
+    return canonicalize(
         {"action": activity.action, "attempt": activity.calls, "key": activity.key, "reason": "the process ended"}
     )

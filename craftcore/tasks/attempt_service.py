@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 
-from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import ActivityStatus
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
-from craftcore.executions.listing_store import ExecutionListing
+from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.model import EventType, Status
-from craftcore.executions.record import ExecutionRecord, why_not_replayable
-from craftcore.executions.recovery import Act, Facts, State, assess, state_of
-from craftcore.storage.damaged_rows import whole
+from craftcore.executions.record import ExecutionRecord, not_replayable_reason
+from craftcore.executions.recovery import Act, AttemptFacts, State, assess, state_of
+from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
@@ -24,12 +24,12 @@ ACTS_MAX = 100
 """Of a task; how many without an end are looked at."""
 
 
-def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> Facts:
+def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> AttemptFacts:
     """What is known of an attempt beside its record."""
     trigger = TriggerStore().get(reader, record.trigger_id)
     task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
-    [newest] = ExecutionListing().ids_of(reader, record.trigger_id, 1) or [record.id]
-    return Facts(
+    [newest] = ExecutionListStore().ids_of(reader, record.trigger_id, 1) or [record.id]
+    return AttemptFacts(
         id=record.id,
         status=record.status,
         ended_at=record.ended_at,
@@ -43,25 +43,27 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
         due_at=None if trigger is None else trigger.due_at,
         now=now,
         daemon_runs=daemon_runs,
-        acts=_without_end(reader, task),
+        acts=_unended_acts(reader, task),
         irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
-        not_replayable=why_not_replayable(record) if record.status is Status.SUCCESS else None,
+        not_replayable=not_replayable_reason(record) if record.status is Status.SUCCESS else None,
         task_is_over=task is not None and not task.status.is_live,
     )
 
 
-def _without_end(reader: Reader, task: Task | None) -> tuple[Act, ...]:
+def _unended_acts(reader: Reader, task: Task | None) -> tuple[Act, ...]:
     if task is None:
         return ()
-    called = whole(ActivityListing().newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id))
-    doubted = ActivityStore().undecided(reader, [task.seq])
+    called = require_readable(
+        ActivityListStore().list_newest(reader, ACTS_MAX, status=ActivityStatus.INTENT, task_id=task.id)
+    )
+    doubted = ActivityStore().list_undecided(reader, [task.seq])
     return tuple(
         Act(key=one.key, action=one.action, has_intent=one.status is ActivityStatus.INTENT)
         for one in (*doubted, *called)
     )
 
 
-class AttemptHands:
+class AttemptService:
     """Retry, skip. Each method is a rule over a transaction it is given; ring the daemon's bell after the commit.
 
     `program`: with what the commands begin that a refusal names.
@@ -71,7 +73,7 @@ class AttemptHands:
         self._triggers = triggers
         self._program = program
 
-    def retry(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
+    def retry(self, tx: Transaction, facts: AttemptFacts, reason: str) -> Trigger:
         """Run it again, now: one that waits for it does not wait longer, one that was given up gets another life, and
         the task that failed with it goes on.
 
@@ -86,9 +88,9 @@ class AttemptHands:
             case State.DEAD | State.FAILED:
                 return self._triggers.requeue(tx, facts.trigger_id)
             case _:
-                raise self._refused(facts, "retry")
+                raise self._refusal(facts, "retry")
 
-    def skip(self, tx: Transaction, facts: Facts, reason: str) -> Trigger:
+    def skip(self, tx: Transaction, facts: AttemptFacts, reason: str) -> Trigger:
         """Do not run it again, and let its task end with it.
 
         PENDING  -> DONE, cancelled
@@ -103,9 +105,9 @@ class AttemptHands:
             case State.DEAD:
                 return self._triggers.discard(tx, facts.trigger_id, f"skipped: {reason}")
             case _:
-                raise self._refused(facts, "skip")
+                raise self._refusal(facts, "skip")
 
-    def _refused(self, facts: Facts, verb: str) -> StateRefused:
+    def _refusal(self, facts: AttemptFacts, verb: str) -> StateRefused:
         found = assess(facts)
         commands = [
             shlex.join((*self._program, *words)) for words in found.commands if words[:2] != ("execution", verb)

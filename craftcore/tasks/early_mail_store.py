@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Transaction
 
 
@@ -27,12 +27,12 @@ class EarlyMailStore:
 
     def count(self, tx: Reader, trigger_id: str) -> int:
         """How many signals are kept for this trigger."""
-        count: int = tx.value("SELECT count(*) FROM early_mail WHERE trigger_id = :id", id=trigger_id)
+        count: int = tx.fetch_value("SELECT count(*) FROM early_mail WHERE trigger_id = :id", id=trigger_id)
         return count
 
     def deliver(self, tx: Transaction, tasks: Sequence[tuple[int, str]]) -> None:
         """Put what is kept into the mailboxes of these new tasks (seq, id), in the order in which it came."""
-        ids = canonical({task_id: seq for seq, task_id in tasks})
+        ids = canonicalize({task_id: seq for seq, task_id in tasks})
         tx.run(
             """
             INSERT INTO mailbox (task_seq, event, payload_json, sent_by, created_at)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.model import Task
 
@@ -42,7 +42,7 @@ class Agents:
 
     def has_acted(self, tx: Reader, task_id: str) -> bool:
         """Return whether an irreversible action of this task was ever begun."""
-        found: int = tx.value(
+        found: int = tx.fetch_value(
             """
             SELECT EXISTS (
                 SELECT 1
@@ -61,7 +61,7 @@ class Agents:
     def _set(self, tx: Transaction, task_seq: int, agents: Sequence[str], agent: str | None) -> None:
         tx.run(
             "UPDATE tasks SET agents_json = :agents, agent = :agent WHERE seq = :seq",
-            agents=canonical(list(agents)),
+            agents=canonicalize(list(agents)),
             agent=agent,
             seq=task_seq,
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from craftcore.storage.damaged_rows import Damaged, each, told
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
+from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
 COLUMNS = """
 SELECT CAST(tasks.id AS BLOB),
@@ -48,7 +48,7 @@ ONE = f"""
 """
 """As bytes: a damaged text is no reason not to start."""
 
-PUT = Many(
+PUT = BulkStatement(
     """
     WITH found (task_id, reason, held_at) AS (VALUES {rows})
     INSERT INTO task_holds (task_id, reason, held_at)
@@ -101,13 +101,13 @@ class PutOff(NamedTuple):
 class HoldStore:
     """Rows of `task_holds`. Holds nothing; every method runs on the transaction it is given."""
 
-    def live(self, tx: Reader) -> Iterator[LiveTask]:
+    def list_live(self, tx: Reader) -> Iterator[LiveTask]:
         """Every live task, as the next turn would find it."""
-        return map(LiveTask._make, tx.tuples(LIVE))
+        return map(LiveTask._make, tx.fetch_tuples(LIVE))
 
-    def live_one(self, tx: Reader, task_id: str) -> LiveTask | None:
+    def get_live(self, tx: Reader, task_id: str) -> LiveTask | None:
         """One live task; None when there is none."""
-        return next(map(LiveTask._make, tx.tuples(ONE, (task_id,))), None)
+        return next(map(LiveTask._make, tx.fetch_tuples(ONE, (task_id,))), None)
 
     def ids(self, tx: Transaction) -> set[str]:
         """The live tasks that are held. Rows of others are deleted first."""
@@ -118,15 +118,15 @@ class HoldStore:
                                       AND id IN (SELECT task_id FROM task_holds))
             """
         )
-        return {task_id for (task_id,) in tx.tuples("SELECT task_id FROM task_holds")}
+        return {task_id for (task_id,) in tx.fetch_tuples("SELECT task_id FROM task_holds")}
 
     def is_held(self, tx: Reader, task_id: str) -> bool:
         """Whether it has a row: a person may have taken it away meanwhile."""
-        return tx.value("SELECT 1 FROM task_holds WHERE task_id = :task", task=task_id) is not None
+        return tx.fetch_value("SELECT 1 FROM task_holds WHERE task_id = :task", task=task_id) is not None
 
     def put_all(self, tx: Transaction, reasons: Mapping[str, str]) -> None:
         """Hold these; who is held already stays so since when it was."""
-        tx.many(PUT, [(task_id, reason, tx.now) for task_id, reason in reasons.items()])
+        tx.execute_many(PUT, [(task_id, reason, tx.now) for task_id, reason in reasons.items()])
 
     def note_put_off(self, tx: Transaction, task_id: str, trigger_id: str, trigger_reason: str | None) -> None:
         """This trigger of a held task was put off."""
@@ -139,7 +139,7 @@ class HoldStore:
 
     def remove(self, tx: Transaction, task_id: str) -> PutOff | None:
         """Delete the row; what it said of its trigger. None when there was none."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             DELETE FROM task_holds
              WHERE task_id = :task
@@ -148,20 +148,20 @@ class HoldStore:
             """,
             task=task_id,
         )
-        return None if row is None else PutOff(told(row["trigger_id"]), told(row["trigger_reason"]))
+        return None if row is None else PutOff(readable_text(row["trigger_id"]), readable_text(row["trigger_reason"]))
 
-    def of(self, tx: Reader, task_id: str) -> str | None:
+    def get_reason(self, tx: Reader, task_id: str) -> str | None:
         """Why this task is held; None when it is not. Of a task that has ended it means nothing."""
-        reason: str | None = tx.value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
+        reason: str | None = tx.fetch_value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
         return reason
 
     def count(self, tx: Reader) -> int:
         """How many live tasks are held."""
-        return int(tx.value(COUNT))
+        return int(tx.fetch_value(COUNT))
 
-    def held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
+    def list_held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
         """The live tasks that are held, the one held for longest first."""
-        return each(tx, OLDEST_HELD, _hold, key="task_id", limit=limit)
+        return read_rows(tx, OLDEST_HELD, _hold, key="task_id", limit=limit)
 
 
 def _hold(row: Row) -> Hold:

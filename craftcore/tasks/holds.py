@@ -27,7 +27,7 @@ class Holds:
         self._holds = HoldStore()
         self._tasks = TaskStore()
 
-    def judged(self, tx: Transaction, misfits: Mapping[str, str]) -> list[str]:
+    def hold_misfits(self, tx: Transaction, misfits: Mapping[str, str]) -> list[str]:
         """Hold these live tasks, each with what does not fit, and release all others; the ids of those released."""
         released = sorted(self._holds.ids(tx) - misfits.keys())
         for task_id in released:
@@ -55,7 +55,7 @@ class Holds:
         return put_off is not None
 
 
-def advanced_by(claim: Claim) -> str | None:
+def task_advanced_by(claim: Claim) -> str | None:
     """The task that a claim would begin or go on with; None when it brings a message to one."""
     if claim.task_id is None or claim.task_id == claim.id:
         return claim.id

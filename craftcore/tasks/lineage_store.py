@@ -39,14 +39,14 @@ def task_of(reader: Reader, trigger: Trigger) -> Task | None:
 def task_id_of(reader: Reader, trigger: Trigger) -> str | None:
     """Its id, whose row retention may have taken."""
     if trigger.reason == "delivered":
-        delivered: str | None = reader.value(DELIVERED_TO, **_records(trigger))
+        delivered: str | None = reader.fetch_value(DELIVERED_TO, **_records(trigger))
         return delivered
-    return trigger.id if reader.value("SELECT 1 FROM tasks WHERE id = :id", id=trigger.id) else trigger.task_id
+    return trigger.id if reader.fetch_value("SELECT 1 FROM tasks WHERE id = :id", id=trigger.id) else trigger.task_id
 
 
 def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
     """The dedup key of the trigger that goes on with the task after this one; None when no turn follows it."""
-    turn = reader.value(TURN, **_records(trigger))
+    turn = reader.fetch_value(TURN, **_records(trigger))
     if turn is None or trigger.reason is None:
         return None
     if trigger.reason == "continued":
@@ -55,7 +55,7 @@ def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
         return None
     name = trigger.reason.removeprefix(SUSPENDED)
     begun = {"turn": turn + 1, "name": None} if name == LATER else {"turn": turn, "name": name}
-    wait_id = reader.value(WAIT, task=task.seq, **begun)
+    wait_id = reader.fetch_value(WAIT, task=task.seq, **begun)
     return None if wait_id is None else wake_key(wait_id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 
@@ -34,7 +34,7 @@ class MailStore:
         sent_by: str | None,
     ) -> Mail:
         """Leave a mail for a task."""
-        seq: int = tx.value(
+        seq: int = tx.fetch_value(
             """
             INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, sent_by, created_at)
             VALUES (:task_seq, :event, :payload, :trigger_id, :sent_by, :now)
@@ -49,9 +49,9 @@ class MailStore:
         )
         return Mail(seq, task_seq, event, payload_json, trigger_id, sent_by)
 
-    def unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
+    def list_unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
         """Those of that event that were not read, oldest first; what is not taken is not visited."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
               FROM mailbox
@@ -72,9 +72,9 @@ class MailStore:
             wait_seq=wait_seq,
         )
 
-    def left_by(self, tx: Reader, task_seqs: Sequence[int]) -> list[Mail]:
+    def list_left_by(self, tx: Reader, task_seqs: Sequence[int]) -> list[Mail]:
         """What these tasks did not read, oldest first."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
               FROM mailbox
@@ -82,7 +82,7 @@ class MailStore:
                AND status = 'UNREAD'
              ORDER BY seq
             """,
-            (canonical(list(task_seqs)),),
+            (canonicalize(list(task_seqs)),),
         )
         return [Mail._make(row) for row in rows]
 
@@ -114,9 +114,9 @@ class MailStore:
             task_seq=task_seq,
         )
 
-    def unread(self, tx: Reader, task_seq: int, limit: int) -> int:
+    def count_unread(self, tx: Reader, task_seq: int, limit: int) -> int:
         """How many mails of a task nobody has read, counted no further than `limit`."""
-        count: int = tx.value(
+        count: int = tx.fetch_value(
             """
             SELECT count(*)
               FROM (SELECT 1 FROM mailbox WHERE task_seq = :seq AND status = 'UNREAD' LIMIT :limit)
@@ -126,9 +126,9 @@ class MailStore:
         )
         return count
 
-    def unread_mails(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
+    def list_unread(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
         """What nobody has read, oldest first, as people are told."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT event, payload_json, trigger_id, sent_by, created_at
               FROM mailbox

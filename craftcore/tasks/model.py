@@ -270,7 +270,7 @@ class Entry:
         return self.waits.get(CONTINUED)
 
 
-def entered(entry: Entry) -> str | None:
+def entry_text(entry: Entry) -> str | None:
     """What a record says of a turn that is entered: why, and with what; canonical JSON. None for the first turn's first
     entry."""
     if entry.resume is Resume.FIRST:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from craftcore.storage.damaged_rows import told
+from craftcore.storage.damaged_rows import readable_text
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.quarantine_store import LIVE_TASKS, MESSAGES, fail_task, find_corrupt
-from craftcore.tasks.task_end import Ending
+from craftcore.tasks.task_end import TaskCloser
 from craftcore.triggers.service import TriggerService
 
 
-def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: Ending) -> list[str]:
+def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: TaskCloser) -> list[str]:
     """Repair each corrupt row and fail the tasks that cannot go on without it. Return what was wrong.
 
     The trigger of such a task is DEAD. The trigger of a corrupt message is a dead letter, which can be sent again.
@@ -22,8 +22,8 @@ def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: E
     for table, corrupt in found:
         if table is not LIVE_TASKS:
             table.repair(tx, corrupt)
-        if table is MESSAGES and (trigger_id := told(corrupt.row["trigger_id"])) is not None:
-            triggers.undeliver(tx, trigger_id, corrupt.said)
+        if table is MESSAGES and (trigger_id := readable_text(corrupt.row["trigger_id"])) is not None:
+            triggers.mark_undelivered(tx, trigger_id, corrupt.said)
     for task_seq, wrong in {one.owner: one.said for _, one in reversed(found) if one.owner is not None}.items():
         task = fail_task(tx, task_seq, wrong)
         if task is None:
@@ -31,5 +31,5 @@ def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: E
             continue
         if task.trigger_id is not None:
             triggers.bury(tx, task.trigger_id, wrong)
-        ending.tidy(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
+        ending.close(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
     return [one.said for _, one in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from craftcore.activities.quarantine_store import ALL_ACTIVITIES, OPEN_ACTIVITIES
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.storage.quarantine import CorruptRow, Quarantine
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import Task
@@ -23,10 +23,10 @@ def find_corrupt(tx: Reader) -> list[tuple[Quarantine, CorruptRow]]:
 
 def fail_task(tx: Transaction, task_seq: int, wrong: str) -> Task | None:
     """Fail a live task and make its row readable. Return the new row, or None when the task had ended."""
-    [row] = tx.all_as_bytes("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
+    [row] = tx.fetch_all_as_bytes("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
     if not LIVE_TASKS.repair(tx, CorruptRow("tasks", row, task_seq, wrong, wrong)):
         return None
-    failed = tx.one("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
+    failed = tx.fetch_one("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
     assert failed is not None, task_seq
     return task_of(failed)
 
@@ -36,7 +36,7 @@ def check_wait(row: Row) -> None:
     is_unasked = row.pop("is_unasked")
     wait_of(row)
     if is_unasked:
-        raise NoModel("its question is not open")
+        raise UnreadableRow("its question is not open")
 
 
 def check_question(row: Row) -> None:
@@ -49,9 +49,9 @@ def check_message(row: Row) -> None:
     try:
         json.loads(row["payload_json"])
     except ValueError as error:
-        raise NoModel(f"payload_json is not JSON: {error}") from error
+        raise UnreadableRow(f"payload_json is not JSON: {error}") from error
     if row["status"] != "UNREAD":
-        raise NoModel(f"status {row['status']:.80} is unknown")
+        raise UnreadableRow(f"status {row['status']:.80} is unknown")
 
 
 LIVE_TASKS = Quarantine(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import Damaged, each, row_model
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
@@ -55,7 +55,7 @@ class QuestionStore:
             activity_seq=asked.activity_seq,
             kind=asked.kind,
             question=asked.question,
-            options=None if asked.options is None else canonical(list(asked.options)),
+            options=None if asked.options is None else canonicalize(list(asked.options)),
             default=asked.default_json,
             by_message=int(asked.by_message),
             now=tx.now,
@@ -113,7 +113,7 @@ class QuestionStore:
                AND coalesce(kind = :kind, kind <> 'activity')
                AND status = 'OPEN'
             """,
-            seqs=canonical(list(task_seqs)),
+            seqs=canonicalize(list(task_seqs)),
             kind=kind,
             now=tx.now,
         )
@@ -128,27 +128,29 @@ class QuestionStore:
              WHERE activity_seq IN (SELECT value FROM json_each(:seqs))
                AND status = 'OPEN'
             """,
-            seqs=canonical(list(activity_seqs)),
+            seqs=canonicalize(list(activity_seqs)),
             now=tx.now,
         )
 
-    def about(self, tx: Reader, activity_seq: int) -> Question | None:
+    def open_question_about(self, tx: Reader, activity_seq: int) -> Question | None:
         """The open question about an activity; None when nobody is asked."""
-        row = tx.one(SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq)
+        row = tx.fetch_one(
+            SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq
+        )
         return question_of(row) if row else None
 
     def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
         """Whether somebody is asked something of this kind about a task."""
-        found: int | None = tx.value(
+        found: int | None = tx.fetch_value(
             "SELECT 1 FROM questions WHERE task_seq = :task_seq AND kind = :kind AND status = 'OPEN' LIMIT 1",
             task_seq=task_seq,
             kind=kind,
         )
         return found is not None
 
-    def of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
+    def find_of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
         """The open question a wait belongs to; None when there is none."""
-        row = tx.one(
+        row = tx.fetch_one(
             SELECT + "WHERE questions.task_seq = :task_seq AND wait_seq = :wait_seq AND questions.status = 'OPEN'",
             task_seq=task_seq,
             wait_seq=wait_seq,
@@ -157,27 +159,29 @@ class QuestionStore:
 
     def get(self, tx: Reader, question_id: str) -> Question | None:
         """The whole row; None when there is none."""
-        row = tx.one(SELECT + "WHERE questions.id = :id", id=question_id)
+        row = tx.fetch_one(SELECT + "WHERE questions.id = :id", id=question_id)
         return question_of(row) if row else None
 
     def open_ones(self, tx: Reader, limit: int) -> list[Question | Damaged]:
         """What waits for an answer, asked longest ago first."""
         open_ones = SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit"
-        return each(tx, open_ones, question_of, limit=limit)
+        return read_rows(tx, open_ones, question_of, limit=limit)
 
-    def of_task(self, tx: Reader, task_seq: int) -> list[Question]:
+    def list_of_task(self, tx: Reader, task_seq: int) -> list[Question]:
         """All that was asked by a task or about it, the first first."""
-        rows = tx.all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
+        rows = tx.fetch_all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
         return [question_of(row) for row in rows]
 
     def ids_of(self, tx: Reader, task_id: str) -> list[str]:
         """The ids of all that was asked by a task or about it."""
-        rows = tx.all("SELECT id FROM questions WHERE task_seq = (SELECT seq FROM tasks WHERE id = :id)", id=task_id)
+        rows = tx.fetch_all(
+            "SELECT id FROM questions WHERE task_seq = (SELECT seq FROM tasks WHERE id = :id)", id=task_id
+        )
         return [row["id"] for row in rows]
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT id FROM questions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,
             end=prefix + "\x7f",
@@ -185,7 +189,7 @@ class QuestionStore:
         return [row["id"] for row in rows]
 
 
-@row_model
+@model_reader
 def question_of(row: Row) -> Question:
     """The model of a full row."""
     options = row["options_json"]
@@ -193,7 +197,7 @@ def question_of(row: Row) -> Question:
     return Question(
         **{
             **known,
-            "question": row["question"] if row["activity_seq"] is None else _with_request(row),
+            "question": row["question"] if row["activity_seq"] is None else _add_arguments(row),
             "options": None if options is None else tuple(json.loads(options)),
             "kind": QuestionKind(row["kind"]),
             "status": QuestionStatus(row["status"]),
@@ -202,7 +206,7 @@ def question_of(row: Row) -> Question:
     )
 
 
-def _with_request(row: Row) -> str:
+def _add_arguments(row: Row) -> str:
     """The question about an activity as it is put: with its arguments, which no other row holds a second time."""
     request = row["request_json"] or "arguments that are not kept"
     if len(request) > REQUEST_SHOWN:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.plurals import counted
-from craftcore.storage.facts import remember
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.facts import set_fact
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionKind, Task, TaskStatus, WaitKind
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import Advance, TaskStore
-from craftcore.tasks.waits import Waiting
+from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import HANDED_BACK, RECLAIMED
@@ -55,7 +55,7 @@ class Resumed:
 class ResumeContract:
     """What happens to tasks at a boot. `max_age` in seconds."""
 
-    def __init__(self, triggers: TriggerService, tasks: TaskService, waiting: Waiting, *, max_age: float) -> None:
+    def __init__(self, triggers: TriggerService, tasks: TaskService, waiting: WaitService, *, max_age: float) -> None:
         self._triggers = triggers
         self._service = tasks
         self._waiting = waiting
@@ -67,7 +67,7 @@ class ResumeContract:
         reclaimed: list[str] = []
         resumed: list[str] = []
         stale: list[str] = []
-        for row in self._tasks.running(tx):
+        for row in self._tasks.list_running(tx):
             has_trigger = row["trigger_status"] in (TriggerStatus.PENDING, TriggerStatus.CLAIMED)
             was_reclaimed = has_trigger and row["trigger_reason"] in (*RECLAIMED, *HANDED_BACK)
             was_resumed = has_trigger and row["trigger_source"] == TriggerSource.RESUME and not row["trigger_reason"]
@@ -75,9 +75,9 @@ class ResumeContract:
                 continue  # it waits for its turn or for the end of a backoff
             rested_until = min(row["trigger_due_at"] or 0.0, tx.now)  # a backoff is no staleness
             touched_at = max(row["updated_at"], row["last_event_at"] or 0.0, rested_until)
-            task = self._tasks.by_seq(tx, row["seq"])
+            task = self._tasks.get_by_seq(tx, row["seq"])
             if tx.now - touched_at > self._max_age:
-                self._park(tx, task, epoch, touched_at, row["trigger_seq"] if has_trigger else None)
+                self._suspend(tx, task, epoch, touched_at, row["trigger_seq"] if has_trigger else None)
                 stale.append(task.id)
             elif row["trigger_reason"] in HANDED_BACK or (was_reclaimed and row["trigger_updated_at"] == tx.now):
                 reclaimed.append(task.id)
@@ -86,15 +86,15 @@ class ResumeContract:
                 resumed.append(task.id)
         found = Resumed(reclaimed=tuple(reclaimed), resumed=tuple(resumed), stale=tuple(stale))
         if found.is_anything:
-            remember(tx, "restart", canonical({**found.notice(), "at": tx.now, "epoch": epoch}))
+            set_fact(tx, "restart", canonicalize({**found.notice(), "at": tx.now, "epoch": epoch}))
         return found
 
-    def _park(self, tx: Transaction, task: Task, epoch: int, touched_at: float, trigger_seq: int | None) -> None:
+    def _suspend(self, tx: Transaction, task: Task, epoch: int, touched_at: float, trigger_seq: int | None) -> None:
         """The turn waits for a person, and its trigger is settled."""
         if trigger_seq is not None:
-            self._triggers.park(tx, trigger_seq, f"parked: task {task.id} is stale")
+            self._triggers.settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
         hours = (tx.now - touched_at) / 3600
-        ago = counted(round(hours), "hour")
+        ago = format_count(round(hours), "hour")
         asked = NewQuestion(
             kind=QuestionKind.STALE,
             question=f"Task {task.id} ({task.workflow}) was interrupted {ago} ago. Go on with it?",

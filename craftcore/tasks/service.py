@@ -10,10 +10,10 @@ from typing import Any
 from craftcore.activities.model import Decision
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import whole
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.tasks.activity_decisions import Deciding
+from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.holds import Holds
 from craftcore.tasks.mailbox_store import MailStore
@@ -30,14 +30,14 @@ from craftcore.tasks.model import (
 from craftcore.tasks.quarantine import set_aside_corrupt_tasks
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.task_end import Ending
+from craftcore.tasks.task_end import TaskCloser
 from craftcore.tasks.validation import check_texts, describe_closed, text_of
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import MAILBOX_MAX, Waiting
+from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
-from craftcore.triggers.validation import is_name, shown
+from craftcore.triggers.validation import is_name, show_value
 
 
 class TaskService:
@@ -47,9 +47,9 @@ class TaskService:
         self,
         clock: Clock,
         triggers: TriggerService,
-        waiting: Waiting,
-        ending: Ending,
-        deciding: Deciding,
+        waiting: WaitService,
+        ending: TaskCloser,
+        deciding: ActivityDecisions,
         holds: Holds,
         *,
         payload_max_bytes: int = 262_144,
@@ -73,7 +73,7 @@ class TaskService:
 
     def questions(self, tx: Reader, limit: int) -> list[Question]:
         """What waits for an answer, asked longest ago first."""
-        return whole(self._questions.open_ones(tx, limit))
+        return require_readable(self._questions.open_ones(tx, limit))
 
     def get(self, tx: Reader, task_id: str) -> Task:
         """The task with this id. Raises NotFound."""
@@ -91,7 +91,7 @@ class TaskService:
         Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
         if not is_name(event):
-            raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+            raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         check_texts(sent_by=sent_by)
         text = text_of(payload, "payload")
         if len(text) > self._payload_max_bytes:
@@ -101,7 +101,7 @@ class TaskService:
             )
         if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
             return self._keep_for_first_turn(tx, task_id, event, text, sent_by)
-        task = self._live(tx, task_id)
+        task = self._live_task(tx, task_id)
         if self._waiting.is_full(tx, task):
             raise StateRefused(f"task {task_id} has {MAILBOX_MAX:,} unread mails; nothing was written")
         return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
@@ -141,7 +141,7 @@ class TaskService:
             raise StateRefused(f"too late: question {question_id} {describe_closed(question)}; nothing was written")
         if question.options is not None and choice not in question.options:
             raise InvalidInput(
-                f"{shown(choice)} is no option; choose one of: {', '.join(map(quote, question.options))}"
+                f"{show_value(choice)} is no option; choose one of: {', '.join(map(quote, question.options))}"
             )
         if not choice:
             raise InvalidInput("the answer is empty")
@@ -162,7 +162,7 @@ class TaskService:
 
     def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
         """What an answer brings about."""
-        task = self._tasks.by_seq(tx, question.task_seq)
+        task = self._tasks.get_by_seq(tx, question.task_seq)
         if question.kind is QuestionKind.CONFLICT:
             if choice == TRY_AGAIN:
                 self.retry(tx, task.id)
@@ -171,21 +171,21 @@ class TaskService:
         elif question.wait_seq is not None:
             wait = self._waits.open_of(tx, task.seq)
             assert wait is not None, question
-            self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonical(choice))
+            self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(choice))
 
     def cancel(self, tx: Transaction, task_id: str, reason: str = "cancelled") -> Task:
         """Cancel a live task: at once when its code does not run, else at its next await.
 
         Raises NotFound, or StateRefused when it has ended.
         """
-        task = self._live(tx, task_id)
+        task = self._live_task(tx, task_id)
         try:
             if task.trigger_id is not None:
                 self._triggers.cancel(tx, task.trigger_id, reason)  # if it does not run, `ended` is told at once
         except (NotFound, StateRefused):
             pass  # nothing of it runs or will
         task = self.get(tx, task_id)
-        if task.status.is_live and not self._runs(tx, task):
+        if task.status.is_live and not self._is_running(tx, task):
             self._ending.end(tx, task, TaskStatus.CANCELLED, reason)
         return self.get(tx, task_id)
 
@@ -226,7 +226,7 @@ class TaskService:
 
     # Following triggers
 
-    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+    def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
         """These triggers were settled without being run: the tasks they were to advance end with them."""
         for trigger_id in trigger_ids:
             trigger = self._triggers.get(tx, trigger_id)
@@ -243,14 +243,14 @@ class TaskService:
                 message = trigger.error_message or trigger.reason
                 self._ending.end(tx, task, TaskStatus.FAILED, trigger.reason or "", code=code, message=message)
 
-    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+    def on_requeued(self, tx: Transaction, trigger_id: str) -> None:
         """This trigger was given another life: a task that failed with it lives again."""
         trigger = self._triggers.get(tx, trigger_id)
         task = self._tasks.get(tx, trigger.task_id or trigger.id)
         if task is not None and task.trigger_id == trigger_id:
             self._revive(tx, task, trigger_id)
 
-    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+    def has_task(self, tx: Transaction, trigger_id: str) -> bool:
         """This trigger has created a task, which goes by what it was then: another payload would not be its own."""
         return self._tasks.get(tx, trigger_id) is not None
 
@@ -264,7 +264,7 @@ class TaskService:
         self._mails.give_back(tx, task.seq)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)
 
-    def _live(self, tx: Transaction, task_id: str) -> Task:
+    def _live_task(self, tx: Transaction, task_id: str) -> Task:
         if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
             raise StateRefused(
                 f"{task_id} is a trigger that has no task: it has not begun, or its workflow takes no ctx. Nothing was "
@@ -272,7 +272,7 @@ class TaskService:
             )
         task = self._tasks.get(tx, task_id)
         if task is None:
-            is_trigger = self._triggers.exists(tx, task_id)
+            is_trigger = self._triggers.has_trigger(tx, task_id)
             raise NotFound(
                 f"no task {task_id}{': it is a trigger that is settled and has no task' if is_trigger else ''}"
             )
@@ -280,7 +280,7 @@ class TaskService:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
         return task
 
-    def _runs(self, tx: Transaction, task: Task) -> bool:
+    def _is_running(self, tx: Transaction, task: Task) -> bool:
         """Its code runs, and will be cancelled at its next await."""
         if task.trigger_id is None:
             return False

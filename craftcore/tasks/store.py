@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from craftcore.errors import NoModel
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.damaged_rows import Damaged, each, row_model
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.errors import UnreadableRow
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
+from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.triggers.validation import MAX_ATTEMPTS, is_name
 
-CREATE = Many(
+CREATE = BulkStatement(
     """
     INSERT INTO tasks (
         id, workflow, session_id, schedule_id, parent_id, trigger_id, max_attempts, deadline_at, dedup_key, seq,
@@ -24,7 +24,7 @@ CREATE = Many(
     width=13,
 )
 
-ADVANCE = Many(
+ADVANCE = BulkStatement(
     """
     WITH move (
         status, reason, next_turn, state, result, code, message, trigger_id, turns, steps, ended, now, seq, turn
@@ -79,7 +79,7 @@ class TaskStore:
     def create_all(self, tx: Transaction, rows: Sequence[NewTask]) -> list[Task]:
         """Insert tasks, RUNNING at their first turn, with the signals that were sent to them before. `seq` is assigned
         here, under the write lock."""
-        found = tx.one(
+        found = tx.fetch_one(
             """
             SELECT (SELECT coalesce(max(seq), 0) + 1 FROM tasks) AS seq,
                    EXISTS (SELECT 1 FROM early_mail) AS has_mail
@@ -88,14 +88,14 @@ class TaskStore:
         assert found is not None
         first: int = found["seq"]
         tasks = [_new_task(row, seq, tx.now) for seq, row in enumerate(rows, first)]
-        tx.many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
+        tx.execute_many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
         if found["has_mail"]:
             EarlyMailStore().deliver(tx, [(task.seq, task.id) for task in tasks])
         return tasks
 
-    def failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
+    def list_failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
         """Those of these tasks that have FAILED with this code."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             SELECT *
               FROM tasks
@@ -103,25 +103,25 @@ class TaskStore:
                AND +status = 'FAILED'
                AND error_code = :code
             """,
-            seqs=canonical(list(seqs)),
+            seqs=canonicalize(list(seqs)),
             code=code,
         )
         return [task_of(row) for row in rows]
 
     def get(self, tx: Reader, task_id: str) -> Task | None:
         """The whole row; None when there is none."""
-        row = tx.one("SELECT * FROM tasks WHERE id = :id", id=task_id)
+        row = tx.fetch_one("SELECT * FROM tasks WHERE id = :id", id=task_id)
         return task_of(row) if row else None
 
-    def by_seq(self, tx: Reader, seq: int) -> Task:
+    def get_by_seq(self, tx: Reader, seq: int) -> Task:
         """The row of this number, which is there."""
-        row = tx.one("SELECT * FROM tasks WHERE seq = :seq", seq=seq)
+        row = tx.fetch_one("SELECT * FROM tasks WHERE seq = :seq", seq=seq)
         assert row is not None, seq
         return task_of(row)
 
     def advance_all(self, tx: Transaction, moves: Sequence[Advance]) -> None:
         """Write decided moves. Nothing is written for a task that ended, or is at another turn."""
-        tx.many(ADVANCE, moves)
+        tx.execute_many(ADVANCE, moves)
 
     def wake(self, tx: Transaction, seq: int, trigger_id: str, reason: str, *, renews: bool) -> None:
         """WAITING -> RUNNING: what it waited for has come. `renews`: and its work budget begins anew."""
@@ -172,10 +172,10 @@ class TaskStore:
         )
         return changed == 1
 
-    def live_of_session(self, tx: Reader, session_id: str) -> Task | None:
+    def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:
         """The live task of a session that takes its messages: one that waits for a message, or for an answer that may
         be one, before the others, then the newest. None when none is live."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT tasks.*
               FROM tasks
@@ -193,7 +193,7 @@ class TaskStore:
 
     def live_sessions(self, tx: Reader, limit: int) -> list[Row]:
         """Each session with a live task, and what its router needs to know of it; the one last moved first."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT tasks.session_id,
                    tasks.id AS task_id,
@@ -216,10 +216,10 @@ class TaskStore:
             limit=limit,
         )
 
-    def running(self, tx: Reader) -> list[Row]:
+    def list_running(self, tx: Reader) -> list[Row]:
         """Every RUNNING task with the state of its trigger (`trigger_status` None: the row is gone), and when it last
         moved. Tasks that wait are not visited."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT tasks.seq,
                    tasks.id,
@@ -243,7 +243,7 @@ class TaskStore:
             """
         )
 
-    def newest(
+    def list_newest(
         self,
         tx: Reader,
         *,
@@ -254,7 +254,7 @@ class TaskStore:
         limit: int = 50,
     ) -> list[Task | Damaged]:
         """The newest tasks that match, newest first. `held`: only live ones that are."""
-        return each(
+        return read_rows(
             tx,
             """
             SELECT *
@@ -278,7 +278,7 @@ class TaskStore:
 
     def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
         """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
             seq=task.seq,
             id=task.id,
@@ -288,7 +288,7 @@ class TaskStore:
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,
             end=prefix + "\x7f",
@@ -297,11 +297,14 @@ class TaskStore:
 
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all tasks that run or wait."""
-        return [row["id"] for row in tx.all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")]
+        return [
+            row["id"]
+            for row in tx.fetch_all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")
+        ]
 
     def counts(self, tx: Reader) -> dict[str, int]:
         """How many run and how many wait, and how many questions are open."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
                    (SELECT count(*) FROM waits WHERE status = 'WAITING') AS waiting,
@@ -313,24 +316,25 @@ class TaskStore:
 
     def creator(self, tx: Reader, task_id: str) -> Row | None:
         """What a turn must know of the trigger that created its task; None when its row is gone."""
-        return tx.one(
+        return tx.fetch_one(
             "SELECT payload_json, description, schedule_id, nominal_at FROM triggers WHERE id = :id", id=task_id
         )
 
     def has_creator(self, tx: Reader, task_id: str) -> bool:
         """Whether the trigger that created this task is there with its payload: retention may have taken either."""
-        found: int | None = tx.value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id)
+        found: int | None = tx.fetch_value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id)
         return found is not None
 
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
         """Why each of these triggers came back to be started again."""
-        rows = tx.tuples(
-            "SELECT seq, reason FROM triggers WHERE seq IN (SELECT value FROM json_each(?1))", (canonical(list(seqs)),)
+        rows = tx.fetch_tuples(
+            "SELECT seq, reason FROM triggers WHERE seq IN (SELECT value FROM json_each(?1))",
+            (canonicalize(list(seqs)),),
         )
         return dict(rows)
 
 
-@row_model
+@model_reader
 def task_of(row: Row) -> Task:
     """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
     status = TaskStatus(row["status"])
@@ -347,12 +351,12 @@ def task_of(row: Row) -> Task:
 def _check(row: Row) -> None:
     for name in ("workflow", "agent", "session_id"):
         if row[name] is not None and not is_name(row[name]):
-            raise NoModel(f"{name} {row[name]!r:.80} is no name")
+            raise UnreadableRow(f"{name} {row[name]!r:.80} is no name")
     if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
-        raise NoModel(f"max_attempts {row['max_attempts']} is no number of attempts")
+        raise UnreadableRow(f"max_attempts {row['max_attempts']} is no number of attempts")
     for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
         if not least <= row[name] < COUNT_LIMIT:
-            raise NoModel(f"{name} {row[name]} is no count")
+            raise UnreadableRow(f"{name} {row[name]} is no count")
 
 
 def agents_of(text: str) -> tuple[str, ...]:
@@ -360,11 +364,11 @@ def agents_of(text: str) -> tuple[str, ...]:
     try:
         agents = json.loads(text)
     except RecursionError as error:
-        raise NoModel(f"agents_json {text!r:.80} is nested too deeply") from error
+        raise UnreadableRow(f"agents_json {text!r:.80} is nested too deeply") from error
     if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
-        raise NoModel(f"agents_json {text!r:.80} is no list of names")
+        raise UnreadableRow(f"agents_json {text!r:.80} is no list of names")
     if len(set(agents)) < len(agents):
-        raise NoModel(f"agents_json {text!r:.80} says one twice, and each is tried once")
+        raise UnreadableRow(f"agents_json {text!r:.80} says one twice, and each is tried once")
     return tuple(agents)
 
 

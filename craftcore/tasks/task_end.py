@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 from craftcore.errors import ErrorCode
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import Waiting, ending_of
+from craftcore.tasks.waits import WaitService, task_end_document
 from craftcore.triggers.service import TriggerService
 
 
-class Ending:
+class TaskCloser:
     """Ends tasks. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, triggers: TriggerService, waiting: Waiting, acts: Acts) -> None:
+    def __init__(self, triggers: TriggerService, waiting: WaitService, acts: ActivityEvents) -> None:
         self._triggers = triggers
         self._waiting = waiting
         self._acts = acts
@@ -40,11 +40,11 @@ class Ending:
         message: str | None = None,
     ) -> None:
         """End one live task whose turn is not running."""
-        move = ended(task, status, reason, tx.now, code=code, message=message)
+        move = end_of_task(task, status, reason, tx.now, code=code, message=message)
         self._tasks.advance_all(tx, [move])
-        self.tidy(tx, [task])
+        self.close(tx, [task])
 
-    def tidy(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
+    def close(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
         """What these tasks leave when they have just ended: questions are withdrawn, waits end, what is in doubt is
         asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the triggers
         made is due; None: there are none.
@@ -58,7 +58,7 @@ class Ending:
         seqs = [task.seq for task in tasks]
         self._questions.withdraw_all(tx, seqs)
         self._acts.ask_at_end(tx, seqs)
-        for mail in self._mails.left_by(tx, seqs):
+        for mail in self._mails.list_left_by(tx, seqs):
             if mail.trigger_id is None or not self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json):
                 self._mails.leave(tx, mail, "LEFT")
             else:
@@ -75,14 +75,14 @@ class Ending:
 
     def _tell_parents(self, tx: Transaction, child: Task) -> bool:
         told = False
-        for wait in self._waits.for_child(tx, child.id):
-            now_ended = self._tasks.by_seq(tx, child.seq)
-            parent = self._tasks.by_seq(tx, wait.task_seq)
-            told |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, ending_of(now_ended))
+        for wait in self._waits.list_for_child(tx, child.id):
+            now_ended = self._tasks.get_by_seq(tx, child.seq)
+            parent = self._tasks.get_by_seq(tx, wait.task_seq)
+            told |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, task_end_document(now_ended))
         return told
 
 
-def ended(
+def end_of_task(
     task: Task,
     status: TaskStatus,
     reason: str,

@@ -24,8 +24,8 @@ from craftcore.tasks.model import (
 )
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import Advance, TaskStore
-from craftcore.tasks.task_end import Ending, ended
-from craftcore.tasks.waits import MAILBOX_MAX, Waiting
+from craftcore.tasks.task_end import TaskCloser, end_of_task
+from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import Claim, TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import Failed, Released, Settlement
@@ -61,7 +61,9 @@ NOTHING = Followed()
 class TurnService:
     """Settle and deliver. `lease_seconds` is how long the next turn's claim holds when it is born claimed."""
 
-    def __init__(self, triggers: TriggerService, waiting: Waiting, ending: Ending, *, lease_seconds: float) -> None:
+    def __init__(
+        self, triggers: TriggerService, waiting: WaitService, ending: TaskCloser, *, lease_seconds: float
+    ) -> None:
         self._triggers = triggers
         self._waiting = waiting
         self._ending = ending
@@ -69,7 +71,7 @@ class TurnService:
         self._tasks = TaskStore()
         self._questions = QuestionStore()
 
-    def refuses_mail(self, tx: Transaction, task_id: str) -> Released | Failed | None:
+    def delivery_refusal(self, tx: Transaction, task_id: str) -> Released | Failed | None:
         """What becomes of a message that its task cannot take: routed anew when it has ended, tried again when its
         mailbox is full. None: it takes it."""
         task = self._tasks.get(tx, task_id)
@@ -104,7 +106,7 @@ class TurnService:
         if stalled := [end.entry.task.seq for end in ends if end.was_stalled]:
             self._questions.withdraw_all(tx, stalled, QuestionKind.STALLED)
         if over:
-            due_at = self._ending.tidy(tx, over)
+            due_at = self._ending.close(tx, over)
             if due_at is not None:
                 followed = [follows._replace(due_at=due_at) if follows.ended else follows for follows in followed]
         return followed
@@ -123,12 +125,12 @@ class TurnService:
         if settlement.status is not TriggerStatus.DONE:
             code = settlement.error_code or ErrorCode.VALIDATION_ERROR
             message = settlement.error_message or settlement.reason
-            return ended(task, TaskStatus.FAILED, settlement.reason, now, code=code, message=message), over
+            return end_of_task(task, TaskStatus.FAILED, settlement.reason, now, code=code, message=message), over
         match end.move:
             case None:
-                return ended(task, TaskStatus.CANCELLED, settlement.reason, now, code=settlement.error_code), over
+                return end_of_task(task, TaskStatus.CANCELLED, settlement.reason, now, code=settlement.error_code), over
             case Returned(result_json=result):
-                return ended(task, TaskStatus.DONE, settlement.reason, now, result_json=result), over
+                return end_of_task(task, TaskStatus.DONE, settlement.reason, now, result_json=result), over
             case Suspends(wait=wait):
                 return self._suspend(tx, end, task.turn, None, wait)
             case Continues(state_json=state, wait=wait):
@@ -141,7 +143,7 @@ class TurnService:
     ) -> tuple[Advance, Followed]:
         task = end.entry.task
         begun = self._waiting.begin(tx, task, turn, wait)
-        turns, steps = _alone(end, turn, renews=begun.renews)
+        turns, steps = _since_input(end, turn, renews=begun.renews)
         move = Advance(
             begun.status, begun.reason, turn, state, None, None, None, begun.trigger_id, turns, steps, None, tx.now,
             task.seq, task.turn,
@@ -169,7 +171,7 @@ class TurnService:
         else:
             self._triggers.emit_all(tx, [row])
             follows = Followed(due_at=row.due_at)
-        turns, steps = _alone(end, turn, renews=False)
+        turns, steps = _since_input(end, turn, renews=False)
         move = Advance(
             TaskStatus.RUNNING, "continued", turn, state, None, None, None, row.id, turns, steps, None, tx.now,
             task.seq, task.turn,
@@ -177,7 +179,7 @@ class TurnService:
         return move, follows
 
 
-def _alone(end: TurnEnd, turn: int, *, renews: bool) -> tuple[int, int]:
+def _since_input(end: TurnEnd, turn: int, *, renews: bool) -> tuple[int, int]:
     """Turns and steps since the task last rested or heard from outside: what its work budget counts."""
     task = end.entry.task
     if renews:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.transaction import Many, Reader, Transaction
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 
-ADD = Many(
+ADD = BulkStatement(
     """
     INSERT INTO events (execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq) VALUES {rows}
     """,
@@ -55,14 +55,14 @@ class StreamRow(NamedTuple):
 class MemoStore:
     """Events of tasks. Holds nothing."""
 
-    def held(self, tx: Reader, leases: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+    def held_leases(self, tx: Reader, leases: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
         """The leases (trigger seq, token) among these that are still held."""
         seqs = sorted({seq for seq, _ in leases})
-        return {(seq, token) for seq, token in tx.tuples(HELD, (canonical(seqs),))} & set(leases)
+        return {(seq, token) for seq, token in tx.fetch_tuples(HELD, (canonicalize(seqs),))} & set(leases)
 
     def add_all(self, tx: Transaction, numbered: Sequence[tuple[int, NewEvent]]) -> None:
         """Append events with the numbers they have in their records."""
-        tx.many(
+        tx.execute_many(
             ADD,
             [
                 (
@@ -80,9 +80,9 @@ class MemoStore:
             ],
         )
 
-    def of_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
+    def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
         """What this turn completed: memo -> the event's text."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             "SELECT memo, payload_json FROM events WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
             (task_seq, turn),
         )
@@ -90,7 +90,7 @@ class MemoStore:
 
     def stream(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
         """The newest events of a task, oldest of them first."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT executions.id, executions.turn, events.seq, type, at, payload_json
               FROM executions

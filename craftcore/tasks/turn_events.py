@@ -21,7 +21,7 @@ from craftcore.triggers.model import Claim, Emitted, NewTrigger
 from craftcore.triggers.service import TriggerService
 
 
-class Recording:
+class TurnRecorder:
     """Record for turns that run. Each method is a rule over a transaction it is given."""
 
     def __init__(self, clock: Clock, triggers: TriggerService) -> None:
@@ -35,7 +35,7 @@ class Recording:
     def record_all(self, tx: Transaction, events: list[NewEvent]) -> list[int | Exception]:
         """Append events to the records of running turns; an answer each: its number there. LeaseLost, and nothing
         written, for a turn that does not hold its trigger any more."""
-        held = self._memos.held(tx, [(event.trigger_seq, event.lease_token) for event in events])
+        held = self._memos.held_leases(tx, [(event.trigger_seq, event.lease_token) for event in events])
         kept = [event for event in events if (event.trigger_seq, event.lease_token) in held]
         numbers = iter(self.append_all(tx, kept))
         return [
@@ -67,7 +67,7 @@ class Recording:
     def append_to_open(self, tx: Transaction, events: Sequence[tuple[int, int, int, str, str, int]]) -> None:
         """Append events (record, task, turn, type, text, activity) to those of these records that are still open, while
         nothing runs."""
-        is_open = self._records.still_open(tx, [seq for seq, *_ in events])
+        is_open = self._records.list_open(tx, [seq for seq, *_ in events])
         self.append_all(
             tx,
             [
@@ -99,6 +99,6 @@ class Recording:
     def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
         """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over, and not
         while somebody is asked already."""
-        is_held = self._memos.held(tx, [(claim.seq, claim.lease_token)])
+        is_held = self._memos.held_leases(tx, [(claim.seq, claim.lease_token)])
         if is_held and not self._questions.has_open(tx, task.seq, asked.kind):
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)

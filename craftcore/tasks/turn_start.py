@@ -22,12 +22,12 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import Waiting
+from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import Claim, TriggerSource
 from craftcore.triggers.settlement import HANDED_BACK, INTERRUPTED
 
 
-class Start(NamedTuple):
+class TurnStart(NamedTuple):
     """A started claim that may be a task's. `is_task`: it begins one; `deadline` in seconds, None: none."""
 
     claim: Claim
@@ -36,27 +36,27 @@ class Start(NamedTuple):
     deadline: float | None
 
 
-class Gone(NamedTuple):
+class StaleTurn(NamedTuple):
     """The task that a claim was to advance needs it no more."""
 
     reason: str
 
 
-class Entering:
+class TurnStarter:
     """Enter turns. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: WaitService) -> None:
         self._waiting = waiting
         self._tasks = TaskStore()
         self._waits = WaitStore()
         self._memos = MemoStore()
         self._questions = QuestionStore()
 
-    def enter_all(self, tx: Transaction, starts: Sequence[Start]) -> list[Entry | Gone | None]:
+    def enter_all(self, tx: Transaction, starts: Sequence[TurnStart]) -> list[Entry | StaleTurn | None]:
         """What each started claim finds of its task; a task that is new is created. None: it belongs to no task."""
         fresh = [start for start in starts if start.is_task and start.claim.task_id is None and start.claim.starts == 1]
-        created = iter(self._tasks.create_all(tx, [_new(start, tx.now) for start in fresh]) if fresh else ())
-        entries: list[Entry | Gone | None] = []
+        created = iter(self._tasks.create_all(tx, [_new_task_row(start, tx.now) for start in fresh]) if fresh else ())
+        entries: list[Entry | StaleTurn | None] = []
         for start in starts:
             if start.claim.task_id is not None or start.claim.starts > 1:
                 entries.append(self._enter_again(tx, start))
@@ -64,37 +64,37 @@ class Entering:
                 entries.append(Entry(task=next(created), resume=Resume.FIRST) if start.is_task else None)
         return entries
 
-    def _enter_again(self, tx: Transaction, start: Start) -> Entry | Gone | None:
+    def _enter_again(self, tx: Transaction, start: TurnStart) -> Entry | StaleTurn | None:
         claim = start.claim
         task = self._tasks.get(tx, claim.task_id or claim.id)
         if task is None:
             if claim.task_id is not None and claim.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
-                return Gone(f"task {claim.task_id} is not there any more")
+                return StaleTurn(f"task {claim.task_id} is not there any more")
             if not start.is_task:
                 return None
-            [task] = self._tasks.create_all(tx, [_new(start, tx.now)])
+            [task] = self._tasks.create_all(tx, [_new_task_row(start, tx.now)])
         if not task.status.is_live:
-            return Gone(f"task {task.id} is {task.status}")
+            return StaleTurn(f"task {task.id} is {task.status}")
         if task.trigger_id != claim.id:
-            return Gone(f"task {task.id} goes on with another trigger")
+            return StaleTurn(f"task {task.id} goes on with another trigger")
         if task.status is TaskStatus.WAITING:
             self._waiting.time_is_over(tx, task)
-            task = self._tasks.by_seq(tx, task.seq)
+            task = self._tasks.get_by_seq(tx, task.seq)
         if task.deadline_at is None and start.deadline is not None:  # a child's first start, or the first after a retry
             task = replace(task, deadline_at=tx.now + start.deadline)
             self._tasks.set_deadline(tx, task)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
-        waits = self._waits.of_turn(tx, task.seq, task.turn)
+        waits = self._waits.list_of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
         return Entry(
             task=task,
-            resume=self._why(tx, claim, task, waits),
+            resume=self._entry_reason(tx, claim, task, waits),
             creator=Creator(**creator) if creator else None,
-            memo=self._memos.of_turn(tx, task.seq, task.turn),
+            memo=self._memos.read_turn(tx, task.seq, task.turn),
             waits={wait.name: wait for wait in waits},
         )
 
-    def _why(self, tx: Transaction, claim: Claim, task: Task, waits: Sequence[Wait]) -> Resume:
+    def _entry_reason(self, tx: Transaction, claim: Claim, task: Task, waits: Sequence[Wait]) -> Resume:
         if claim.starts > 1:
             reason = self._tasks.trigger_reasons(tx, [claim.seq]).get(claim.seq)
             if reason == INTERRUPTED:
@@ -108,7 +108,7 @@ class Entering:
         return Resume.FIRST if task.turn == 1 else Resume.NEXT
 
 
-def _new(start: Start, now: float) -> NewTask:
+def _new_task_row(start: TurnStart, now: float) -> NewTask:
     claim = start.claim
     return NewTask(
         claim.id,

@@ -22,10 +22,10 @@ def check_texts(**texts: str | None) -> None:
 
 def text_of(value: Any, where: str) -> str:
     from craftcore.serialization.encode import (
-        json_text,  # when it is needed: a reading command must not pay for msgspec
+        encode,  # when it is needed: a reading command must not pay for msgspec
     )
 
-    return json_text(value, where)
+    return encode(value, where)
 
 
 def describe_closed(question: Question) -> str:

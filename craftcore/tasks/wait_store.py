@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.storage.damaged_rows import Damaged, each, row_model
+from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
 
@@ -14,7 +14,7 @@ class WaitStore:
 
     def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
         """Begin a wait; anew, where it ended only because its task did."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, created_at)
             VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :at_given, :now)
@@ -66,32 +66,32 @@ class WaitStore:
 
     def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
         """What a task waits for; None when it does not."""
-        row = tx.one(OPEN, seq=task_seq)
+        row = tx.fetch_one(OPEN, seq=task_seq)
         return wait_of(row) if row else None
 
     def look(self, tx: Reader, task_seq: int) -> Wait | Damaged | None:
         """The same, or what is wrong with its row."""
-        found = each(tx, OPEN, wait_of, seq=task_seq)
+        found = read_rows(tx, OPEN, wait_of, seq=task_seq)
         return found[0] if found else None
 
-    def of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
+    def list_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
         """The waits of one turn, the first first; without those that ended only because the task did."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn AND resolved_by IS NOT 'end' ORDER BY seq",
             task_seq=task_seq,
             turn=turn,
         )
         return [wait_of(row) for row in rows]
 
-    def for_child(self, tx: Reader, child_id: str) -> list[Wait]:
+    def list_for_child(self, tx: Reader, child_id: str) -> list[Wait]:
         """Who waits for this task to end."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT * FROM waits WHERE event = :child_id AND kind = 'child' AND status = 'WAITING'", child_id=child_id
         )
         return [wait_of(row) for row in rows]
 
 
-@row_model
+@model_reader
 def wait_of(row: Row) -> Wait:
     """The model of a full row. Raises ValueError for one that is none."""
     if row["status"] not in ("WAITING", "RESOLVED"):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.mailbox_store import Mail, MailStore
 from craftcore.tasks.model import (
@@ -41,7 +41,7 @@ REST_SECONDS = 60.0
 """A wait of this length renews a task's work budget, as does whatever comes from outside: it does not run away."""
 
 
-class Begun(NamedTuple):
+class StartedWait(NamedTuple):
     """What became of a new wait. `due_at`: when its trigger is due, None when it has none."""
 
     status: TaskStatus
@@ -51,7 +51,7 @@ class Begun(NamedTuple):
     renews: bool
 
 
-class Waiting:
+class WaitService:
     """Begin and resolve waits. Each method is a rule over a transaction it is given."""
 
     def __init__(self, clock: Clock, triggers: TriggerService) -> None:
@@ -63,18 +63,18 @@ class Waiting:
         self._mails = MailStore()
         self._activities = ActivityStore()
 
-    def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> Begun:
+    def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> StartedWait:
         """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
         wait = self._waits.open(tx, self._clock.new_id(), task.seq, turn, new)
         if new.question is not None:
             self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
-        if self._came_before(tx, task, wait, new.question.activity_seq if new.question else None):
+        if self._resolve_from_mailbox(tx, task, wait, new.question.activity_seq if new.question else None):
             trigger_id = self._emit(tx, task, wait, tx.now)
-            return Begun(TaskStatus.RUNNING, "what it waited for had come", trigger_id, tx.now, True)
+            return StartedWait(TaskStatus.RUNNING, "what it waited for had come", trigger_id, tx.now, True)
         ends = [moment for moment in (wait.due_at, task.deadline_at) if moment is not None]
         due_at = min(ends, default=None)
         timer = None if due_at is None else self._emit(tx, task, wait, due_at)
-        return Begun(TaskStatus.WAITING, waits_for(wait), timer, due_at, False)
+        return StartedWait(TaskStatus.WAITING, wait_text(wait), timer, due_at, False)
 
     def resolve(self, tx: Transaction, task: Task, wait: Wait, by: ResolvedBy, value_json: str) -> bool:
         """End a wait of a task that waits, and let its turn go on at once. False when something else came first."""
@@ -94,7 +94,7 @@ class Waiting:
         wait = self._waits.open_of(tx, task.seq)
         if wait is None:
             return
-        question = self._questions.of_wait(tx, task.seq, wait.seq)
+        question = self._questions.find_of_wait(tx, task.seq, wait.seq)
         if question is None and wait.kind is WaitKind.QUESTION:
             raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
         if task.deadline_at is not None and task.deadline_at <= tx.now < (wait.due_at or math.inf):
@@ -125,7 +125,7 @@ class Waiting:
         wait = self._waits.open_of(tx, task.seq)
         if wait is None:
             return False
-        brought = self._brought(tx, wait, mail)
+        brought = self._resolution_by(tx, wait, mail)
         if brought is None:
             return False
         self._take(tx, wait, mail)
@@ -133,11 +133,11 @@ class Waiting:
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
         """Its mailbox takes no more."""
-        return self._mails.unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
+        return self._mails.count_unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
 
-    def _came_before(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:
+    def _resolve_from_mailbox(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:
         """Resolve a wait by what is there already."""
-        if activity_seq is not None and not self._activities.by_seq(tx, activity_seq).is_open:
+        if activity_seq is not None and not self._activities.get_by_seq(tx, activity_seq).is_open:
             self._questions.withdraw_about(tx, [activity_seq])  # somebody decided while the turn was on its way here
             return self._waits.resolve(tx, wait.seq, ResolvedBy.ANSWER, "null")
         match wait.kind:
@@ -145,27 +145,27 @@ class Waiting:
                 child = self._tasks.get(tx, wait.event or "")
                 if child is None or child.status.is_live:
                     return False
-                return self._waits.resolve(tx, wait.seq, ResolvedBy.CHILD, ending_of(child))
+                return self._waits.resolve(tx, wait.seq, ResolvedBy.CHILD, task_end_document(child))
             case WaitKind.EVENT | WaitKind.QUESTION:
                 event = wait.event if wait.kind is WaitKind.EVENT else MESSAGE
-                for mail in self._mails.unread_of(tx, task.seq, event or ""):
+                for mail in self._mails.list_unread_of(tx, task.seq, event or ""):
                     json.loads(mail.payload_json)  # a mail that is none is set aside, and not brought
-                    if (brought := self._brought(tx, wait, mail)) is not None:
+                    if (brought := self._resolution_by(tx, wait, mail)) is not None:
                         self._take(tx, wait, mail)
                         return self._waits.resolve(tx, wait.seq, *brought)
         return False
 
-    def _brought(self, tx: Transaction, wait: Wait, mail: Mail) -> tuple[ResolvedBy, str] | None:
+    def _resolution_by(self, tx: Transaction, wait: Wait, mail: Mail) -> tuple[ResolvedBy, str] | None:
         """How this mail ends this wait, and with which value; None when it does not."""
         if wait.kind is WaitKind.EVENT and wait.event == mail.event:
             return (ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL), mail.payload_json
         if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
-            question = self._questions.of_wait(tx, wait.task_seq, wait.seq)
+            question = self._questions.find_of_wait(tx, wait.task_seq, wait.seq)
             answer = answer_in(question, mail.payload_json) if question else None
             if question is not None and answer is not None:
                 by = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
                 self._questions.answer(tx, question.seq, answer, note=None, answered_by=by)
-                return ResolvedBy.ANSWER, canonical(answer)
+                return ResolvedBy.ANSWER, canonicalize(answer)
         return None
 
     def _take(self, tx: Transaction, wait: Wait, mail: Mail) -> None:
@@ -186,7 +186,7 @@ class Waiting:
         return get_single_result(self._triggers.emit_all(tx, [row])).id
 
 
-def renews(wait: Wait) -> bool:
+def has_renewed_budget(wait: Wait) -> bool:
     """Whether a wait that is over has renewed the work budget of its task."""
     rested = (wait.resolved_at or 0.0) - wait.created_at >= REST_SECONDS
     return rested or wait.resolved_by is not ResolvedBy.TIMER
@@ -206,13 +206,13 @@ def answer_in(question: Question, payload_json: str) -> str | None:
     return next((option for option in question.options if option.casefold() == said), None)
 
 
-def ending_of(task: Task) -> str:
+def task_end_document(task: Task) -> str:
     """How a task ended, as its parent is told: canonical JSON."""
     error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
-    return f'{{"error":{canonical(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
+    return f'{{"error":{canonicalize(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
 
 
-def waits_for(wait: Wait) -> str:
+def wait_text(wait: Wait) -> str:
     """`waits for the event approved`: the reason of a task that waits."""
     match wait.kind:
         case WaitKind.TIMER:

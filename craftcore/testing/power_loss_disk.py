@@ -75,7 +75,7 @@ class ForgetfulDisk(apsw.VFS):
             luck = rng.random()
             for entry in entries:
                 if rng.random() < luck:
-                    _apply(kept[name], _torn(entry, rng))
+                    _apply(kept[name], _tear(entry, rng))
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in kept.items():
             (folder / Path(name).name).write_bytes(content)
@@ -125,7 +125,7 @@ class _JournaledFile(apsw.VFSFile):
             raise apsw.BusyError("not lockable") from error
 
 
-def _torn(entry: Entry, rng: random.Random) -> Entry:
+def _tear(entry: Entry, rng: random.Random) -> Entry:
     """The write as it may have reached the plates: whole, or up to some sector."""
     if entry.did == "truncate" or len(entry.data) <= SECTOR or rng.random() < 0.7:
         return entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from craftcore.serialization.arguments import seconds, whole_number
+from craftcore.serialization.arguments import require_whole_number, seconds
 
 ATTEMPTS_MAX = 1000
 LONGEST_BACKOFF = 36_525 * 86_400.0
@@ -26,7 +26,7 @@ class RetryPolicy:
     cap: float = 3600.0
 
     def __post_init__(self) -> None:
-        whole_number("RetryPolicy: max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, ValueError)
+        require_whole_number("RetryPolicy: max_attempts", self.max_attempts, 1, ATTEMPTS_MAX, ValueError)
         for name in ("base", "cap"):
             length = seconds(f"RetryPolicy: {name}", getattr(self, name), ValueError, most=LONGEST_BACKOFF)
             object.__setattr__(self, name, length)

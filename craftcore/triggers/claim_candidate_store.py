@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
 
 CANDIDATES = """
@@ -58,7 +58,7 @@ class Budget(NamedTuple):
     by_source: Mapping[str, str]
 
 
-class Spending:
+class BudgetUse:
     """A budget while one look spends it.
 
     A trigger's destination is the workflow it names, else `/` and its source: no name of a workflow has a slash.
@@ -118,15 +118,15 @@ class CandidateStore:
         One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
         but for index entries of a busy lane or a full workflow.
         """
-        busy = canonical(sorted(busy_lanes))
+        busy = canonicalize(sorted(busy_lanes))
         lines: list[Iterable[tuple[Any, ...]]] = []
-        spending = None if budget is None else Spending(budget)
-        for (priority,) in list(tx.tuples(PRIORITIES)):
+        spending = None if budget is None else BudgetUse(budget)
+        for (priority,) in list(tx.fetch_tuples(PRIORITIES)):
             asked = (priority, now, busy, weight * priority)
             if spending is None:
-                lines.append(tx.tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
+                lines.append(tx.fetch_tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
             else:
-                lines.append(within_limits(tx, asked, spending, safe_mode=safe_mode))
+                lines.append(select_within_limits(tx, asked, spending, safe_mode=safe_mode))
         taken: list[int] = []
         lanes: set[str] = set()
         skipped = 0
@@ -148,26 +148,26 @@ class CandidateStore:
     def next_due(self, tx: Reader, now: float) -> float | None:
         """When the next trigger that is not due yet becomes due; None when there is none."""
         moments = (
-            tx.value(
+            tx.fetch_value(
                 "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND priority = :priority AND due_at > :now",
                 priority=priority,
                 now=now,
             )
-            for (priority,) in list(tx.tuples(PRIORITIES))
+            for (priority,) in list(tx.fetch_tuples(PRIORITIES))
         )
         return min((moment for moment in moments if moment is not None), default=None)
 
 
-def within_limits(
-    tx: Reader, asked: tuple[int, float, str, float], spending: Spending, *, safe_mode: bool
+def select_within_limits(
+    tx: Reader, asked: tuple[int, float, str, float], spending: BudgetUse, *, safe_mode: bool
 ) -> Iterator[tuple[float, int, int, str | None]]:
     """The candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are asked for anew,
     from there on."""
     priority = asked[0]
     reached = (-math.inf, 0)
     while True:
-        full = canonical(spending.full)
-        for rank, seq, lane, due_at, destination in tx.tuples(BEHIND, (*asked, full, safe_mode, *reached)):
+        full = canonicalize(spending.full)
+        for rank, seq, lane, due_at, destination in tx.fetch_tuples(BEHIND, (*asked, full, safe_mode, *reached)):
             reached = (due_at, seq)
             if spending.is_full(destination):
                 break

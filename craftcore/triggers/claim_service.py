@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
-from craftcore.serialization.plurals import counted
-from craftcore.storage.damaged_rows import legible
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.damaged_rows import readable_value
 from craftcore.storage.transaction import Reader, Transaction, get_single_result
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_candidate_store import Budget, CandidateStore
 from craftcore.triggers.claim_store import ClaimStore
-from craftcore.triggers.listener import Follower, Nobody
+from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.quarantine_store import TRIGGERS
 from craftcore.triggers.settlement import (
@@ -28,7 +28,7 @@ from craftcore.triggers.settlement import (
     Rerouted,
     Settlement,
     Suspended,
-    cancelled,
+    cancel_settlement,
     counts_as_crash,
     is_poison,
     settle,
@@ -38,7 +38,7 @@ PolicyOf = Callable[[Claim], RetryPolicy]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ClaimResult:
     """What a claim brought: leased triggers, whether more may be due, and when the next one becomes due (or None)."""
 
     claims: list[Claim]
@@ -74,7 +74,7 @@ class ClaimService:
         self._candidates = CandidateStore()
         self._claims = ClaimStore()
         self._tokens = 0
-        self.follower: Follower = Nobody()
+        self.follower: TriggerListener = NullListener()
 
     def claim(
         self,
@@ -86,7 +86,7 @@ class ClaimService:
         before_rank: float | None = None,
         safe_mode: bool = False,
         budget: Budget | None = None,
-    ) -> Window:
+    ) -> ClaimResult:
         """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane, of limited workflows
         no more than the budget; in safe mode no scheduled and no resumed work.
         """
@@ -106,7 +106,7 @@ class ClaimService:
             token = f"{epoch}-{self._tokens}"
             until = tx.now + self.lease_seconds
             claims = self._claims.claim(tx, seqs, epoch=epoch, token=token, lease_until=until)
-        return Window(claims=claims, more=more, next_due=self._candidates.next_due(tx, tx.now))
+        return ClaimResult(claims=claims, more=more, next_due=self._candidates.next_due(tx, tx.now))
 
     def rank(self, claim: Claim) -> tuple[float, int, int]:
         """What sorts claims: a priority point is worth `priority_weight` seconds of waiting; ties by priority, age."""
@@ -121,7 +121,7 @@ class ClaimService:
             if claim.expires_at is not None and claim.expires_at <= tx.now:
                 stale = Settlement(TriggerStatus.DONE, "stale")
                 self._claims.settle_all(tx, [(claim, stale)])
-                self.follower.ended(tx, [claim.id])
+                self.follower.on_settled_unrun(tx, [claim.id])
                 answers[claim.seq, claim.lease_token] = StateRefused(
                     f"trigger {claim.id} expired before it could start"
                 )
@@ -138,18 +138,18 @@ class ClaimService:
             for claim in claims
         ]
 
-    def joined(self, tx: Transaction, claim: Claim) -> None:
+    def note_joined(self, tx: Transaction, claim: Claim) -> None:
         """Something is started beside a trigger that ran alone: a crash from now on is no proof against it."""
-        self._claims.joined(tx, claim.seq, claim.lease_token)
+        self._claims.note_joined(tx, claim.seq, claim.lease_token)
 
-    def ack(self, tx: Transaction, claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Settlement:
+    def settle(self, tx: Transaction, claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Settlement:
         """Settle a started trigger by what its attempt came to.
 
         Raises LeaseLost, and writes nothing, when the trigger now belongs to a later attempt or was settled.
         """
-        return get_single_result(self.ack_all(tx, [(claim, outcome)], lambda _: policy))
+        return get_single_result(self.settle_all(tx, [(claim, outcome)], lambda _: policy))
 
-    def ack_all(
+    def settle_all(
         self, tx: Transaction, ends: Sequence[tuple[Claim, Outcome]], policy_of: PolicyOf
     ) -> list[Settlement | Exception]:
         """Settle many; an answer each. What was to be cancelled while it ran does not come back for another attempt,
@@ -164,9 +164,10 @@ class ClaimService:
             if move.status is TriggerStatus.PENDING or isinstance(outcome, (Cancelled, Continued, Suspended))
         ]
         if asked:
-            unwanted = self._claims.to_be_cancelled(tx, asked)
+            unwanted = self._claims.list_cancel_requested(tx, asked)
             moves = [
-                (claim, cancelled(unwanted[claim.seq]) if claim.seq in unwanted else move) for claim, move in moves
+                (claim, cancel_settlement(unwanted[claim.seq]) if claim.seq in unwanted else move)
+                for claim, move in moves
             ]
         settled = self._claims.settle_all(tx, moves)
         return [move if claim.seq in settled else _lease_lost(claim) for claim, move in moves]
@@ -177,7 +178,7 @@ class ClaimService:
         move = Settlement(TriggerStatus.FAILED, failed.code, error_code=failed.code, error_message=failed.message)
         if claim.seq not in self._claims.settle_all(tx, [(claim, move)]):
             raise _lease_lost(claim)
-        self.follower.ended(tx, [claim.id])
+        self.follower.on_settled_unrun(tx, [claim.id])
         return move
 
     def join_lane(self, tx: Transaction, claim: Claim, session_id: str) -> None:
@@ -206,7 +207,7 @@ class ClaimService:
 
     def require_held(self, tx: Reader, claim: Claim) -> None:
         """Raises LeaseLost for a claim that somebody else holds now, or nobody."""
-        if not self._claims.holds(tx, claim.seq, claim.lease_token):
+        if not self._claims.has_lease(tx, claim.seq, claim.lease_token):
             raise _lease_lost(claim)
 
     def extend_leases(self, tx: Transaction, epoch: int) -> int:
@@ -225,7 +226,7 @@ class ClaimService:
         """
         unstarted = crashed = 0
         poisoned: list[str] = []
-        for row in self._claims.orphans(tx, epoch):
+        for row in self._claims.list_orphans(tx, epoch):
             was_running = row["started_at"] is not None
             restarts = row["machine_restarts"] + 1 if was_running and machine_restarted else None
             blamed = was_running and counts_as_crash(restarts)
@@ -235,10 +236,10 @@ class ClaimService:
             if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
                 restarted = row["machine_restarts"] + machine_restarted
                 message = (
-                    f"the process died {counted(row['crash_count'] + 1, 'time')} while this ran, "
+                    f"the process died {format_count(row['crash_count'] + 1, 'time')} while this ran, "
                     f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
                     + (
-                        f". The machine restarted {counted(restarted, 'time')}: two of those count as one"
+                        f". The machine restarted {format_count(restarted, 'time')}: two of those count as one"
                         if restarted
                         else ""
                     )
@@ -257,7 +258,7 @@ class ClaimService:
 
     def reclaim_strays(self, tx: Transaction, epoch: int, held: Collection[tuple[int, str]]) -> int:
         """Return claims of this epoch whose token the engine does not hold (an answer that got lost)."""
-        strays = [stray for stray in self._claims.strays(tx, epoch) if stray not in held]
+        strays = [stray for stray in self._claims.list_claims_of_epoch(tx, epoch) if stray not in held]
         if strays:
             unwanted = set(self._claims.cancel_requests(tx, epoch))
             for seq, _ in strays:
@@ -276,16 +277,16 @@ class ClaimService:
         found = TRIGGERS.find(tx)
         for one in found:
             TRIGGERS.repair(tx, one)
-            self.follower.ended(tx, [legible(one.row["id"])])
+            self.follower.on_settled_unrun(tx, [readable_value(one.row["id"])])
         return [one.said for one in found]
 
     def _cancel(self, tx: Transaction, seq: int, *, crashed: bool) -> None:
         """Settle a live trigger that was to be cancelled and will not be run to its end."""
-        self._end(tx, seq, cancelled(self._claims.why_cancelled(tx, seq)), crashed=crashed)
+        self._end(tx, seq, cancel_settlement(self._claims.cancel_reason(tx, seq)), crashed=crashed)
 
     def _end(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> None:
         """Settle a live trigger that is not run to its end, and let its task follow."""
-        self.follower.ended(tx, [self._claims.settle_orphan(tx, seq, settlement, crashed=crashed)])
+        self.follower.on_settled_unrun(tx, [self._claims.settle_orphan(tx, seq, settlement, crashed=crashed)])
 
 
 def _lease_lost(claim: Claim) -> LeaseLost:

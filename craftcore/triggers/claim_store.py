@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from craftcore.serialization.canonical import canonical
-from craftcore.storage.transaction import Many, Reader, Transaction
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Settlement
 
@@ -24,7 +24,7 @@ RETURNING seq, id, lease_token, source, workflow, lane, session_id, task_id, pri
           CASE WHEN dedup_scope = 'active' THEN dedup_key END
 """
 
-START = Many(
+START = BulkStatement(
     """
     WITH starting (now, alone, seq, token) AS (VALUES {rows})
     UPDATE triggers
@@ -43,7 +43,7 @@ START = Many(
     width=4,
 )
 
-SETTLE = Many(
+SETTLE = BulkStatement(
     """
     WITH move (status, reason, not_before, gives_back, code, message, now, seq, token) AS (VALUES {rows})
     UPDATE triggers
@@ -84,17 +84,17 @@ class ClaimStore:
 
     def claim(self, tx: Transaction, seqs: Sequence[int], *, epoch: int, token: str, lease_until: float) -> list[Claim]:
         """Lease these PENDING rows; in no order."""
-        rows = tx.tuples(CLAIM, (canonical(list(seqs)), epoch, token, lease_until, tx.now))
+        rows = tx.fetch_tuples(CLAIM, (canonicalize(list(seqs)), epoch, token, lease_until, tx.now))
         return [Claim._make(row) for row in rows]
 
     def start_all(
         self, tx: Transaction, claims: Sequence[Claim], *, alone: bool
     ) -> dict[tuple[int, str], tuple[int, int]]:
         """Count the attempt of claimed triggers: (seq, token) -> (attempts, starts). What is missing lost its lease."""
-        rows = tx.many(START, [(tx.now, int(alone), claim.seq, claim.lease_token) for claim in claims])
+        rows = tx.execute_many(START, [(tx.now, int(alone), claim.seq, claim.lease_token) for claim in claims])
         return {(seq, token): (attempts, starts) for seq, token, attempts, starts in rows}
 
-    def joined(self, tx: Transaction, seq: int, token: str) -> None:
+    def note_joined(self, tx: Transaction, seq: int, token: str) -> None:
         """Note that a started trigger is not alone any more. Nothing is written when its token is not the one held."""
         tx.run(
             "UPDATE triggers SET started_alone = 0 WHERE seq = :seq AND lease_token = :token AND status = 'CLAIMED'",
@@ -104,9 +104,11 @@ class ClaimStore:
 
     def settle_all(self, tx: Transaction, moves: Sequence[tuple[Claim, Settlement]]) -> set[int]:
         """Write decided moves; the seqs of those that still held their lease. Nothing is written of the others."""
-        held = {(seq, token) for seq, token in tx.tuples(HELD, (canonical([claim.seq for claim, _ in moves]),))}
+        held = {
+            (seq, token) for seq, token in tx.fetch_tuples(HELD, (canonicalize([claim.seq for claim, _ in moves]),))
+        }
         kept = [(claim, move) for claim, move in moves if (claim.seq, claim.lease_token) in held]
-        tx.many(SETTLE, [(*move, tx.now, claim.seq, claim.lease_token) for claim, move in kept])
+        tx.execute_many(SETTLE, [(*move, tx.now, claim.seq, claim.lease_token) for claim, move in kept])
         return {claim.seq for claim, _ in kept}
 
     def extend_leases(self, tx: Transaction, epoch: int, lease_until: float) -> int:
@@ -117,9 +119,9 @@ class ClaimStore:
             epoch=epoch,
         )
 
-    def orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
+    def list_orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
         """Claims of earlier epochs: whoever held them is dead."""
-        return tx.all(
+        return tx.fetch_all(
             """
             SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at
               FROM triggers
@@ -129,36 +131,36 @@ class ClaimStore:
             epoch=epoch,
         )
 
-    def strays(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
+    def list_claims_of_epoch(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
         """(seq, token) of the claims of this epoch, for the engine to compare with what it holds."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             "SELECT seq, lease_token FROM triggers WHERE status = 'CLAIMED' AND claimed_epoch = ?1", (epoch,)
         )
         return [(seq, token) for seq, token in rows]
 
-    def to_be_cancelled(self, tx: Reader, claims: Sequence[Claim]) -> dict[int, str]:
+    def list_cancel_requested(self, tx: Reader, claims: Sequence[Claim]) -> dict[int, str]:
         """Those whose cancellation was asked for while they ran: why, by seq."""
-        return self._why_cancelled(tx, [claim.seq for claim in claims])
+        return self._cancel_reasons(tx, [claim.seq for claim in claims])
 
-    def why_cancelled(self, tx: Reader, seq: int) -> str:
+    def cancel_reason(self, tx: Reader, seq: int) -> str:
         """Why this one is to be cancelled, as whoever asked for it said."""
-        return self._why_cancelled(tx, [seq])[seq]
+        return self._cancel_reasons(tx, [seq])[seq]
 
-    def _why_cancelled(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str]:
-        rows = tx.tuples(
+    def _cancel_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str]:
+        rows = tx.fetch_tuples(
             """
             SELECT seq, coalesce(reason, 'cancelled')
               FROM triggers
              WHERE seq IN (SELECT value FROM json_each(?1))
                AND cancel_requested_at IS NOT NULL
             """,
-            (canonical(list(seqs)),),
+            (canonicalize(list(seqs)),),
         )
         return dict(rows)
 
-    def holds(self, tx: Reader, seq: int, token: str) -> bool:
+    def has_lease(self, tx: Reader, seq: int, token: str) -> bool:
         """Whether a trigger is claimed under this token."""
-        return (seq, token) in set(tx.tuples(HELD, (canonical([seq]),)))
+        return (seq, token) in set(tx.fetch_tuples(HELD, (canonicalize([seq]),)))
 
     def give_back(
         self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str, restarted: bool = False
@@ -217,7 +219,7 @@ class ClaimStore:
 
     def settle_orphan(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> str:
         """Settle a live row whose holder is gone; its id."""
-        trigger_id: str = tx.value(
+        trigger_id: str = tx.fetch_value(
             """
             UPDATE triggers
                SET status        = :status,
@@ -263,7 +265,7 @@ class ClaimStore:
 
     def cancel_requests(self, tx: Reader, epoch: int) -> list[int]:
         """The seqs of running triggers whose cancellation was asked for."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT seq
               FROM triggers

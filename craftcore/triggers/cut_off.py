@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def told_counts(counts: Mapping[str, int], *, claims_live: bool) -> dict[str, int]:
+def counts_document(counts: Mapping[str, int], *, claims_live: bool) -> dict[str, int]:
     """Return the counts of the table. `cut_off`: how many of those due were running when their daemon ended."""
     if claims_live:
         return {**counts, "cut_off": 0}

@@ -8,27 +8,27 @@ from typing import Protocol
 from craftcore.storage.transaction import Transaction
 
 
-class Follower(Protocol):
+class TriggerListener(Protocol):
     """Is told in the same transaction."""
 
-    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+    def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
         """These were cancelled, superseded, stale, poison or corrupt."""
 
-    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+    def on_requeued(self, tx: Transaction, trigger_id: str) -> None:
         """This one was given another life."""
 
-    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+    def has_task(self, tx: Transaction, trigger_id: str) -> bool:
         """Whether something has begun with this one, although it may not be started now."""
 
 
-class Nobody:
+class NullListener:
     """Where nothing follows triggers."""
 
-    def ended(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
+    def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
         return
 
-    def requeued(self, tx: Transaction, trigger_id: str) -> None:
+    def on_requeued(self, tx: Transaction, trigger_id: str) -> None:
         return
 
-    def has_begun(self, tx: Transaction, trigger_id: str) -> bool:
+    def has_task(self, tx: Transaction, trigger_id: str) -> bool:
         return False

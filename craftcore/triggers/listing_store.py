@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from craftcore.storage.damaged_rows import Damaged, each, told
+from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import HELD_UNTIL, Trigger
 from craftcore.triggers.store import trigger_of
@@ -26,7 +26,7 @@ class TriggerLists:
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
         """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             "SELECT id FROM triggers WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,
             end=prefix + "\x7f",
@@ -44,7 +44,7 @@ class TriggerLists:
         limit: int = 50,
     ) -> list[Trigger | Damaged]:
         """The newest triggers that match, newest first."""
-        return each(
+        return read_rows(
             tx,
             """
             SELECT *
@@ -67,12 +67,12 @@ class TriggerLists:
     def dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
         """The dead letters, last buried first."""
         dead = "SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit"
-        return each(tx, dead, trigger_of, limit=limit)
+        return read_rows(tx, dead, trigger_of, limit=limit)
 
     def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
         """How many are due, scheduled for later, put off because their task is held, claimed, running, dead. Reads the
         partial indexes only."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
                    (SELECT count(*)
@@ -89,9 +89,9 @@ class TriggerLists:
         assert row is not None
         return row
 
-    def failed_lately(self, tx: Reader, since: float) -> FailedLately:
+    def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
         """What became FAILED since then. What a person discarded does not count: their reason is not its error."""
-        row = tx.one(
+        row = tx.fetch_one(
             """
             SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || error_code) AS BLOB) AS newest
               FROM triggers INDEXED BY triggers_failed
@@ -102,5 +102,5 @@ class TriggerLists:
             since=since,
         )
         assert row is not None
-        newest = told(row["newest"])
+        newest = readable_text(row["newest"])
         return FailedLately(row["count"], None if newest is None else newest[20:])

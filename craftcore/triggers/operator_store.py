@@ -9,7 +9,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
 
 
-class HandStore:
+class OperatorStore:
     """Rows of `triggers` under somebody's hand. Holds nothing; every method runs on the transaction it is given."""
 
     def cancel_unstarted(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
@@ -135,7 +135,7 @@ class HandStore:
     def put_off(self, tx: Transaction, claim: Claim, reason: str, *, until: float) -> tuple[str | None] | None:
         """CLAIMED and not started -> PENDING, not due before `until`; the reason in its row so far. None when the claim
         has lost its lease, and nothing was written."""
-        row = tx.one(
+        row = tx.fetch_one(
             "SELECT reason FROM triggers WHERE seq = :seq AND lease_token = :token AND started_at IS NULL",
             seq=claim.seq,
             token=claim.lease_token,
@@ -183,7 +183,7 @@ class HandStore:
         )
         return changed == 1
 
-    def park(self, tx: Transaction, seq: int, reason: str) -> None:
+    def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle an unstarted trigger that is not to run."""
         tx.run(
             """
@@ -200,7 +200,7 @@ class HandStore:
             now=tx.now,
         )
 
-    def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+    def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """DONE -> DEAD, of a message that was delivered. False when it was not."""
         changed = tx.run(
             """

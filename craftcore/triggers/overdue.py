@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from craftcore.triggers.model import Claim
 
 
-def due_moment(claim: Claim) -> float:
+def moment_due(claim: Claim) -> float:
     """When a trigger was due: that of a schedule by its occurrence, however it was paced or retried; others by
     `due_at`, which a backoff moves on."""
     return claim.due_at if claim.nominal_at is None else claim.fire_at
@@ -23,12 +23,12 @@ def overdue_note(due_at: float, late: float) -> str:
     """`This was due at 2026-01-01T00:00:00Z and starts 10 minutes late. …`"""
     due = datetime.fromtimestamp(due_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
-        f"This was due at {due} and starts {in_words(late)} late. "
+        f"This was due at {due} and starts {format_duration(late)} late. "
         "Use judgement: do it now, adapt it to the present, or leave it if it no longer makes sense."
     )
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`in_words(600) == "10 minutes"`; the largest unit of which there are at least two, or the smallest."""
     for name, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:

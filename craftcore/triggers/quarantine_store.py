@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.clock import YEAR_10000
-from craftcore.errors import NoModel
+from craftcore.errors import UnreadableRow
 from craftcore.storage.quarantine import Quarantine
 from craftcore.storage.transaction import Row
 from craftcore.triggers.model import TriggerSource
@@ -22,19 +22,19 @@ SELECT *,
 def check_trigger(row: Row) -> None:
     """Check that the engine can go on with a live row that is text throughout. Raises NoModel."""
     if row["source"] not in tuple(TriggerSource):
-        raise NoModel(f"source {row['source']!r:.80} is unknown")
+        raise UnreadableRow(f"source {row['source']!r:.80} is unknown")
     if not 0 <= row["fire_at"] < YEAR_10000:
-        raise NoModel(f"fire_at {row['fire_at']!r} is no moment")
+        raise UnreadableRow(f"fire_at {row['fire_at']!r} is no moment")
     for name in ("attempts", "starts", "crash_count", "machine_restarts"):
         if not 0 <= row[name] < COUNT_LIMIT:
-            raise NoModel(f"{name} {row[name]!r} is no count")
+            raise UnreadableRow(f"{name} {row[name]!r} is no count")
     if row["settled_at"] is not None:
-        raise NoModel("it is live, and has a moment at which it was settled")
+        raise UnreadableRow("it is live, and has a moment at which it was settled")
     claimed = row["status"] == "CLAIMED"
     if claimed != (row["lease_token"] is not None) or claimed != (row["claimed_epoch"] is not None):
-        raise NoModel("its lease and its status contradict each other")
+        raise UnreadableRow("its lease and its status contradict each other")
     if row["start_taken"]:
-        raise NoModel(f"the record of its start {row['starts'] + 1} is there already")
+        raise UnreadableRow(f"the record of its start {row['starts'] + 1} is there already")
 
 
 TRIGGERS = Quarantine(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.storage.transaction import Row, Transaction, get_single_result
-from craftcore.triggers.listener import Follower, Nobody
+from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
     HELD_UNTIL,
     Claim,
@@ -21,9 +21,9 @@ from craftcore.triggers.model import (
     TriggerSpec,
     TriggerStatus,
 )
-from craftcore.triggers.operator_store import HandStore
+from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.validation import accept, shown
+from craftcore.triggers.validation import accept, show_value
 
 
 class TriggerService:
@@ -33,8 +33,8 @@ class TriggerService:
         self._clock = clock
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
-        self._hands = HandStore()
-        self.follower: Follower = Nobody()
+        self._hands = OperatorStore()
+        self.follower: TriggerListener = NullListener()
 
     # Emit
 
@@ -42,7 +42,7 @@ class TriggerService:
         """Check a spec before anything is written. Raises InvalidInput or PayloadTooLarge."""
         if not isinstance(spec, TriggerSpec):
             raise InvalidInput(
-                f"{shown(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
+                f"{show_value(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
             )
         minted_id = spec.id or self._clock.new_id()
         return accept(spec, self._clock.now(), minted_id, payload_max_bytes=self._payload_max_bytes)
@@ -61,15 +61,15 @@ class TriggerService:
         for row in rows:
             if row.dedup_key is None and not row.id_given and not row.supersedes:
                 plain.append(row)
-            elif standing := self._standing(tx, row):
+            elif standing := self._find_existing(tx, row):
                 answers.append(self._duplicate(tx, row, standing))
                 continue
             else:
                 self._store.insert_all(tx, [*plain, row])
                 plain.clear()
                 if row.supersedes:
-                    self.follower.ended(tx, self._store.supersede(tx, row))
-            answers.append(_created(row, row.fire_at))
+                    self.follower.on_settled_unrun(tx, self._store.supersede(tx, row))
+            answers.append(_emitted_result(row, row.fire_at))
         if plain:
             self._store.insert_all(tx, plain)
         return answers
@@ -82,10 +82,10 @@ class TriggerService:
         When its dedup key is held the answer says by whom, and nothing is written.
         """
         row = self.accept(spec)
-        if standing := self._standing(tx, row):
+        if standing := self._find_existing(tx, row):
             return get_single_result([self._duplicate(tx, row, standing)])
         self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
-        return _created(row, max(row.fire_at, not_before or row.fire_at))
+        return _emitted_result(row, max(row.fire_at, not_before or row.fire_at))
 
     def emit_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, lease_seconds: float
@@ -100,15 +100,15 @@ class TriggerService:
 
     def is_anybody_waiting(self, tx: Transaction, session_id: str) -> bool:
         """Whether another trigger of this session is due: then one born claimed would go before it, whatever ranks."""
-        return self._store.any_due(tx, session_id, tx.now)
+        return self._store.has_due(tx, session_id, tx.now)
 
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
         """Make a trigger that waits for its time due now. False when it is settled, or gone."""
         return self._hands.pull_forward(tx, trigger_id)
 
-    def park(self, tx: Transaction, seq: int, reason: str) -> None:
+    def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
-        self._hands.park(tx, seq, reason)
+        self._hands.settle_unstarted(tx, seq, reason)
 
     def put_off(self, tx: Transaction, claim: Claim, reason: str) -> tuple[str | None] | None:
         """Let an unstarted claim wait for a person, out of every window; what its row gave as reason so far. None when
@@ -128,12 +128,12 @@ class TriggerService:
         """What this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or gone."""
         return self._hands.bury(tx, trigger_id, message)
 
-    def undeliver(self, tx: Transaction, trigger_id: str, message: str) -> bool:
+    def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """A delivered message cannot be read where it lies: it is a dead letter, and can be requeued. False when it was
         not delivered, or is gone."""
-        return self._hands.undeliver(tx, trigger_id, message)
+        return self._hands.mark_undelivered(tx, trigger_id, message)
 
-    def _standing(self, tx: Transaction, row: NewTrigger) -> Row | None:
+    def _find_existing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """The trigger that already holds the id, else the key. An id is held as long as anything of it is on record."""
         standing = None
         if row.id_given:
@@ -151,7 +151,7 @@ class TriggerService:
             )
         replaced = (
             row.on_duplicate == "replace"
-            and not self.follower.has_begun(tx, standing["id"])
+            and not self.follower.has_task(tx, standing["id"])
             and self._store.replace(tx, standing["id"], row)
         )
         return Emitted(
@@ -175,7 +175,7 @@ class TriggerService:
             raise NotFound(f"no trigger {trigger_id}")
         return trigger
 
-    def exists(self, tx: Transaction, trigger_id: str) -> bool:
+    def has_trigger(self, tx: Transaction, trigger_id: str) -> bool:
         """Whether there is such a trigger, live or settled."""
         return self._store.find_id(tx, trigger_id) is not None
 
@@ -190,7 +190,7 @@ class TriggerService:
         Raises NotFound, or StateRefused when it is settled.
         """
         if self._hands.cancel_unstarted(tx, trigger_id, reason):
-            self.follower.ended(tx, [trigger_id])
+            self.follower.on_settled_unrun(tx, [trigger_id])
         elif not self._hands.request_cancel(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
@@ -210,7 +210,7 @@ class TriggerService:
         self.refuse_held_key(tx, trigger.dedup_key, trigger_id)
         requeued = self._hands.requeue(tx, trigger_id)
         assert requeued, trigger
-        self.follower.requeued(tx, trigger_id)
+        self.follower.on_requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
 
     def refuse_held_key(self, tx: Transaction, dedup_key: str | None, trigger_id: str) -> None:
@@ -239,6 +239,6 @@ class TriggerService:
         return self.get(tx, trigger_id)
 
 
-def _created(row: NewTrigger, due_at: float) -> Emitted:
+def _emitted_result(row: NewTrigger, due_at: float) -> Emitted:
     scope = DedupScope(row.dedup_scope) if row.dedup_scope else None
     return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=due_at, dedup_scope=scope)

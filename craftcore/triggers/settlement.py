@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from craftcore.error_codes import Backoff, ErrorCode, known
+from craftcore.error_codes import Backoff, ErrorCode, find_code
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, TriggerStatus
 
@@ -148,7 +148,7 @@ _DELIVERED = Settlement(TriggerStatus.DONE, "delivered")
 CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
 
 
-def cancelled(reason: str) -> Settlement:
+def cancel_settlement(reason: str) -> Settlement:
     """Cancelled while it ran, for the reason that was given when it was asked for."""
     return CANCELLED._replace(reason=reason)
 
@@ -205,7 +205,7 @@ def _wait(failed: Failed, backoff: float) -> float:
     """Seconds until another attempt: as long as the one who had enough of us has said, also where that is less than the
     backoff; of other failures the longer of the two."""
     asked = failed.retry_after or 0.0
-    code = known(failed.code)
+    code = find_code(failed.code)
     if asked and code is not None and code.backoff is Backoff.RETRY_AFTER:
         return asked
     return max(backoff, asked)

@@ -30,7 +30,7 @@ import re
 from typing import NamedTuple
 
 from craftcore.errors import InvalidInput
-from craftcore.serialization.untrusted import shown
+from craftcore.serialization.untrusted import safe_repr
 from craftcore.triggers.model import DedupScope, TriggerSource
 
 
@@ -101,7 +101,7 @@ def scheduled_now_key(schedule_id: str, asked_at: float) -> str:
 def living_ui_key(project_id: str, job_kind: str) -> str:
     """`living_ui:{project_id}:{job_kind}`: one live job of a kind for each project. Raises InvalidInput for a project
     whose id has a colon: it could be taken for another."""
-    return f"living_ui:{_first(project_id)}:{job_kind}"
+    return f"living_ui:{_first_part(project_id)}:{job_kind}"
 
 
 def proactive_key(frequency: str, slot: str) -> str:
@@ -109,7 +109,7 @@ def proactive_key(frequency: str, slot: str) -> str:
 
     Raises InvalidInput for a frequency that has a colon: it could be taken for another.
     """
-    return f"proactive:{_first(frequency)}:{slot}"
+    return f"proactive:{_first_part(frequency)}:{slot}"
 
 
 def memory_key(slot: str) -> str:
@@ -127,8 +127,10 @@ def system_key(kind: str, epoch: int) -> str:
     return f"system:{kind}:{epoch}"
 
 
-def _first(part: str) -> str:
+def _first_part(part: str) -> str:
     """The first part of a key of two."""
     if ":" in part:
-        raise InvalidInput(f"{shown(part)} is the first part of a dedup key, and has a colon: use another character")
+        raise InvalidInput(
+            f"{safe_repr(part)} is the first part of a dedup key, and has a colon: use another character"
+        )
     return part

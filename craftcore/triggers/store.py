@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from craftcore.storage.damaged_rows import row_model
-from craftcore.storage.transaction import Many, Reader, Row, Transaction
+from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 from craftcore.triggers.model import (
     Claim,
     DedupScope,
@@ -15,7 +15,7 @@ from craftcore.triggers.model import (
     TriggerStatus,
 )
 
-INSERT = Many(
+INSERT = BulkStatement(
     """
     INSERT INTO triggers (
         id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority,
@@ -34,7 +34,7 @@ class TriggerStore:
 
     def insert_all(self, tx: Transaction, rows: Iterable[NewTrigger]) -> None:
         """Insert accepted triggers as PENDING."""
-        tx.many(INSERT, [(*row[:_ACCEPTED], *_PENDING) for row in rows])
+        tx.execute_many(INSERT, [(*row[:_ACCEPTED], *_PENDING) for row in rows])
 
     def insert_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, token: str, lease_until: float
@@ -43,10 +43,12 @@ class TriggerStore:
 
         `seq` is assigned here, under the write lock, because RETURNING promises no order.
         """
-        first: int = tx.value("SELECT coalesce(max(seq), 0) + 1 FROM triggers")
+        first: int = tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM triggers")
         claims = [_claim_of(row, seq, token) for seq, row in enumerate(rows, first)]
         lease = ("CLAIMED", epoch, token, lease_until)
-        tx.many(INSERT, [(*row[:_ACCEPTED], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)])
+        tx.execute_many(
+            INSERT, [(*row[:_ACCEPTED], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)]
+        )
         return claims
 
     def insert_scheduled(
@@ -73,7 +75,7 @@ class TriggerStore:
 
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """What `emit` must know of the trigger with this id; None when there is none."""
-        return tx.one(
+        return tx.fetch_one(
             "SELECT id, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
             id=trigger_id,
         )
@@ -81,7 +83,7 @@ class TriggerStore:
     def find_trace(self, tx: Reader, trigger_id: str) -> Row | None:
         """The same of a trigger whose row retention removed, as far as its task or its last record tells; None when
         neither is there."""
-        return tx.one(
+        return tx.fetch_one(
             """
             SELECT :id AS id,
                    status,
@@ -107,7 +109,7 @@ class TriggerStore:
     def find_key(self, tx: Reader, dedup_key: str) -> Row | None:
         """What `emit` must know of the trigger that holds this dedup key, itself or by the live task that it created;
         None when it is free."""
-        return tx.one(
+        return tx.fetch_one(
             """
             SELECT id, status, due_at, payload_json, stripped_at, dedup_scope
               FROM triggers
@@ -131,9 +133,9 @@ class TriggerStore:
             key=dedup_key,
         )
 
-    def any_due(self, tx: Reader, session_id: str, now: float) -> bool:
+    def has_due(self, tx: Reader, session_id: str, now: float) -> bool:
         """Whether a trigger of this session is due and not claimed."""
-        found: int | None = tx.value(
+        found: int | None = tx.fetch_value(
             """
             SELECT 1
               FROM triggers
@@ -184,7 +186,7 @@ class TriggerStore:
 
     def supersede(self, tx: Transaction, row: NewTrigger) -> list[str]:
         """Settle the session's older unstarted triggers of the same source; their ids."""
-        rows = tx.all(
+        rows = tx.fetch_all(
             """
             UPDATE triggers
                SET status        = 'DONE',
@@ -211,7 +213,7 @@ class TriggerStore:
 
     def get(self, tx: Reader, trigger_id: str) -> Trigger | None:
         """The whole row; None when there is none."""
-        row = tx.one("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
+        row = tx.fetch_one("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
         return trigger_of(row) if row else None
 
     def insert_again(self, tx: Transaction, trigger_id: str, new_id: str, payload_json: str) -> bool:
@@ -237,10 +239,10 @@ class TriggerStore:
 
     def live_ids(self, tx: Reader) -> list[str]:
         """The ids of all that is not settled."""
-        return [row["id"] for row in tx.all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
+        return [row["id"] for row in tx.fetch_all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
 
 
-@row_model
+@model_reader
 def trigger_of(row: Row) -> Trigger:
     """The model of a full row."""
     return Trigger(

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS
-from craftcore.triggers.workflow_names import bare
+from craftcore.triggers.workflow_names import bare_name
 
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
@@ -36,10 +36,12 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     source: object = spec.source
     defaults = DEFAULTS.get(source) if isinstance(source, str) else None
     if defaults is None:
-        raise InvalidInput(f"source {shown(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
+        raise InvalidInput(f"source {show_value(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
     is_ours = type(spec.dedup_key) is str and KEY_OF_OURS.fullmatch(spec.dedup_key) is not None
     if is_ours and source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
-        raise InvalidInput(f"dedup_key {shown(spec.dedup_key)} is of those that tasks go on with; give it another name")
+        raise InvalidInput(
+            f"dedup_key {show_value(spec.dedup_key)} is of those that tasks go on with; give it another name"
+        )
     for field, value in (
         ("workflow", spec.workflow),
         ("session_id", spec.session_id),
@@ -48,28 +50,32 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         ("id", spec.id),
     ):
         if value is not None and not is_name(value):
-            raise InvalidInput(f"{field} {shown(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+            raise InvalidInput(
+                f"{field} {show_value(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+            )
     if spec.workflow is spec.session_id is spec.task_id is None and spec.source == TriggerSource.IMMEDIATE:
         raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
     scope: str | None = None
     if spec.dedup_key is not None:
         given = defaults.scope if spec.dedup_scope is None else spec.dedup_scope
-        scope = _one_of("dedup_scope", given, ("ever", "active"))
+        scope = _require_member("dedup_scope", given, ("ever", "active"))
     elif spec.dedup_scope is not None:
-        raise InvalidInput(f"dedup_scope {shown(spec.dedup_scope)} needs a dedup_key")
+        raise InvalidInput(f"dedup_scope {show_value(spec.dedup_scope)} needs a dedup_key")
     priority = defaults.priority if spec.priority is None else spec.priority
     if type(priority) is not int or not 0 <= priority <= 99:
-        raise InvalidInput(f"priority {shown(priority)} must be a whole number from 0 to 99; lower is sooner")
+        raise InvalidInput(f"priority {show_value(priority)} must be a whole number from 0 to 99; lower is sooner")
     if spec.max_attempts is not None and (
         type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= MAX_ATTEMPTS
     ):
-        raise InvalidInput(f"max_attempts {shown(spec.max_attempts)} must be a whole number from 1 to {MAX_ATTEMPTS}")
+        raise InvalidInput(
+            f"max_attempts {show_value(spec.max_attempts)} must be a whole number from 1 to {MAX_ATTEMPTS}"
+        )
     if spec.supersedes is not None:
-        _one_of("supersedes", spec.supersedes, ("session",))
+        _require_member("supersedes", spec.supersedes, ("session",))
         if spec.session_id is None:
             raise InvalidInput("supersedes='session' needs a session_id")
     if spec.on_duplicate != "keep":
-        _one_of("on_duplicate", spec.on_duplicate, ("keep", "replace", "error"))
+        _require_member("on_duplicate", spec.on_duplicate, ("keep", "replace", "error"))
     if spec.description is not None:
         if type(spec.description) is not str:
             raise InvalidInput(f"description must be text, not {type(spec.description).__name__}")
@@ -82,7 +88,7 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         scope,
         spec.session_id,
         spec.task_id,
-        None if spec.workflow is None else bare(spec.workflow),
+        None if spec.workflow is None else bare_name(spec.workflow),
         spec.session_id or spec.task_id,
         fire_at,
         fire_at,
@@ -112,7 +118,7 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
     payload = payload if type(payload) is dict else dict(payload)
     try:
         _refuse_strange(payload, None, 1, [0])
-        text = canonical(payload)
+        text = canonicalize(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"payload is not JSON: {error}") from error
     if len(text) > max_bytes:
@@ -132,9 +138,9 @@ def moment(field: str, value: datetime | float) -> float:
             raise InvalidInput(f"{field} {value.isoformat()} has no time zone; add one, e.g. Z or tzinfo=UTC")
         value = value.timestamp()
     if not _is_number(value):
-        raise InvalidInput(f"{field} {shown(value)} must be an aware datetime or epoch seconds")
+        raise InvalidInput(f"{field} {show_value(value)} must be an aware datetime or epoch seconds")
     if not 0 <= value < YEAR_10000:
-        raise InvalidInput(f"{field} {shown(value)} is not a moment between the years 1970 and 9999")
+        raise InvalidInput(f"{field} {show_value(value)} is not a moment between the years 1970 and 9999")
     return float(value)
 
 
@@ -148,7 +154,7 @@ def _fire_at(spec: TriggerSpec, now: float) -> float:
     delay = spec.delay.total_seconds() if isinstance(spec.delay, timedelta) else spec.delay
     if not _is_number(delay) or not 0 <= delay < YEAR_10000:
         raise InvalidInput(
-            f"delay {shown(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
+            f"delay {show_value(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
         )
     return moment("delay", now + delay)
 
@@ -157,7 +163,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """The value in one short line, whatever was given."""
     try:
         return f"{value!r:.80}"
@@ -165,9 +171,9 @@ def shown(value: object) -> str:
         return "of thousands of digits"
 
 
-def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
+def _require_member(field: str, value: object, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise InvalidInput(f"{field} {shown(value)} must be one of {', '.join(allowed)}")
+        raise InvalidInput(f"{field} {show_value(value)} must be one of {', '.join(allowed)}")
     return str(value)
 
 
@@ -187,14 +193,14 @@ def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int])
     times.
     """
     if depth > MAX_DEPTH:
-        raise ValueError(f"deeper than {MAX_DEPTH} levels at {_told(path):.120}")
+        raise ValueError(f"deeper than {MAX_DEPTH} levels at {_path_text(path):.120}")
     if isinstance(value, dict):
         keys[0] += len(value)
         if keys[0] > MAX_KEYS:
             raise ValueError(f"more than {MAX_KEYS:,} keys")
         for key, inner in value.items():
             if type(key) is not str:
-                raise ValueError(f"key {key!r:.80} at {_told(path):.120} is not text")
+                raise ValueError(f"key {key!r:.80} at {_path_text(path):.120} is not text")
             if type(inner) not in _SCALARS:
                 _refuse_strange(inner, (path, key), depth + 1, keys)
     elif isinstance(value, list | tuple):
@@ -202,15 +208,15 @@ def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int])
             if type(inner) not in _SCALARS:
                 _refuse_strange(inner, (path, index), depth + 1, keys)
     elif not isinstance(value, str | int | float):
-        raise TypeError(f"{type(value).__name__} at {_told(path):.120} is not a JSON value")
+        raise TypeError(f"{type(value).__name__} at {_path_text(path):.120} is not a JSON value")
 
 
-def _told(path: _Path | None) -> str:
+def _path_text(path: _Path | None) -> str:
     """`payload.cities[3]`."""
     if path is None:
         return "payload"
     above, step = path
-    return f"{_told(above)}[{step}]" if isinstance(step, int) else f"{_told(above)}.{step}"
+    return f"{_path_text(above)}[{step}]" if isinstance(step, int) else f"{_path_text(above)}.{step}"
 
 
 def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ def intent_of(workflow: str) -> tuple[str, str]:
     return (name, version) if name and version else (workflow, FIRST_VERSION)
 
 
-def bare(workflow: str) -> str:
+def bare_name(workflow: str) -> str:
     """The text by which a workflow is known: the first version is not said."""
     name, version = intent_of(workflow)
     return name if version == FIRST_VERSION else workflow

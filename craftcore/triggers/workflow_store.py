@@ -11,7 +11,7 @@ from craftcore.storage.transaction import Reader
 
 def refuse_unknown(tx: Reader, workflows: Iterable[str | None]) -> None:
     """Raise UnknownWorkflow for a name that the last daemon did not declare. Before the first daemon all are known."""
-    declared = {name for (name,) in tx.tuples("SELECT name FROM workflows")}
+    declared = {name for (name,) in tx.fetch_tuples("SELECT name FROM workflows")}
     for name in workflows:
         if declared and name is not None and name not in declared:
             close = difflib.get_close_matches(name, sorted(declared), n=1)

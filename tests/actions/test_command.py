@@ -20,7 +20,7 @@ import pytest
 
 from craftcore.actions.process.captured_output import Capture
 from craftcore.actions.process.command_run import command_action, command_run
-from craftcore.actions.process.program import CommandFailed, Programs, passed_on
+from craftcore.actions.process.program import CommandFailed, Programs, select_environment
 from craftcore.errors import ErrorCode, Fail
 from tests.processes import PATIENCE, working_in
 
@@ -76,7 +76,7 @@ def workflow(
     programs = Programs(
         timeout=timeout,
         output_max_bytes=output_max_bytes,
-        environment=passed_on(environment, os.environ),
+        environment=select_environment(environment, os.environ),
         grace=grace,
     )
     return partial(command_run(programs, command_action(programs)), None)

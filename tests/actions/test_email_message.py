@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore.actions.email.message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, Outgoing, outgoing
+from craftcore.actions.email.message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, OutgoingMessage, build_message
 from craftcore.config.references import Mailbox, is_one_line, mailbox
 from craftcore.errors import ErrorCode, Fail
 
@@ -18,12 +18,12 @@ SENDER = Mailbox("The house", "house", "example.org")
 NOW = 1_795_000_000.0
 
 
-def made(**arguments: Any) -> Outgoing:
+def made(**arguments: Any) -> OutgoingMessage:
     draft = Draft(**{"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments})
-    return outgoing(draft, message_id="<activity.1@example.org>", sender=SENDER, now=NOW)
+    return build_message(draft, message_id="<activity.1@example.org>", sender=SENDER, now=NOW)
 
 
-def read(message: Outgoing) -> EmailMessage:
+def read(message: OutgoingMessage) -> EmailMessage:
     """As a program that receives it reads it. What it must be for a server is checked on the way."""
     content = message.content
     assert content.endswith(b"\r\n")

@@ -22,10 +22,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.actions.http.action import http_action, stops_at
+from craftcore.actions.http.action import deadline_of_call, http_action
 from craftcore.actions.http.address_rules import look_up
-from craftcore.actions.http.exchange import AnswerMissing, _certificates
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.actions.http.exchange import MissingAnswer, _certificates
+from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.config import HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.errors import ErrorCode, Fail, NoEffect
@@ -92,7 +92,7 @@ async def ask(action: Action, **arguments: Any) -> Any:
 
 async def end_of(action: Action, **arguments: Any) -> Exception:
     """How a call ends that brings nothing."""
-    with pytest.raises((NoEffect, Fail, AnswerMissing)) as ended:
+    with pytest.raises((NoEffect, Fail, MissingAnswer)) as ended:
         await ask(action, **arguments)
     return ended.value
 
@@ -373,7 +373,7 @@ async def test_only_one_address_is_asked_once_something_left(provider):
     provider.behaviour = done_and(hangs_up)
     ended = await end_of(an_action(resolve=resolve), url=f"http://a.example:{provider.server_port}/")
 
-    assert isinstance(ended, AnswerMissing)
+    assert isinstance(ended, MissingAnswer)
     assert len(provider.effects) == 1
 
 
@@ -415,7 +415,7 @@ async def test_a_call_that_is_cancelled_while_it_connects_has_asked_nobody():
 )
 def test_a_call_stops_by_itself_before_it_is_cancelled(timeout, cancelled_at, stops):
     """So that it can say that nothing left, or that it happened: once it is cancelled, nobody asks it."""
-    assert stops_at(timeout, now=100, cancelled_at=cancelled_at) == stops
+    assert deadline_of_call(timeout, now=100, cancelled_at=cancelled_at) == stops
 
 
 async def test_a_peer_that_does_not_speak_tls_has_been_asked_nothing(provider):
@@ -506,7 +506,7 @@ async def test_without_an_answer_nobody_knows_whether_it_happened(provider, beha
         provider.asked.clear()
         provider.behaviour = behaves
         ended = await end_of(an_action(), url=provider.url)
-        assert type(ended) is AnswerMissing, ended
+        assert type(ended) is MissingAnswer, ended
         assert "was asked, and no answer came" in str(ended)
         assert len(provider.effects) == happened
         assert len(provider.asked) == 1
@@ -526,7 +526,7 @@ async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provide
         ended = await end_of(an_action(timeout=seconds), url=provider.url)
         if provider.began.is_set():
             break
-    assert isinstance(ended, AnswerMissing)
+    assert isinstance(ended, MissingAnswer)
     assert "it was out of time" in str(ended)
     assert ended.code == "AGENT_TIMEOUT"
     assert provider.effects
@@ -546,7 +546,7 @@ async def test_a_call_that_is_cancelled_is_left_at_once(provider):
 # What the answer says
 
 
-HAPPENED, REFUSED, AGAIN, UNKNOWN = None, Fail, NoEffect, AnswerMissing
+HAPPENED, REFUSED, AGAIN, UNKNOWN = None, Fail, NoEffect, MissingAnswer
 
 
 @pytest.mark.parametrize(
@@ -646,7 +646,7 @@ async def test_what_may_be_better_later_has_a_code_that_is_tried_again_and_the_w
 async def test_where_the_provider_drops_a_second_call_a_conflict_may_be_the_first_at_work(provider):
     provider.behaviour = replies(409, {"message": "in progress"})
 
-    for dedupes, meaning in ((True, AnswerMissing), (False, Fail)):
+    for dedupes, meaning in ((True, MissingAnswer), (False, Fail)):
         action = an_action(a_target(provider.url, provider_dedupes=dedupes))
         assert type(await end_of(action, url="", target="pay")) is meaning
 
@@ -689,7 +689,7 @@ async def test_the_provider_is_left_alone_for_as_long_as_it_says_within_a_day(pr
 
 async def test_a_busy_provider_that_says_when_to_come_again_may_still_have_done_it(provider):
     provider.behaviour = done_and(replies(503, Retry_After="7"))
-    assert isinstance(await end_of(an_action(), url=provider.url), AnswerMissing)
+    assert isinstance(await end_of(an_action(), url=provider.url), MissingAnswer)
     assert len(provider.effects) == 1
 
 
@@ -745,7 +745,7 @@ async def test_what_happened_has_happened_though_its_answer_is_too_slow(provider
         try:
             result = await ask(an_action(timeout=seconds), url=provider.url)
             break
-        except (NoEffect, AnswerMissing):  # a slow machine
+        except (NoEffect, MissingAnswer):  # a slow machine
             continue
     assert (result["status"], result["body_cut"]) == (201, "late")
     assert "a begin".startswith(result["body"])
@@ -940,7 +940,7 @@ async def test_no_result_no_error_and_no_log_line_tells_a_secret(provider, caplo
     told = [repr(action)]
     try:
         told.append(json.dumps(await ask(action, url="", target="pay")))
-    except (Fail, NoEffect, AnswerMissing) as ended:
+    except (Fail, NoEffect, MissingAnswer) as ended:
         told += [repr(ended), str(ended), *traceback.format_exception(ended)]
 
     assert provider.asked[0].headers["authorization"] == f"Bearer {SECRET}"
@@ -1085,7 +1085,7 @@ async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
     provider.behaviour = behaviour
     ended = await end_of(an_action(keyed(provider.url)), url="", target="pay")
 
-    assert isinstance(ended, AnswerMissing)
+    assert isinstance(ended, MissingAnswer)
     assert "hunter2" not in "".join(traceback.format_exception(ended))
 
 
@@ -1095,23 +1095,23 @@ async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
 @pytest.mark.parametrize(
     ("arguments", "terms"),
     [
-        ({"method": "GET"}, Terms(irreversible=False, timeout=35)),
-        ({}, Terms(irreversible=False, timeout=35)),
-        ({"method": "head", "target": "dedupes"}, Terms(irreversible=False, timeout=35)),
-        ({"method": "POST"}, Terms(timeout=35)),
-        ({"method": "POST", "target": "nobody"}, Terms(timeout=35)),
-        ({"method": ["POST"], "target": ["x"]}, Terms(timeout=35)),
-        ({"method": "DELETE", "target": "plain"}, Terms(timeout=35)),
+        ({"method": "GET"}, ActionTerms(irreversible=False, timeout=35)),
+        ({}, ActionTerms(irreversible=False, timeout=35)),
+        ({"method": "head", "target": "dedupes"}, ActionTerms(irreversible=False, timeout=35)),
+        ({"method": "POST"}, ActionTerms(timeout=35)),
+        ({"method": "POST", "target": "nobody"}, ActionTerms(timeout=35)),
+        ({"method": ["POST"], "target": ["x"]}, ActionTerms(timeout=35)),
+        ({"method": "DELETE", "target": "plain"}, ActionTerms(timeout=35)),
         (
             {"method": "POST", "target": "dedupes"},
-            Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, idempotency_window=600, timeout=35),
+            ActionTerms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, idempotency_window=600, timeout=35),
         ),
         (
             {"method": "POST", "target": "for_ever"},
-            Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=35),
+            ActionTerms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=35),
         ),
-        ({"method": "POST", "target": "asks"}, Terms(idempotent_provider=True, timeout=35)),
-        ({"method": "POST", "target": "assumes"}, Terms(on_unknown=OnUnknown.ASSUME_DONE, timeout=35)),
+        ({"method": "POST", "target": "asks"}, ActionTerms(idempotent_provider=True, timeout=35)),
+        ({"method": "POST", "target": "assumes"}, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE, timeout=35)),
     ],
 )
 def test_on_which_terms_a_call_is_made(arguments, terms):

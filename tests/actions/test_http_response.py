@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from craftcore.actions.http.exchange import Answer
-from craftcore.actions.http.response import JSON_MAX_BYTES, SMALL_BYTES, off_the_loop, result
+from craftcore.actions.http.response import JSON_MAX_BYTES, SMALL_BYTES, read_in_thread, result
 from craftcore.actions.redaction import Scrubber
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ def answered(body: bytes, *headers: tuple[str, str]) -> Answer:
     ],
 )
 async def test_a_large_answer_is_read_in_a_thread_and_a_small_one_on_the_loop(answer, elsewhere):
-    assert (await off_the_loop(answer, threading.get_ident) != threading.get_ident()) is elsewhere
+    assert (await read_in_thread(answer, threading.get_ident) != threading.get_ident()) is elsewhere
 
 
 async def test_the_loop_goes_on_while_a_large_answer_is_read():
@@ -36,21 +36,21 @@ async def test_the_loop_goes_on_while_a_large_answer_is_read():
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_set, done)
-        assert await off_the_loop(answered(b"." * 10_000), lambda: done.wait(30))
+        assert await read_in_thread(answered(b"." * 10_000), lambda: done.wait(30))
 
 
 async def test_a_cancellation_waits_for_what_is_read_and_loses_nothing():
     read = []
     with anyio.CancelScope() as scope:
         scope.cancel()
-        read.append(await off_the_loop(answered(b"." * 10_000), lambda: "it happened"))
+        read.append(await read_in_thread(answered(b"." * 10_000), lambda: "it happened"))
 
     assert (read, scope.cancel_called) == (["it happened"], True)
 
 
 async def test_an_error_of_the_reading_comes_out():
     with pytest.raises(ZeroDivisionError):
-        await off_the_loop(answered(b"." * 10_000), lambda: 1 // 0)
+        await read_in_thread(answered(b"." * 10_000), lambda: 1 // 0)
 
 
 @pytest.mark.parametrize(("size", "reference"), [(JSON_MAX_BYTES, "of-the-body"), (JSON_MAX_BYTES + 1, "of-the-head")])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from craftcore import App, Continue, LiveSession, Route, RoutedTrigger, RoutingContext, TaskContext
 from craftcore.actions.llm.chat_model import ModelFailed
-from craftcore.actions.llm.router import SESSIONS_MAX, LLMRouter, RoutingFailed, chosen
+from craftcore.actions.llm.router import SESSIONS_MAX, LLMRouter, RoutingFailed, parse_choice
 from craftcore.errors import ConfigInvalid
 from tests.actions.stub_model import Answer, Asked, Handler, StubModel, a_stub, hangs, replies, says
 from tests.engine.lab import Lab, lab, settings
@@ -164,7 +164,7 @@ async def test_letters_are_shown_as_they_are(stub):
     ],
 )
 def test_a_choice_may_be_dressed(answer):
-    assert chosen(answer, {"1", "2", "new"}) == "2"
+    assert parse_choice(answer, {"1", "2", "new"}) == "2"
 
 
 NONSENSE = [
@@ -226,7 +226,7 @@ async def test_anything_else_is_refused(stub, answer):
 def test_whatever_it_says_it_chooses_what_was_offered_or_nothing(answer):
     offered = {"1", "2", "new"}
     try:
-        assert chosen(answer, offered) in offered
+        assert parse_choice(answer, offered) in offered
     except RoutingFailed:
         pass
 

@@ -163,9 +163,9 @@ def test_of_a_long_text_no_more_is_read_than_its_beginning_needs():
     scrubber = Scrubber(["one-secret"])
     said = "." * 95 + "one-secret" + "one-secre%74" * 100_000
 
-    assert scrubber.beginning(said, 100)[:101] == "." * 95 + "***" + "***"
-    assert len(scrubber.beginning(said, 100)) < 101 + scrubber.longest
-    assert scrubber.beginning("my one-secret", 100) == "my ***"
+    assert scrubber.head(said, 100)[:101] == "." * 95 + "***" + "***"
+    assert len(scrubber.head(said, 100)) < 101 + scrubber.longest
+    assert scrubber.head("my one-secret", 100) == "my ***"
 
 
 SLOW = ["s" * 64, "sk-" + "x1Y" * 1000, "a\\\\b" * 3, "\\" * 400, "a" + "\\" * 40 + "b", "&#38;" * 9]

@@ -5,20 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.activities.ledger import Ledger
-from craftcore.activities.listing_store import ActivityListing
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, Decision, NewIntent, OnUnknown
+from craftcore.activities.listing_store import ActivityListStore
+from craftcore.activities.model import (
+    Activity,
+    ActivityStatus,
+    CallOutcome,
+    Decision,
+    NewIntent,
+    OnUnknown,
+    StartedCall,
+)
 from craftcore.activities.store import ActivityStore
 from tests.tasks.life import Running
 from tests.virtual import VirtualCore
 
 LEDGER = Ledger()
 STORE = ActivityStore()
-LISTING = ActivityListing()
+LISTING = ActivityListStore()
 
-DONE = CallEnd(ActivityStatus.DONE, "the provider answered", result_json='"ref-1"', provider_ref="ref-1")
-NOTHING = CallEnd(ActivityStatus.FAILED, "nothing happened", error_message="refused", may_retry=True)
-REFUSED = CallEnd(ActivityStatus.FAILED, "the provider refused", error_code="CARD", error_message="declined")
-UNKNOWN = CallEnd(ActivityStatus.UNKNOWN, "it did not answer in time", error_message="within 60 s", may_retry=True)
+DONE = CallOutcome(ActivityStatus.DONE, "the provider answered", result_json='"ref-1"', provider_ref="ref-1")
+NOTHING = CallOutcome(ActivityStatus.FAILED, "nothing happened", error_message="refused", may_retry=True)
+REFUSED = CallOutcome(ActivityStatus.FAILED, "the provider refused", error_code="CARD", error_message="declined")
+UNKNOWN = CallOutcome(ActivityStatus.UNKNOWN, "it did not answer in time", error_message="within 60 s", may_retry=True)
 
 
 def an_intent(running: Running, place: str = "1.1", **changes: Any) -> NewIntent:
@@ -37,23 +45,23 @@ def an_intent(running: Running, place: str = "1.1", **changes: Any) -> NewIntent
     )._replace(**changes)
 
 
-def begin_call(core: VirtualCore, intent: NewIntent) -> Begun | Activity | Exception:
+def begin_call(core: VirtualCore, intent: NewIntent) -> StartedCall | Activity | Exception:
     [answer] = core.do(LEDGER.begin_all, [intent])
     return answer
 
 
-def begun(core: VirtualCore, intent: NewIntent) -> Begun:
+def begun(core: VirtualCore, intent: NewIntent) -> StartedCall:
     answer = begin_call(core, intent)
-    assert isinstance(answer, Begun), answer
+    assert isinstance(answer, StartedCall), answer
     return answer
 
 
-def end_call(core: VirtualCore, call: Begun, end: CallEnd) -> bool:
+def end_call(core: VirtualCore, call: StartedCall, end: CallOutcome) -> bool:
     """Whether it was still to be settled by this call."""
     return core.do(LEDGER.settle_all, [(call, end)]) == {call.seq}
 
 
-def an_activity(core: VirtualCore, running: Running, end: CallEnd | None = None, place: str = "1.1") -> Activity:
+def an_activity(core: VirtualCore, running: Running, end: CallOutcome | None = None, place: str = "1.1") -> Activity:
     """One that was called, and came to this; None: it is being called."""
     call = begun(core, an_intent(running, place))
     if end is not None:
@@ -66,4 +74,4 @@ def decide(core: VirtualCore, activity: Activity, decision: Decision, **more: An
 
 
 def look(core: VirtualCore, seq: int) -> Activity:
-    return core.do(STORE.by_seq, seq)
+    return core.do(STORE.get_by_seq, seq)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, OnUnknown
-from craftcore.activities.model import Terms
+from craftcore.activities.model import ActionTerms
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.registry.action import Action, message_id
 
@@ -39,7 +39,7 @@ def refusal(fn: Any = send, **options: Any) -> str:
 
 def test_an_action_is_reversible_unless_it_says_so_and_asks_unless_it_says_more():
     assert not declare().terms.irreversible
-    assert declare(irreversible=True).terms == Terms(
+    assert declare(irreversible=True).terms == ActionTerms(
         irreversible=True, on_unknown=OnUnknown.ASK, idempotent_provider=False, timeout=60.0, settle_after=60.0
     )
 
@@ -116,11 +116,11 @@ def test_a_name_is_used_once_and_is_one():
         with pytest.raises(ConfigInvalid, match="a name is 1 to 200 characters"):
             app.action(name)(send)
         with pytest.raises(ConfigInvalid, match="a name is 1 to 200 characters"):
-            Action(name, send, Terms())
+            Action(name, send, ActionTerms())
 
 
-def by_amount(arguments: Mapping[str, Any]) -> Terms:
-    return Terms(irreversible=arguments["amount"] > 0, on_unknown=OnUnknown.RECONCILE)
+def by_amount(arguments: Mapping[str, Any]) -> ActionTerms:
+    return ActionTerms(irreversible=arguments["amount"] > 0, on_unknown=OnUnknown.RECONCILE)
 
 
 def test_the_terms_of_one_call_may_be_those_of_its_arguments():
@@ -128,17 +128,17 @@ def test_the_terms_of_one_call_may_be_those_of_its_arguments():
 
     def pay(call: Call, *, amount: int) -> None: ...
 
-    always = Terms(on_unknown=OnUnknown.RECONCILE)
+    always = ActionTerms(on_unknown=OnUnknown.RECONCILE)
     depends, does_not = Action("pay", pay, always, terms_of=by_amount), Action("pay", pay, always)
 
-    assert depends.terms_for({"amount": 0}) == Terms(irreversible=False, on_unknown=OnUnknown.RECONCILE)
+    assert depends.terms_for({"amount": 0}) == ActionTerms(irreversible=False, on_unknown=OnUnknown.RECONCILE)
     assert depends.terms_for({"amount": 7}).irreversible
     assert does_not.terms_for({"amount": 0}) is does_not.terms is always
 
 
 def test_an_action_whose_arguments_tell_is_not_missing_how_it_is_reconciled():
     app = App()
-    app.declare_action(Action("pay", send, Terms(on_unknown=OnUnknown.RECONCILE), terms_of=by_amount))
+    app.declare_action(Action("pay", send, ActionTerms(on_unknown=OnUnknown.RECONCILE), terms_of=by_amount))
 
     assert app.check_actions() == []
 

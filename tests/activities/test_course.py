@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, Terms
+from craftcore.activities.model import ActionTerms, Activity, ActivityStatus, Decision, OnUnknown
 from craftcore.activities.resolution import (
     Ask,
-    Assume,
+    AssumeDone,
     Course,
     GivenUp,
     Reconcile,
     Resend,
     ResendLater,
-    course_of,
+    resolve,
 )
 from tests.virtual import NEW_YEAR
 
 CALLED = NEW_YEAR
 
-RESENDS = Terms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=10.0)
+RESENDS = ActionTerms(on_unknown=OnUnknown.RESEND, idempotent_provider=True, timeout=10.0)
 WINDOWED = replace(RESENDS, idempotency_window=100.0)
-RECONCILES = Terms(on_unknown=OnUnknown.RECONCILE, timeout=10.0, settle_after=30.0)
+RECONCILES = ActionTerms(on_unknown=OnUnknown.RECONCILE, timeout=10.0, settle_after=30.0)
 
 
-def in_doubt(terms: Terms, **changes: Any) -> Activity:
+def in_doubt(terms: ActionTerms, **changes: Any) -> Activity:
     """Called at CALLED, and UNKNOWN ten seconds later."""
     row = Activity(
         seq=1,
@@ -61,10 +61,12 @@ def in_doubt(terms: Terms, **changes: Any) -> Activity:
     return replace(row, **changes)
 
 
-def course(terms: Terms, *, at: float = 20.0, fresh: bool = False, reconciles: bool = True, **changes: Any) -> Course:
+def course(
+    terms: ActionTerms, *, at: float = 20.0, fresh: bool = False, reconciles: bool = True, **changes: Any
+) -> Course:
     """`at`: seconds after it was called."""
     activity = in_doubt(terms, **changes)
-    return course_of(activity, terms, can_reconcile=reconciles, is_fresh=fresh, now=CALLED + at)
+    return resolve(activity, terms, can_reconcile=reconciles, is_fresh=fresh, now=CALLED + at)
 
 
 def asks(found: Course) -> str:
@@ -74,13 +76,13 @@ def asks(found: Course) -> str:
 
 
 def test_ask_asks():
-    assert course(Terms()) == Ask()
-    assert course(Terms(), fresh=True) == Ask()
+    assert course(ActionTerms()) == Ask()
+    assert course(ActionTerms(), fresh=True) == Ask()
 
 
 def test_assume_done_takes_it_as_done_at_once():
-    terms = Terms(on_unknown=OnUnknown.ASSUME_DONE)
-    assert [course(terms), course(terms, fresh=True)] == [Assume(), Assume()]
+    terms = ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)
+    assert [course(terms), course(terms, fresh=True)] == [AssumeDone(), AssumeDone()]
 
 
 def test_resend_calls_again_but_not_in_the_attempt_that_saw_it_fail():
@@ -146,12 +148,12 @@ def test_what_nothing_can_reconcile_is_put_to_a_person():
     assert "nothing declares how to ask the provider" in asks(course(RECONCILES, reconciles=False))
 
 
-@pytest.mark.parametrize("terms", [Terms(), RESENDS, RECONCILES, Terms(on_unknown=OnUnknown.ASSUME_DONE)])
+@pytest.mark.parametrize("terms", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
 def test_what_was_given_up_stays_so_whatever_the_policy(terms):
     assert course(terms, decision=Decision.GIVE_UP) == GivenUp()
 
 
-@pytest.mark.parametrize("now", [Terms(), RESENDS, RECONCILES, Terms(on_unknown=OnUnknown.ASSUME_DONE)])
+@pytest.mark.parametrize("now", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
 @pytest.mark.parametrize("then", list(OnUnknown))
 def test_a_policy_that_has_changed_since_the_call_is_a_persons_matter(now, then):
     found = course(now, policy=then)

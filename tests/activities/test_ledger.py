@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from craftcore.activities.ledger import LEFT_BEHIND
-from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision, OnUnknown, ended
+from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall, outcome_after
 from craftcore.errors import IdempotencyConflict, StateRefused
 from tests.activities.life import (
     DONE,
@@ -42,7 +42,7 @@ def statuses(core):
 def test_an_intent_is_written_once(core, running, clock):
     call = begun(core, an_intent(running))
 
-    assert call == Begun(1, 1, False)
+    assert call == StartedCall(1, 1, False)
     found = look(core, call.seq)
     assert (found.status, found.calls, found.in_doubt, found.decision) == (ActivityStatus.INTENT, 1, False, None)
     assert (found.first_call_at, found.last_call_at, found.settled_at) == (clock.now(), clock.now(), None)
@@ -52,10 +52,10 @@ def test_many_begin_in_one_commit_each_with_its_own_answer(core, running):
     done = an_activity(core, running, DONE, "1.1")
     an_activity(core, running, NOTHING, "1.2")
     changed = an_intent(running, "1.1", args_hash="another")
-    known = [done, Begun(2, 2, False)]
+    known = [done, StartedCall(2, 2, False)]
 
     answers = core.do(LEDGER.begin_all, [an_intent(running, f"1.{n}") for n in (3, 1, 2, 4)])
-    assert answers == [Begun(3, 1, False), *known, Begun(4, 1, False)]
+    assert answers == [StartedCall(3, 1, False), *known, StartedCall(4, 1, False)]
 
     [refused] = core.do(LEDGER.begin_all, [changed])
     assert isinstance(refused, IdempotencyConflict)
@@ -90,7 +90,7 @@ def test_what_had_no_effect_begins_again_as_the_next_call(core, running, clock):
     before = an_activity(core, running, NOTHING)
     clock.advance(minutes=5)
 
-    assert begin_call(core, an_intent(running, execution_seq=9, epoch=2)) == Begun(before.seq, 2, False)
+    assert begin_call(core, an_intent(running, execution_seq=9, epoch=2)) == StartedCall(before.seq, 2, False)
 
     after = look(core, before.seq)
     assert (after.status, after.execution_seq, after.epoch) == (ActivityStatus.INTENT, 9, 2)
@@ -104,7 +104,7 @@ def test_what_a_person_lets_be_sent_begins_again_without_its_doubt(core, running
 
     call = begun(core, an_intent(running))
 
-    assert call == Begun(doubt.seq, 2, False)
+    assert call == StartedCall(doubt.seq, 2, False)
     assert look(core, doubt.seq).decision is None
     assert end_call(core, call, NOTHING)
     assert statuses(core) == ["FAILED"]
@@ -165,7 +165,7 @@ def test_another_call_of_what_changed_meanwhile_is_not_begun(core, running):
 def test_another_call_is_begun_once(core, running):
     seen = an_activity(core, running, UNKNOWN)
 
-    assert core.do(LEDGER.call_again, seen, an_intent(running)) == Begun(seen.seq, 2, True)
+    assert core.do(LEDGER.call_again, seen, an_intent(running)) == StartedCall(seen.seq, 2, True)
     again = core.do(LEDGER.call_again, seen, an_intent(running))
 
     assert isinstance(again, Activity)
@@ -199,11 +199,11 @@ def test_a_call_that_ends_late_settles_nothing_of_the_next_one(core, running):
 
 def test_what_is_done_is_never_changed(core, running):
     before = an_activity(core, running, DONE)
-    call = Begun(before.seq, before.calls, False)
+    call = StartedCall(before.seq, before.calls, False)
 
     begin_call(core, an_intent(running))
     assert not end_call(core, call, UNKNOWN)
-    core.do(LEDGER.leave_behind)
+    core.do(LEDGER.mark_interrupted)
     for decision in Decision:
         with pytest.raises(StateRefused, match="is DONE: the provider answered; nothing was written"):
             decide(core, before, decision)
@@ -222,8 +222,8 @@ def test_only_calls_without_an_end_are_left_behind(core, running):
     for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN], 1):
         an_activity(core, running, end, f"1.{n}")
 
-    assert [one.key[-3:] for one in core.do(LEDGER.leave_behind)] == ["1.1"]
-    assert core.do(LEDGER.leave_behind) == []
+    assert [one.key[-3:] for one in core.do(LEDGER.mark_interrupted)] == ["1.1"]
+    assert core.do(LEDGER.mark_interrupted) == []
     assert statuses(core) == ["UNKNOWN", "DONE", "FAILED", "FAILED", "UNKNOWN"]
 
 
@@ -272,14 +272,14 @@ def test_of_what_certainly_had_no_effect_only_another_call_can_be_decided(core, 
 
     decide(core, before, Decision.RESEND)
 
-    assert begin_call(core, an_intent(running)) == Begun(before.seq, 2, False)
+    assert begin_call(core, an_intent(running)) == StartedCall(before.seq, 2, False)
 
 
 def test_a_decision_about_an_earlier_call_is_refused(core, running):
     """It was called again while somebody thought about it."""
     seen = an_activity(core, running, UNKNOWN)
     call = core.do(LEDGER.call_again, seen, an_intent(running))
-    assert isinstance(call, Begun)
+    assert isinstance(call, StartedCall)
     end_call(core, call, UNKNOWN)
 
     with pytest.raises(StateRefused):
@@ -305,16 +305,16 @@ def test_what_was_given_up_may_turn_out_to_have_happened_or_not(core, running):
 def test_a_call_without_effect_does_not_clear_the_doubt_of_the_one_before(core, running):
     seen = an_activity(core, running, UNKNOWN)
     call = core.do(LEDGER.call_again, seen, an_intent(running))
-    assert isinstance(call, Begun)
+    assert isinstance(call, StartedCall)
     assert call.in_doubt
 
     for end in (NOTHING, REFUSED):
-        after = ended(end, in_doubt=True)
+        after = outcome_after(end, in_doubt=True)
         assert (after.status, after.may_retry) == (ActivityStatus.UNKNOWN, end.may_retry)
         assert after.reason == f"{end.reason}, and an earlier call is in doubt"
-        assert ended(end, in_doubt=False) is end
+        assert outcome_after(end, in_doubt=False) is end
     for end in (DONE, UNKNOWN):
-        assert ended(end, in_doubt=True) is end
+        assert outcome_after(end, in_doubt=True) is end
 
 
 # A policy decides
@@ -344,5 +344,5 @@ def test_the_newest_of_a_task_are_found_by_its_id_and_not_by_a_prefix_of_it(core
     mine = an_activity(core, running, DONE)
     other = an_activity(core, begin(core), DONE)
 
-    assert core.do(LISTING.newest, 10, task_id=running.task.id) == [mine]
-    assert core.do(LISTING.newest, 10) == [other, mine]
+    assert core.do(LISTING.list_newest, 10, task_id=running.task.id) == [mine]
+    assert core.do(LISTING.list_newest, 10) == [other, mine]

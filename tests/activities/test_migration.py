@@ -11,14 +11,14 @@ import pytest
 from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.activity_events import question_about
 from tests.activities.life import UNKNOWN, an_activity
 from tests.tasks.life import begin, rows
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
-BEFORE, WITH_THEM = shipped()[:3], shipped()[:4]
+BEFORE, WITH_THEM = list_migrations()[:3], list_migrations()[:4]
 
 OLD_KINDS = ["ask", "stale", "budget", "stalled"]
 OLD_ENDS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,7 @@ def old(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
 
 def look(database: Database, sql: str) -> list[dict[str, Any]]:
     with database.reading() as reader:
-        return reader.all(sql)
+        return reader.fetch_all(sql)
 
 
 def test_every_question_of_a_database_of_before_is_kept_as_it_was(old, clock):
@@ -105,8 +105,8 @@ def test_a_copy_of_it_is_kept_as_it_was(old, clock):
 
 def schema_of(reader: Reader) -> dict[str, Any]:
     """Every table and index by its name, and what each table refers to."""
-    found: dict[str, Any] = dict(tuple(row) for row in reader.tuples("SELECT name, sql FROM sqlite_schema"))
-    references = reader.tuples(
+    found: dict[str, Any] = dict(tuple(row) for row in reader.fetch_tuples("SELECT name, sql FROM sqlite_schema"))
+    references = reader.fetch_tuples(
         """
         SELECT tables.name, keys."from", keys."table", keys."to"
           FROM sqlite_schema AS tables, pragma_foreign_key_list(tables.name) AS keys

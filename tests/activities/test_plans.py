@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
+from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, NewAct
@@ -82,7 +82,7 @@ def filled(path: Path, number: int) -> Iterator[Filled]:
 
 
 def copy(tx: Transaction, table: str, seq: int, more: int, **changes: str) -> None:
-    columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
+    columns = [row[1] for row in tx.fetch_tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
     values = ", ".join(changes.get(name, name) for name in columns)
     tx.run(COPY.format(table=table, columns=", ".join(columns), values=values), seq=seq, more=more)
 
@@ -97,7 +97,7 @@ def begin_acts(it: Filled, tx: Transaction, *places: str, again: Activity | None
     return it.core.acts.begin_all(tx, [NewAct(an_intent(it.running, place), intended, again) for place in places])
 
 
-def settle_acts(it: Filled, tx: Transaction, *calls: Begun) -> None:
+def settle_acts(it: Filled, tx: Transaction, *calls: StartedCall) -> None:
     ending = event(it.running, EventType.ACTIVITY_UNKNOWN)
     assert it.core.acts.settle_all(tx, [ActEnd(call, UNKNOWN, ending) for call in calls]) == [True] * len(calls)
 
@@ -114,14 +114,14 @@ def whole_life(it: Filled, tx: Transaction) -> None:
     acts.ask_at_end(tx, [task_seq])
     it.core.deciding.decide(tx, third.key, Decision.HAPPENED, decided_by="ada")
     it.core.deciding.decide(tx, fourth.key, Decision.RESEND, decided_by="ada")
-    assert acts.leave_behind(tx) == 1
-    LISTING.in_doubt(tx)
-    LISTING.newest(tx, 10)
-    LISTING.newest(tx, 10, task_id=it.running.task.id)
-    LISTING.newest(tx, 10, status=ActivityStatus.UNKNOWN)
+    assert acts.mark_interrupted(tx) == 1
+    LISTING.count_in_doubt(tx)
+    LISTING.list_newest(tx, 10)
+    LISTING.list_newest(tx, 10, task_id=it.running.task.id)
+    LISTING.list_newest(tx, 10, status=ActivityStatus.UNKNOWN)
     LISTING.keys_like(tx, "activity:x")
     LISTING.decisions(tx, third.seq)
-    LISTING.history(tx, third)
+    LISTING.list_history(tx, third)
 
 
 SHOWS_THE_NEWEST = "ORDER BY seq DESC LIMIT :limit"
@@ -158,7 +158,7 @@ def may_walk(line: str, sql: str) -> bool:
 def test_this_test_would_see_a_walk(crowd):
     with undone(crowd.core) as tx:
         sql = "EXPLAIN QUERY PLAN SELECT seq FROM activity_log WHERE args_hash = 'x'"
-        plan = [row[3] for row in tx.tuples(sql)]
+        plan = [row[3] for row in tx.fetch_tuples(sql)]
 
     assert plan == ["SCAN activity_log"]
 
@@ -171,16 +171,18 @@ def steps(it: Filled, work: Callable[[Transaction], object], before: Callable[[T
 
 
 LOOKS: dict[str, Callable[[Filled, Transaction], object]] = {
-    "acts that are known": lambda it, tx: STORE.known(tx, [an_intent(it.running, f"1.{n}").key for n in (1, 2, 99)]),
+    "acts that are known": lambda it, tx: STORE.find_by_keys(
+        tx, [an_intent(it.running, f"1.{n}").key for n in (1, 2, 99)]
+    ),
     "what has no end": lambda it, tx: STORE.intents(tx),
-    "what is in doubt of a task": lambda it, tx: STORE.undecided(tx, [it.running.task.seq]),
-    "what is in doubt of a task that has ended": lambda it, tx: STORE.undecided(tx, [1]),
-    "what is in doubt at all": lambda it, tx: LISTING.in_doubt(tx),
-    "the newest": lambda it, tx: LISTING.newest(tx, 5),
-    "the newest of a task": lambda it, tx: LISTING.newest(tx, 5, task_id=it.running.task.id),
-    "the newest that have no end": lambda it, tx: LISTING.newest(tx, 5, status=ActivityStatus.INTENT),
+    "what is in doubt of a task": lambda it, tx: STORE.list_undecided(tx, [it.running.task.seq]),
+    "what is in doubt of a task that has ended": lambda it, tx: STORE.list_undecided(tx, [1]),
+    "what is in doubt at all": lambda it, tx: LISTING.count_in_doubt(tx),
+    "the newest": lambda it, tx: LISTING.list_newest(tx, 5),
+    "the newest of a task": lambda it, tx: LISTING.list_newest(tx, 5, task_id=it.running.task.id),
+    "the newest that have no end": lambda it, tx: LISTING.list_newest(tx, 5, status=ActivityStatus.INTENT),
     "the end of a task": lambda it, tx: it.core.acts.ask_at_end(tx, [it.running.task.seq]),
-    "a boot": lambda it, tx: LEDGER.leave_behind(tx),
+    "a boot": lambda it, tx: LEDGER.mark_interrupted(tx),
     "an act": lambda it, tx: settle_acts(it, tx, *begin_acts(it, tx, "2.1")),
     "a decision": lambda it, tx: it.core.deciding.decide(
         tx, an_intent(it.running, "1.2").key, Decision.GIVE_UP, decided_by="ada"

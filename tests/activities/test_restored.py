@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
+from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import IdempotencyConflict
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.storage.transaction import Transaction
 from tests.activities.life import (
     DONE,
@@ -31,8 +31,8 @@ from tests.virtual import NEW_YEAR, VirtualCore
 def put_back(core: VirtualCore) -> None:
     """The file is found to be older than what ran on it."""
     with core.transaction() as tx:
-        remember(tx, "restored_at", repr(tx.now))
-        remember(tx, "restored_epoch", "3")
+        set_fact(tx, "restored_at", repr(tx.now))
+        set_fact(tx, "restored_epoch", "3")
 
 
 def doubt(answer: object) -> Activity:
@@ -54,7 +54,7 @@ def test_what_has_no_row_of_a_task_that_was_there_is_in_doubt(core, clock):
     assert found.reason == "the database was restored: it may be done"
     assert (found.calls, found.execution_seq, found.epoch) == (1, 0, 4)
     assert (found.key, found.request_json) == (an_intent(running).key, '{"amount":7}')
-    assert core.do(STORE.undecided, [running.task.seq]) == [found]
+    assert core.do(STORE.list_undecided, [running.task.seq]) == [found]
 
 
 def test_it_may_have_been_called_since_its_task_was_there(core, clock):
@@ -98,10 +98,10 @@ def test_what_could_have_been_called_again_is_in_doubt_once(core, clock):
     found = doubt(begin_call(core, an_intent(running, "1.1", epoch=3)))
     assert (found.calls, found.in_doubt, found.reason) == (1, True, "the database was restored: it may be done")
     assert found.first_call_at == failed.first_call_at
-    assert core.do(STORE.undecided, [running.task.seq]) == [found]
+    assert core.do(STORE.list_undecided, [running.task.seq]) == [found]
 
     decide(core, found, Decision.RESEND)
-    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == Begun(found.seq, 2, False)
+    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == StartedCall(found.seq, 2, False)
 
 
 def test_that_it_did_not_happen_was_said_of_the_file_as_it_was_then(core, clock):
@@ -122,7 +122,7 @@ def test_a_decision_from_after_the_restore_counts(core, clock):
     clock.advance(1)
     decide(core, unknown, Decision.RESEND)
 
-    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == Begun(unknown.seq, 2, False)
+    assert begin_call(core, an_intent(running, "1.1", epoch=3)) == StartedCall(unknown.seq, 2, False)
 
 
 def test_what_failed_after_the_restore_is_called_again_whatever_the_clock_says(core, clock):
@@ -133,7 +133,7 @@ def test_what_failed_after_the_restore_is_called_again_whatever_the_clock_says(c
     decide(core, doubt(begin_call(core, intent)), Decision.RESEND)
     assert end_call(core, begun(core, intent), NOTHING)
 
-    assert begin_call(core, intent) == Begun(1, 3, False)
+    assert begin_call(core, intent) == StartedCall(1, 3, False)
 
 
 def test_a_task_that_began_since_may_act(core, clock):
@@ -181,7 +181,7 @@ def test_old_and_new_tasks_of_one_batch_are_each_told_their_own(core, clock):
     assert [look(core, answer.seq).key for answer in answers if not isinstance(answer, Exception)] == [
         intent.key for intent in intents
     ]
-    assert [isinstance(answer, Begun) for answer in answers] == [True, False, True, False, True]
+    assert [isinstance(answer, StartedCall) for answer in answers] == [True, False, True, False, True]
 
 
 def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
@@ -194,7 +194,7 @@ def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
 
     with pytest.raises(KeyError):
         core.do(begin_and_break)
-    assert core.do(LISTING.newest, 1) == []
+    assert core.do(LISTING.list_newest, 1) == []
 
 
 @pytest.mark.parametrize("decision", Decision)
@@ -207,7 +207,7 @@ def test_a_person_decides_it_like_any_other(core, decision):
 
     answer = begin_call(core, an_intent(running, epoch=3))
     if decision is Decision.RESEND:
-        assert answer == Begun(found.seq, 2, False)
+        assert answer == StartedCall(found.seq, 2, False)
         assert end_call(core, answer, DONE)
     else:
         assert answer == decided

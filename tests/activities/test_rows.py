@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from craftcore.activities.ledger import LEFT_BEHIND
-from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision, OnUnknown
+from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall
 from craftcore.errors import IdempotencyConflict, StateRefused
 from tests.activities.life import (
     DONE,
@@ -79,12 +79,12 @@ def test_arguments_too_large_to_be_kept_are_known_by_their_hash(core, running):
 def test_hundreds_of_acts_of_one_batch_are_told_each_of_its_own(core, running):
     intents = [an_intent(running, f"1.{number}") for number in range(500)]
     firsts = core.do(LEDGER.begin_all, intents[::2])
-    calls = [first for first in firsts if isinstance(first, Begun)]
+    calls = [first for first in firsts if isinstance(first, StartedCall)]
     assert core.do(LEDGER.settle_all, [(call, DONE) for call in calls]) == set(range(1, 251))
 
     answers = core.do(LEDGER.begin_all, intents)
 
-    assert answers[1::2] == [Begun(seq, 1, False) for seq in range(251, 501)]
+    assert answers[1::2] == [StartedCall(seq, 1, False) for seq in range(251, 501)]
     assert [found.key for found in answers[::2] if isinstance(found, Activity)] == [one.key for one in intents[::2]]
     assert [row["idem_key"] for row in rows(core, "activity_log")] == [one.key for one in intents[::2] + intents[1::2]]
 
@@ -103,7 +103,7 @@ def test_one_conflict_of_a_batch_keeps_nobody_else_from_beginning(core, running)
     )
 
     assert isinstance(refused, IdempotencyConflict)
-    assert (first, found, last) == (Begun(2, 1, False), done, Begun(3, 1, False))
+    assert (first, found, last) == (StartedCall(2, 1, False), done, StartedCall(3, 1, False))
 
 
 def test_nobody_begins_and_settles_nothing(core):
@@ -151,7 +151,7 @@ def test_a_call_that_comes_back_after_somebody_decided_changes_nothing(core, run
 @pytest.mark.parametrize("late", ENDS)
 def test_a_call_that_comes_back_after_its_process_was_taken_for_dead_changes_nothing(core, running, late):
     call = begun(core, an_intent(running))
-    core.do(LEDGER.leave_behind)
+    core.do(LEDGER.mark_interrupted)
     before = everything(core)
 
     assert not end_call(core, call, late)
@@ -172,7 +172,7 @@ def test_the_end_of_an_earlier_call_is_not_that_of_the_one_on_its_way(core, runn
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_never_began_has_no_end(core, end):
-    assert not end_call(core, Begun(7, 1, False), end)
+    assert not end_call(core, StartedCall(7, 1, False), end)
     assert everything(core) == []
 
 
@@ -181,7 +181,7 @@ def test_what_a_dead_process_was_calling_is_in_doubt_and_nothing_else_of_it_chan
     left = [an_activity(core, running, None, place) for place in ("1.1", "1.2")]
     clock.advance(60)
 
-    assert core.do(LEDGER.leave_behind) == left
+    assert core.do(LEDGER.mark_interrupted) == left
 
     for before in left:
         in_doubt = replace(before, status=ActivityStatus.UNKNOWN, reason=LEFT_BEHIND.reason, in_doubt=True)
@@ -259,14 +259,14 @@ def test_what_is_in_doubt_is_told_by_task_until_somebody_decides(core):
         for number, end in enumerate([DONE, NOTHING, REFUSED, None], 2):
             an_activity(core, task, end, f"1.{number}")
 
-    assert core.do(STORE.undecided, [task.task.seq for task in tasks[:2]]) == doubts[:2]
-    assert core.do(STORE.undecided, []) == []
-    assert core.do(LISTING.in_doubt) == (3, doubts[0])
+    assert core.do(STORE.list_undecided, [task.task.seq for task in tasks[:2]]) == doubts[:2]
+    assert core.do(STORE.list_undecided, []) == []
+    assert core.do(LISTING.count_in_doubt) == (3, doubts[0])
 
     for doubt, decision in zip(doubts, Decision, strict=True):
         decide(core, doubt, decision)
-    assert core.do(STORE.undecided, [task.task.seq for task in tasks]) == []
-    assert core.do(LISTING.in_doubt) == (0, None)
+    assert core.do(STORE.list_undecided, [task.task.seq for task in tasks]) == []
+    assert core.do(LISTING.count_in_doubt) == (0, None)
 
 
 def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
@@ -277,7 +277,7 @@ def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
             end_call(core, begun(core, intent), end)
 
     def seqs(limit: int = 99, **those: object) -> list[int]:
-        return [one.seq for one in core.do(LISTING.newest, limit, **those)]
+        return [one.seq for one in core.do(LISTING.list_newest, limit, **those)]
 
     assert seqs() == [8, 7, 6, 5, 4, 3, 2, 1]
     assert seqs(3) == [8, 7, 6]

@@ -10,7 +10,7 @@ from craftcore.activities.store import INTENTS, UNDECIDED
 from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, decide
 from tests.tasks.life import begin, rows
 from tests.virtual import VirtualCore
@@ -152,7 +152,7 @@ def test_an_activity_that_was_decided_of_or_asked_about_cannot_be_deleted(six):
 def test_the_migration_keeps_every_question_as_it_was_and_what_guards_them(tmp_path, clock):
     """It makes the table anew: a CHECK cannot be changed in place."""
     database = Database(tmp_path / "agent.db", clock)
-    migrate(database, clock, [one for one in shipped() if one.name < "0004"])
+    migrate(database, clock, [one for one in list_migrations() if one.name < "0004"])
     with database.transaction() as tx:
         tx.run(
             "INSERT INTO tasks (seq, id, workflow, status, trigger_id, created_at, updated_at) "
@@ -172,20 +172,20 @@ def test_the_migration_keeps_every_question_as_it_was_and_what_guards_them(tmp_p
                 "INSERT INTO questions (seq, id, task_seq, wait_seq, kind, question, options_json, default_json, "
                 f"by_message, status, answer, note, answered_by, created_at, expires_at, closed_at) VALUES {sql}"
             )
-        before = tx.all("SELECT * FROM questions ORDER BY seq")
+        before = tx.fetch_all("SELECT * FROM questions ORDER BY seq")
     names = "SELECT name FROM sqlite_schema WHERE tbl_name = 'questions' AND type = 'index' ORDER BY name"
     with database.reading() as reader:
-        indexes = [row["name"] for row in reader.all(names)]
+        indexes = [row["name"] for row in reader.fetch_all(names)]
 
-    migrate(database, clock, [one for one in shipped() if one.name < "0005"])
+    migrate(database, clock, [one for one in list_migrations() if one.name < "0005"])
 
     with database.reading() as reader:
-        after = reader.all("SELECT * FROM questions ORDER BY seq")
+        after = reader.fetch_all("SELECT * FROM questions ORDER BY seq")
         assert [{**row, "activity_seq": None} for row in before] == after
-        assert [row["name"] for row in reader.all(names)] == sorted([*indexes, "questions_activity"])
-        assert reader.all("PRAGMA foreign_key_check") == []
-        assert reader.value("PRAGMA integrity_check") == "ok"
-        plan = reader.all("EXPLAIN QUERY PLAN SELECT 1 FROM questions WHERE task_seq = 3 AND status = 'OPEN'")
+        assert [row["name"] for row in reader.fetch_all(names)] == sorted([*indexes, "questions_activity"])
+        assert reader.fetch_all("PRAGMA foreign_key_check") == []
+        assert reader.fetch_value("PRAGMA integrity_check") == "ok"
+        plan = reader.fetch_all("EXPLAIN QUERY PLAN SELECT 1 FROM questions WHERE task_seq = 3 AND status = 'OPEN'")
         assert "questions_open" in plan[0]["detail"]
     database.close()
 
@@ -196,7 +196,7 @@ def test_what_an_end_of_a_task_and_a_boot_ask_reads_nothing_that_is_settled(six)
         for sql in (INTENTS, UNDECIDED.replace(":seqs", "'[1]'"), NEWEST_OPEN.replace(":limit", "1")):
             [detail] = [
                 row["detail"]
-                for row in reader.all(f"EXPLAIN QUERY PLAN {sql}", **GIVEN if ":status" in sql else {})
+                for row in reader.fetch_all(f"EXPLAIN QUERY PLAN {sql}", **GIVEN if ":status" in sql else {})
                 if row["detail"].startswith(("SEARCH activity_log", "SCAN activity_log"))
             ]
             assert detail.startswith("SEARCH activity_log USING INDEX activity_log_"), detail

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from craftcore.cli.main import main
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.doorbell_client import doorbell_path
 from tests.cli.bank import LOST, NOTHING, REFUSED, Bank
 from tests.processes import a_daemon, craftcore, traced, until
 
@@ -537,7 +537,7 @@ def test_what_moved_on_while_a_person_was_asked_is_not_decided(cli, terminal, ba
 def test_the_daemon_is_rung(cli, bank, database):
     task_id = bank.pay(LOST)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(bell_path(database))
+        bell.bind(doorbell_path(database))
         bell.setblocking(False)
 
         cli("activity", "resolve", task_id, "--resend")

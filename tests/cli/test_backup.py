@@ -17,7 +17,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON
 from tests.processes import DaemonProcess, a_daemon, a_program, craftcore, until
@@ -249,7 +249,7 @@ def test_a_backup_may_be_named_by_a_link(cli, here, tmp_path):
 
 
 def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, database, tmp_path):
-    migrate(Database(database, VirtualClock()), VirtualClock(), shipped()[:-1])
+    migrate(Database(database, VirtualClock()), VirtualClock(), list_migrations()[:-1])
 
     refused = cli("db", "backup", "-o", "backup.db")
 

@@ -15,10 +15,10 @@ import pytest
 from craftcore.cli.base import Command, OperatorCommand, WriteCommand
 from craftcore.cli.main import main
 from craftcore.cli.session import Session
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, commands, line
 from tests.processes import craftcore
 from tests.virtual import VirtualClock
@@ -57,7 +57,7 @@ def test_what_is_done_by_hand_is_written_down(cli, here, clock, name):
 
 
 def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, database):
-    old, clock = shipped()[:-2], VirtualClock()
+    old, clock = list_migrations()[:-2], VirtualClock()
     migrate(Database(database, clock), clock, old)
 
     assert cli("db", "migrate").code == 0
@@ -65,7 +65,7 @@ def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, databa
 
     [told] = cli("--json", "audit").json
     assert (told["action"], told["subject"], told["uid"]) == ("db migrate", None, ME[0])
-    assert told["details"] == {"applied": [migration.name for migration in shipped()[-2:]]}
+    assert told["details"] == {"applied": [migration.name for migration in list_migrations()[-2:]]}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_work_is_not_written_down(cli, here, database):
 # nobody forgets it
 
 
-def a_session(database: Path) -> tuple[Session, Core]:
+def a_session(database: Path) -> tuple[Session, Services]:
     session = Session({"CRAFTCORE_DB": str(database)})
     return session, session.core()
 
@@ -192,7 +192,7 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
     with (
         called(OperatorCommand, "forgets"),
         pytest.raises(AssertionError, match="forgets changed 1 row and did not say to what"),
-        session.changing(core) as (tx, _),
+        session.write(core) as (tx, _),
     ):
         tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
 
@@ -203,7 +203,7 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
 def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here, database):
     session, core = a_session(database)
 
-    with called(OperatorCommand, "noun verb"), session.changing(core) as (tx, scope):
+    with called(OperatorCommand, "noun verb"), session.write(core) as (tx, scope):
         tx.run("UPDATE triggers SET priority = 1 WHERE id = :id", id=here.world.waiting)
         scope.record(here.world.waiting)
 
@@ -214,7 +214,7 @@ def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here
 def test_only_a_command_that_does_things_by_hand_comes_in(here, database, kind):
     session, core = a_session(database)
 
-    with called(kind, "reads"), pytest.raises(AssertionError, match="reads"), session.changing(core):
+    with called(kind, "reads"), pytest.raises(AssertionError, match="reads"), session.write(core):
         pass
 
 

@@ -285,7 +285,7 @@ def test_an_answer_that_a_shell_would_read_is_not_put_on_a_line_either(offered, 
 def test_no_question_walks_through_what_is_over(core: VirtualCore, kind):
     with core.reading() as reader:
         asked = {"low": "", "high": "\x7f", "most": 50}
-        plan = [row["detail"] for row in reader.all(f"EXPLAIN QUERY PLAN {QUERIES[kind]}", **asked)]
+        plan = [row["detail"] for row in reader.fetch_all(f"EXPLAIN QUERY PLAN {QUERIES[kind]}", **asked)]
 
     walked = [line for line in plan if line.startswith("SCAN") and not re.search("triggers_dead|_open|json_each", line)]
     assert walked == []

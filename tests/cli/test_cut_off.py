@@ -128,5 +128,5 @@ def test_a_failure_is_news_for_a_day(cli, core, clock):
 def test_the_last_failures_are_found_by_an_index(core):
     with core.reading() as reader:
         sql = "SELECT 1 FROM triggers INDEXED BY triggers_failed WHERE status = 'FAILED' AND settled_at > 1"
-        plan = " ".join(row[3] for row in reader.tuples(f"EXPLAIN QUERY PLAN {sql}"))
+        plan = " ".join(row[3] for row in reader.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}"))
     assert "SEARCH triggers USING COVERING INDEX triggers_failed (settled_at>?)" in plan

@@ -7,7 +7,7 @@ import pytest
 from craftcore import App
 from craftcore.daemon.lifespan import running
 from craftcore.schedules.clock_guard import ClockTrust
-from craftcore.storage.facts import fact, number, remember
+from craftcore.storage.facts import get_fact, number, set_fact
 from craftcore.triggers.model import TriggerStatus
 from tests.engine.lab import settings
 from tests.triggers.life import emit
@@ -26,7 +26,7 @@ def core(database):
 
 @pytest.mark.parametrize("text", DAMAGED)
 def test_what_is_no_number_is_none(core, text):
-    core.do(remember, "clock_held", text)
+    core.do(set_fact, "clock_held", text)
 
     assert core.do(number, "clock_held") is None
 
@@ -37,7 +37,7 @@ async def test_a_start_and_its_schedules_go_on(tmp_path, text):
     path = tmp_path / "agent.db"
     with VirtualCore(path, VirtualClock()).transaction() as tx:
         for name in (*NUMBERS, "restart", "reload", "live_state", "engine"):
-            remember(tx, name, text)
+            set_fact(tx, name, text)
     app = App("test")
     app.workflow("greet")(_greet)
 
@@ -58,18 +58,18 @@ async def _greet() -> None:
 def test_every_look_at_it_ends_in_order(cli, core, name, text):
     trigger = emit(core)
     cli("schedule", "add", "tick", "every 1h", "--workflow", "greet")
-    core.do(remember, name, text)
+    core.do(set_fact, name, text)
 
     for command in (("status",), ("status", "--json"), ("schedule", "why", "tick"), ("trigger", "why", trigger.id)):
         assert cli(*command).code == 0, command
     assert cli("doctor").code in (0, 1)
     assert cli("schedule", "trust-clock").code == 0
     if name == "clock_held":
-        assert core.do(fact, name) is None, "a person said that the clock is right"
+        assert core.do(get_fact, name) is None, "a person said that the clock is right"
 
 
 def test_a_damaged_hold_keeps_out_no_new_one(core):
-    core.do(remember, "clock_held", "x")
+    core.do(set_fact, "clock_held", "x")
     core.do(ClockTrust().hold_if_behind, 1, core.clock.now() + 86_400)
 
     assert core.do(ClockTrust().is_held, 1)

@@ -13,23 +13,33 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from craftcore.cli.doctor_daemon import Running, daemon_findings
-from craftcore.cli.doctor_file import Ends, chain
-from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owners, wal
-from craftcore.cli.doctor_work import Work, claims, clock, failed, held, held_tasks, in_doubt, size_of_file, zones
+from craftcore.cli.doctor_daemon import DaemonState, daemon_findings
+from craftcore.cli.doctor_file import ChainState, chain
+from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owner_findings, wal
+from craftcore.cli.doctor_work import (
+    Work,
+    claims,
+    clock,
+    doubt_finding,
+    failure_finding,
+    held_findings,
+    held_tasks,
+    size_of_file,
+    zones,
+)
 from craftcore.cli.finding import Level
 from craftcore.daemon.doorbell import Doorbell
-from craftcore.daemon.heard import is_heard
+from craftcore.daemon.heard import answers_doorbell
 from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.lock_note import LockNote
-from craftcore.diagnostics.disk_space import Room
+from craftcore.daemon.lock_note import LockInfo
+from craftcore.diagnostics.disk_space import DiskSpace
 from craftcore.engine.live_state import LiveState
 from craftcore.retention.size_limit import Size
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.database import Database
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import FailedLately
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
@@ -114,9 +124,9 @@ def test_a_daemon_that_runs_is_well_and_all_of_it(tmp_path):
         assert f"ok    daemon        pid {daemon.pid} on " in told.out
         assert "every page, index and foreign key" in told.out
         daemon.signal(signal.SIGSTOP)
-        assert not is_heard(folder / "agent.db", 0.2)
+        assert not answers_doorbell(folder / "agent.db", 0.2)
         daemon.signal(signal.SIGCONT)
-        assert is_heard(folder / "agent.db", 60)
+        assert answers_doorbell(folder / "agent.db", 60)
 
 
 def test_only_reading_is_enough_and_no_file_is_made(cli, core, database):
@@ -231,7 +241,7 @@ PLACE = Place(
     database=DATABASE,
     beside=[DATABASE],
     config=None,
-    room=Room(bytes=10 << 30, inodes=None),
+    room=DiskSpace(bytes=10 << 30, inodes=None),
     bytes=1 << 20,
     wal_bytes=128 << 20,
     wal_in_use=64 << 20,
@@ -242,19 +252,19 @@ PLACE = Place(
     ("rule", "change", "level"),
     [
         (disk, {}, "ok"),
-        (disk, {"room": Room(bytes=(64 << 20) - 1, inodes=None)}, "FAIL"),
-        (disk, {"room": Room(bytes=10 << 30, inodes=0)}, "FAIL"),
-        (disk, {"room": Room(bytes=(512 << 20) - 1, inodes=None)}, "warn"),
-        (disk, {"room": Room(bytes=10 << 30, inodes=999)}, "warn"),
+        (disk, {"room": DiskSpace(bytes=(64 << 20) - 1, inodes=None)}, "FAIL"),
+        (disk, {"room": DiskSpace(bytes=10 << 30, inodes=0)}, "FAIL"),
+        (disk, {"room": DiskSpace(bytes=(512 << 20) - 1, inodes=None)}, "warn"),
+        (disk, {"room": DiskSpace(bytes=10 << 30, inodes=999)}, "warn"),
         (disk, {"bytes": (10 << 30) + 1}, "warn"),
         (wal, {}, "ok"),
         (wal, {"wal_in_use": (64 << 20) + 1}, "warn"),
         (wal, {"wal_in_use": 32 << 20, "wal_readers": (4711,)}, "ok"),
         (wal, {"wal_readers": (4711,)}, "warn"),
-        (owners, {}, "ok"),
-        (owners, {"me": 8}, "warn"),
-        (owners, {"me": 0}, "ok"),
-        (owners, {"folder": Seen(path="/x", mode=0o700, uid=0)}, "warn"),
+        (owner_findings, {}, "ok"),
+        (owner_findings, {"me": 8}, "warn"),
+        (owner_findings, {"me": 0}, "ok"),
+        (owner_findings, {"folder": Seen(path="/x", mode=0o700, uid=0)}, "warn"),
         (configuration, {"config": Seen(path="/c", mode=0o644, uid=0)}, "ok"),
         (configuration, {"config": Seen(path="/c", mode=0o600, uid=8)}, "FAIL"),
     ],
@@ -272,7 +282,7 @@ def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database
     monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
     with a_reader(database) as pid:
         for number in range(40):
-            core.do(remember, f"large {number}", "x" * 50_000)
+            core.do(set_fact, f"large {number}", "x" * 50_000)
         level, text, do = found()["WAL"]
         assert (level, do) == ("warn", f"ps -fp {pid}")
         assert f"process {pid} keeps a snapshot open" in text
@@ -346,10 +356,10 @@ def test_an_index_that_is_gone_is_told(core, found):
 
 
 def test_an_older_schema_is_migrated_and_a_newer_one_is_refused(cli, found, database, clock):
-    migrate(Database(database, clock), clock, shipped()[:-1])
+    migrate(Database(database, clock), clock, list_migrations()[:-1])
     told = found()
     assert told["schema"] == ("FAIL", told["schema"][1], f"craftcore --db {database} db migrate")
-    assert shipped()[-1].name in told["schema"][1]
+    assert list_migrations()[-1].name in told["schema"][1]
 
     assert cli("db", "migrate").code == 0
     assert found()["schema"][0] == "ok"
@@ -391,7 +401,7 @@ def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, datab
 
 
 def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, database):
-    core.do(remember, "database_id", "d1")
+    core.do(set_fact, "database_id", "d1")
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
         lock.write(database_id="d1", epoch=0, call_mark=0)
     assert found()["lock file"] == ("ok", "remembers this database, at epoch 0", None)
@@ -407,8 +417,8 @@ def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, databa
 
 
 def test_an_older_copy_of_the_same_epoch_is_known_by_the_calls_that_it_lacks(core, found, database):
-    core.do(remember, "database_id", "d1")
-    core.do(remember, "call_mark", "4")
+    core.do(set_fact, "database_id", "d1")
+    core.do(set_fact, "call_mark", "4")
     for mark, level in ((3, "ok"), (4, "ok"), (5, "warn")):
         with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
             lock.write(database_id="d1", epoch=0, call_mark=mark)
@@ -417,7 +427,7 @@ def test_an_older_copy_of_the_same_epoch_is_known_by_the_calls_that_it_lacks(cor
 
 
 def test_records_that_retention_took_are_not_missed():
-    ends = Ends(head=(7, "h"), removed_to=7, newest=[])
+    ends = ChainState(head=(7, "h"), removed_to=7, newest=[])
 
     assert chain(ends).level is Level.OK
     assert chain(replace(ends, removed_to=6)).level is Level.FAIL, "the last one was cut off"
@@ -426,27 +436,27 @@ def test_records_that_retention_took_are_not_missed():
 
 # the daemon
 
-NOTE = LockNote(pid=5, host="here", started_at=NOON)
+NOTE = LockInfo(pid=5, host="here", started_at=NOON)
 
 
 @pytest.mark.parametrize(
     ("running", "booted_at", "told"),
     [
-        (Running(note=NOTE, held=True, has_bell=True, is_heard=True), NOON, {"daemon": "ok", "doorbell": "ok"}),
-        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), NOON, {"daemon": "FAIL"}),
-        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), NOON - 1, {"daemon": "warn"}),
-        (Running(note=NOTE, held=True, has_bell=True, is_heard=False), None, {"daemon": "warn"}),
-        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON, {"doorbell": "FAIL"}),
-        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), NOON - 1, {"daemon": "warn"}),
-        (Running(note=NOTE, held=True, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
+        (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=True), NOON, {"daemon": "ok", "doorbell": "ok"}),
+        (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=False), NOON, {"daemon": "FAIL"}),
+        (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=False), NOON - 1, {"daemon": "warn"}),
+        (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=False), None, {"daemon": "warn"}),
+        (DaemonState(note=NOTE, held=True, has_bell=False, is_heard=False), NOON, {"doorbell": "FAIL"}),
+        (DaemonState(note=NOTE, held=True, has_bell=False, is_heard=False), NOON - 1, {"daemon": "warn"}),
+        (DaemonState(note=NOTE, held=True, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
         (
-            Running(note=NOTE, held=True, has_bell=True, is_heard=True, replaced="/a/agent.db-wal"),
+            DaemonState(note=NOTE, held=True, has_bell=True, is_heard=True, replaced="/a/agent.db-wal"),
             NOON,
             {"open files": "FAIL", "daemon": "ok", "doorbell": "ok"},
         ),
-        (Running(note=None, held=True, has_bell=True, is_heard=True), None, {"daemon": "ok", "doorbell": "ok"}),
-        (Running(note=NOTE, held=False, has_bell=True, is_heard=False), NOON, {"daemon": "warn", "doorbell": "ok"}),
-        (Running(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
+        (DaemonState(note=None, held=True, has_bell=True, is_heard=True), None, {"daemon": "ok", "doorbell": "ok"}),
+        (DaemonState(note=NOTE, held=False, has_bell=True, is_heard=False), NOON, {"daemon": "warn", "doorbell": "ok"}),
+        (DaemonState(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
     ],
 )
 def test_how_the_daemon_does(running, booted_at, told):
@@ -468,8 +478,8 @@ def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, da
 
 
 def test_what_is_held_is_told_until_it_is_released(cli, core, found, database):
-    core.do(remember, "safe_mode", "6 unclean starts")
-    core.do(remember, "held", "it was restored")
+    core.do(set_fact, "safe_mode", "6 unclean starts")
+    core.do(set_fact, "held", "it was restored")
     assert found()["held"][0] == "warn"
     assert found()["held"][2] == f"craftcore --db {database} release"
     assert "everything is held: it was restored" in cli("doctor").out
@@ -530,14 +540,14 @@ def test_schedules_ahead_and_a_clock_that_is_behind_are_told(cli, core, found, c
     core.do(core.schedules.put, ScheduleSpec(id="s", when="every 1h", workflow="greet"), Origin.OPERATOR)
     clock.advance(hours=2)
     core.do(core.ticks.tick)
-    core.do(remember, "clock_seen_at", repr(clock.now()))
+    core.do(set_fact, "clock_seen_at", repr(clock.now()))
     clock.set_back(2 * HOUR)
 
     told = found()
     assert "ahead of the clock, so they wait: s" in told["schedules"][1]
     assert "it is 2 h behind the latest time" in told["clock"][1]
 
-    core.do(remember, "clock_held", repr(NOON + HOUR))
+    core.do(set_fact, "clock_held", repr(NOON + HOUR))
     assert "trust-clock" in found()["clock"][2]
     assert cli("schedule", "trust-clock").code == 0
     assert cli("schedule", "reanchor").code == 0
@@ -579,14 +589,14 @@ WORK = Work(
     ("rule", "change", "level"),
     [
         (claims, {}, "ok"),
-        (lambda work: next(held(work)), {"paused": True}, "warn"),
+        (lambda work: next(held_findings(work)), {"paused": True}, "warn"),
         (claims, {"claimed": 1, "lease_until": NOON - 600}, "ok"),
         (claims, {"claimed": 1, "lease_until": NOON - 601}, "FAIL"),
         (held_tasks, {}, "ok"),
         (held_tasks, {"held_tasks": 1}, "warn"),
-        (failed, {}, "ok"),
-        (failed, {"failed": FailedLately(2, "VALIDATION_ERROR")}, "warn"),
-        (in_doubt, {}, "ok"),
+        (failure_finding, {}, "ok"),
+        (failure_finding, {"failed": FailedLately(2, "VALIDATION_ERROR")}, "warn"),
+        (doubt_finding, {}, "ok"),
         (size_of_file, {}, "ok"),
         (size_of_file, {"size": Size(799, 1_000, None)}, "ok"),
         (size_of_file, {"size": Size(800, 1_000, 5_000)}, "warn"),

@@ -11,7 +11,7 @@ import pytest
 
 from craftcore import Producer
 from craftcore.daemon.lifespan import running
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerSpec
 from tests.engine.lab import look, settings
 from tests.processes import PATIENCE, until
@@ -89,7 +89,7 @@ def test_whoever_waits_is_told_what_is_asked_and_how_to_answer(cli, clock, datab
 
 
 def test_whoever_waits_is_told_that_everything_is_held(cli, database, core):
-    core.do(remember, "held", "it was restored")
+    core.do(set_fact, "held", "it was restored")
 
     over = cli("emit", "greet", "--wait", "0")
 

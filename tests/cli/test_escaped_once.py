@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from craftcore.audit.model import Actor
-from craftcore.audit.store import audit, audited
+from craftcore.audit.store import audit, list_rows
 from craftcore.cli.audit import _cells
 from craftcore.cli.event_text import event_text
-from craftcore.cli.execution.diff import _shown
+from craftcore.cli.execution.diff import _show_value
 from craftcore.cli.output import Output
 from craftcore.schedules.model import Origin, ScheduleSpec
 
@@ -47,14 +47,14 @@ def test_a_text_of_an_event_cannot_act_on_a_terminal(reason):
 
 
 def test_a_difference_shows_its_json_once_escaped(capsys):
-    Output(as_json=False).table(["what", "A"], [["response", _shown(VALUE)]])
+    Output(as_json=False).table(["what", "A"], [["response", _show_value(VALUE)]])
     assert_once(capsys.readouterr().out)
 
 
 def test_the_audit_shows_its_details_once_escaped(core):
     core.do(lambda tx: audit(tx, Actor(uid=1, name="a"), "task cancel", "x", details={"before\x1b": VALUE}))
     with core.reading() as reader:
-        [row] = list(audited(reader))
+        [row] = list(list_rows(reader))
     assert_once(str(_cells(row)[-1]))
 
 

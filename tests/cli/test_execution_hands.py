@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
-from craftcore.audit.store import audited
+from craftcore.audit.store import list_rows
 from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Snoozed, Succeeded
 from tests.cli.bank import LOST, Bank
@@ -295,8 +295,8 @@ async def pay_one(ctx: TaskContext) -> str:
 
 def audit_of(folder):
     """What people did with executions, in order."""
-    with Core(folder / "agent.db", Config()).reading() as reader:
-        return [(row.action, row.subject, row.reason) for row in audited(reader) if "execution" in row.action]
+    with Services(folder / "agent.db", Config()).reading() as reader:
+        return [(row.action, row.subject, row.reason) for row in list_rows(reader) if "execution" in row.action]
 
 
 def test_after_a_kill_an_incomplete_execution_is_found_and_retried_or_skipped(tmp_path):

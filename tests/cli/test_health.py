@@ -18,12 +18,12 @@ from craftcore.cli.health import Health, health_of, verdict
 from craftcore.cli.status.status import BEHIND, DEAD_LATELY
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
-from craftcore.diagnostics.disk_space import Room, room_beside
+from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
 from craftcore.diagnostics.idle import Idle, idle
-from craftcore.diagnostics.write_lock import kept_by
-from craftcore.engine.engine_facts import leave_standing
+from craftcore.diagnostics.write_lock import write_lock_holder
+from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
-from craftcore.storage.facts import forget, remember
+from craftcore.storage.facts import delete_fact, set_fact
 from craftcore.storage.wal_locks import LOCKS
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
@@ -310,7 +310,7 @@ async def nothing() -> None: ...
 
 def leave(core, limited=False, paused=False):
     app = limits() if limited else App()
-    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused, places=2)
+    core.do(write_engine_facts, 1, app.workflows, app.by_source, paused=paused, places=2)
 
 
 @pytest.fixture
@@ -359,8 +359,8 @@ def test_work_is_not_called_idle_while_every_place_is_taken(cli, core, clock, bo
 def noted(name, value):
     """The first part of an exclusion that is a fact, and the second, which takes it away."""
     return (
-        lambda core, clock: core.do(lambda tx: remember(tx, name, value)),
-        lambda core, clock: core.do(lambda tx: forget(tx, name)),
+        lambda core, clock: core.do(lambda tx: set_fact(tx, name, value)),
+        lambda core, clock: core.do(lambda tx: delete_fact(tx, name)),
     )
 
 
@@ -402,7 +402,7 @@ KEPT = {
         lambda core, clock: clock.advance(seconds=11),
     ),
     "an older program left nothing": (
-        lambda core, clock: (emit(core), core.do(lambda tx: forget(tx, "engine"))),
+        lambda core, clock: (emit(core), core.do(lambda tx: delete_fact(tx, "engine"))),
         lambda core, clock: leave(core),
     ),
     "the daemon is paused": (
@@ -516,7 +516,7 @@ def test_who_commits_again_and_again_keeps_no_lock(core, database):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
         assert somebody.stdout.readline() == b"begun\n"
-        found = kept_by(database, None)
+        found = write_lock_holder(database, None)
         somebody.kill()
 
     assert found is None
@@ -577,7 +577,7 @@ def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon
     monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
     litestream = apsw.Connection(str(database))
     assert litestream.pragma("journal_mode") == "wal"
-    core.do(remember, "large", "x" * 2_000_000)
+    core.do(set_fact, "large", "x" * 2_000_000)
     assert reasons(cli) == ["wal"]
 
     litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -604,7 +604,7 @@ def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
     settings.write_text("[retention]\nmax_bytes = 500000\n")
     with a_reader(database) as pid:
         for number in range(40):
-            core.do(remember, f"large {number}", "x" * 50_000)
+            core.do(set_fact, f"large {number}", "x" * 50_000)
 
         told = cli("--config", str(settings), "--json", "status").json
     assert [one["code"] for one in told["reasons"]] == ["wal", "size"]
@@ -617,12 +617,12 @@ def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
 def test_the_room_that_is_told_is_the_disks(tmp_path):
     found = os.statvfs(tmp_path)
 
-    room = room_beside(tmp_path / "agent.db")
+    room = disk_space_of(tmp_path / "agent.db")
 
     assert abs(room.bytes - found.f_bavail * found.f_frsize) < 1 << 30
-    assert not Room(bytes=64 << 20, inodes=1).is_gone
-    assert Room(bytes=(64 << 20) - 1, inodes=None).is_gone
-    assert Room(bytes=10 << 30, inodes=0).is_gone
+    assert not DiskSpace(bytes=64 << 20, inodes=1).is_gone
+    assert DiskSpace(bytes=(64 << 20) - 1, inodes=None).is_gone
+    assert DiskSpace(bytes=10 << 30, inodes=0).is_gone
 
 
 def test_who_is_behind_is_found_by_the_index_alone(core):

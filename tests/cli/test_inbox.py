@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from craftcore.cli.caller import actor
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.tasks.activity_events import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
@@ -471,7 +471,7 @@ def test_an_unknown_id_is_10_and_points_to_the_list(cli, core, question_id):
 def test_the_daemon_is_rung(cli, ask, database):
     _, question_id = ask()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(bell_path(database))
+        bell.bind(doorbell_path(database))
         bell.setblocking(False)
 
         cli("inbox", "answer", question_id, "send")

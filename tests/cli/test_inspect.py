@@ -508,7 +508,7 @@ def test_commands_go_to_the_database_that_this_one_went_to(cli, core, database):
 def spoil(core, *statements):
     """As a foreign hand does it, or a disk: past the schema's own refusals."""
     with core.transaction() as tx:
-        for (name,) in list(tx.tuples("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
+        for (name,) in list(tx.fetch_tuples("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
             tx.run(f"DROP TRIGGER {name}")
         for statement in statements:
             assert tx.run(statement) > 0, statement

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from craftcore.cli.moments import clock_time, from_now, iso, parse_duration, parse_moment, span
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.moments import clock_time, format_span, iso, parse_duration, parse_moment, relative_text
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import Session, state_directory
 from craftcore.errors import InvalidInput
 
@@ -43,8 +43,8 @@ def test_moments_are_read_in_utc():
     assert iso(1767225600.25) == "2026-01-01T00:00:00.250Z"
     assert clock_time(1767225600.25) == "2026-01-01 00:00:00Z"
     assert (iso(None), iso(1e18), clock_time(None)) == (None, None, "-")
-    assert with_iso({"at": 0.0, "what": 1}) == {"at": 0.0, "at_iso": "1970-01-01T00:00:00.000Z", "what": 1}
-    assert with_iso({"due_at": 0.0, "lease_until": None, "note": 1}) == {
+    assert add_iso_times({"at": 0.0, "what": 1}) == {"at": 0.0, "at_iso": "1970-01-01T00:00:00.000Z", "what": 1}
+    assert add_iso_times({"due_at": 0.0, "lease_until": None, "note": 1}) == {
         "due_at": 0.0,
         "due_at_iso": "1970-01-01T00:00:00.000Z",
         "lease_until": None,
@@ -54,10 +54,10 @@ def test_moments_are_read_in_utc():
 
 
 def test_spans_have_two_digits_at_most():
-    assert [span(seconds) for seconds in (0.26, 45, 90, 750, 10_000, 400_000)] == [
+    assert [format_span(seconds) for seconds in (0.26, 45, 90, 750, 10_000, 400_000)] == [
         *("0.3 s", "45 s", "90 s", "12 min", "3 h", "5 d")
     ]
-    assert (from_now(10, 5), from_now(5, 10)) == ("in 5.0 s", "5.0 s ago")
+    assert (relative_text(10, 5), relative_text(5, 10)) == ("in 5.0 s", "5.0 s ago")
 
 
 def test_a_table_is_aligned_and_each_row_is_one_line(capsys):

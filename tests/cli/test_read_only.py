@@ -108,7 +108,7 @@ def test_the_database_cannot_be_opened_to_write(here, core):
     with pytest.raises(PermissionRefused, match="is read only here"):
         core.database.connect()
     with core.reading() as reader:
-        assert reader.value("SELECT count(*) FROM audit_log") == 0
+        assert reader.fetch_value("SELECT count(*) FROM audit_log") == 0
 
 
 def test_a_missing_database_is_not_made(core, database):

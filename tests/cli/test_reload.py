@@ -16,10 +16,10 @@ from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.daemon.config_reload import answer
 from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.lock_note import LockNote, note_line
-from craftcore.daemon.lock_owner import the_daemon
+from craftcore.daemon.lock_note import LockInfo, note_line
+from craftcore.daemon.lock_owner import open_daemon_process
 from craftcore.errors import PermissionRefused
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.cli.conftest import NOON
 from tests.processes import APP, PATIENCE, a_daemon, craftcore, environment
 
@@ -140,7 +140,7 @@ def test_the_answer_to_somebody_who_asked_earlier_is_not_taken_for_ones_own(fold
     began = SystemClock().boot_time()
 
     def answered_before(*signalled: Any) -> None:
-        core = Core(database, Config())
+        core = Services(database, Config())
         with core.transaction() as tx:
             answer(tx, 1, began=began, applied=["retry"], at_next_start=[], refused=[])
         core.close()
@@ -184,7 +184,7 @@ def test_a_program_that_does_not_catch_the_signal_is_left_alone(cli, core, lock)
 def test_a_note_that_is_of_somebody_else_by_now_signals_nobody(cli, core, lock):
     """The lock is held, and its holder has not yet written its own name over that of the one before."""
     with subprocess.Popen(["sleep", str(PATIENCE)]) as bystander:
-        Path(lock.path).write_bytes(note_line(LockNote(pid=bystander.pid, host="here", started_at=NOON)))
+        Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))
 
         refused = cli("reload")
 
@@ -199,7 +199,7 @@ def test_a_note_that_names_nobody_signals_nobody(cli, core, lock):
 
     with subprocess.Popen(["true"]) as ended:
         pass
-    Path(lock.path).write_bytes(note_line(LockNote(pid=ended.pid, host="there", started_at=NOON)))
+    Path(lock.path).write_bytes(note_line(LockInfo(pid=ended.pid, host="there", started_at=NOON)))
 
     assert f"pid {ended.pid} on there, which cannot be seen from here" in cli("reload").err
 
@@ -215,7 +215,10 @@ def test_another_users_daemon_is_not_signalled():
             os.chown(folder / "agent.db.lock", NOBODY, NOBODY)
             os.seteuid(NOBODY)
             try:
-                with pytest.raises(PermissionRefused, match="belongs to user id 0"), the_daemon(folder / "agent.db"):
+                with (
+                    pytest.raises(PermissionRefused, match="belongs to user id 0"),
+                    open_daemon_process(folder / "agent.db"),
+                ):
                     pass
             finally:
                 os.seteuid(0)
@@ -226,12 +229,12 @@ def test_another_users_daemon_is_not_signalled():
 def test_another_users_process_that_systemd_names_is_not_signalled(lock, cli, core, monkeypatch):
     """MAINPID is believed; the kernel still refuses the signal."""
     with subprocess.Popen(["sleep", str(PATIENCE)], user=NOBODY) as bystander:
-        Path(lock.path).write_bytes(note_line(LockNote(pid=bystander.pid, host="here", started_at=NOON)))
+        Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))
         monkeypatch.setenv("MAINPID", str(bystander.pid))
         refusal = f"may not look at or signal the daemon, pid {bystander.pid}: run this as its user or as root"
         with (
             pytest.raises(PermissionRefused, match=f"^{refusal}$") as refused,
-            the_daemon(core.database.path) as process,
+            open_daemon_process(core.database.path) as process,
         ):
             os.seteuid(NOBODY - 1)
             try:

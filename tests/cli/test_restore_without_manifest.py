@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON, Cli
 from tests.cli.world import Here
@@ -201,10 +201,10 @@ def test_an_older_one_is_brought_up_to_date(cli, database, tmp_path, clock):
     from craftcore.storage.migrate import migrate
 
     old = Database(tmp_path / "old.db", clock)
-    migrate(old, clock, shipped()[:-1])
+    migrate(old, clock, list_migrations()[:-1])
     shutil.copy(old.path, tmp_path / "copy.db")
 
     told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
 
-    assert told["migrated"] == [shipped()[-1].name]
+    assert told["migrated"] == [list_migrations()[-1].name]
     assert cli("db", "check").code == 0

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
-from craftcore.schedules.clock_guard import ClockTrust, Moved
+from craftcore.schedules.clock_guard import ClockChange, ClockTrust
 from craftcore.schedules.model import Origin, ScheduleSpec
 from tests.cli.conftest import NOON
 from tests.processes import APP, craftcore
@@ -142,9 +142,9 @@ def test_an_alarm_is_said_also_where_the_verdict_is_another(cli, core, clock):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (Moved(step=7200.0, asleep=0.0), "went forward by 2 h"),
-        (Moved(step=-60.0, asleep=0.0), "went back by 60 s"),
-        (Moved(step=0.0, asleep=3e4), "the machine slept for 8 h"),
+        (ClockChange(step=7200.0, asleep=0.0), "went forward by 2 h"),
+        (ClockChange(step=-60.0, asleep=0.0), "went back by 60 s"),
+        (ClockChange(step=0.0, asleep=3e4), "the machine slept for 8 h"),
     ],
 )
 def test_what_the_clock_did_is_said_for_a_week(cli, core, daemon, clock, change, line):

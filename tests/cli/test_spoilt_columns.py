@@ -80,9 +80,9 @@ def rows_where_there_are_none(path: Path, world: World) -> None:
     core = VirtualCore(path, VirtualClock(now=NOON, seed=2))
     with core.transaction() as tx:
         audit(tx, Actor(uid=1000, name="somebody"), "task cancel", world.nap, reason="why not", details={"n": 1})
-        waits = tx.value("SELECT seq FROM tasks WHERE id = :id", id=world.waits)
-        died = tx.value("SELECT seq FROM executions WHERE id = :id", id=world.died)
-        activity = tx.value("SELECT seq FROM activity_log WHERE idem_key = :key", key=world.in_doubt)
+        waits = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.waits)
+        died = tx.fetch_value("SELECT seq FROM executions WHERE id = :id", id=world.died)
+        activity = tx.fetch_value("SELECT seq FROM activity_log WHERE idem_key = :key", key=world.in_doubt)
         tx.run(
             "INSERT INTO mailbox (task_seq, event, payload_json, sent_by, created_at)"
             " VALUES (:task, 'other', '{\"n\": 1}', 'somebody', :now)",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.cli.service.units import SYSTEM, hidden_from_system, of_user, rendered, shipped, this_program
+from craftcore.cli.service.units import SYSTEM, find_program, hidden_directory, list_units, render, user_scope
 from craftcore.errors import InvalidInput, NotFound
 from tests.cli.test_permissions import as_nobody, folder, open_to_strangers
 from tests.test_systemd_units import SYSTEM_UNIT, USER_UNIT, analyze, needs_systemd
@@ -231,8 +231,8 @@ def test_a_link_is_followed_to_see_whether_it_can_be_seen(tmp_path):
     link = tmp_path / "craftcore"
     link.symlink_to("/root/venv/bin/craftcore")
 
-    assert "/root" in str(hidden_from_system(str(link))) or "/tmp" in str(hidden_from_system(str(link)))
-    assert hidden_from_system("/opt/craftcore/bin/craftcore") is None
+    assert "/root" in str(hidden_directory(str(link))) or "/tmp" in str(hidden_directory(str(link)))
+    assert hidden_directory("/opt/craftcore/bin/craftcore") is None
 
 
 @pytest.mark.parametrize(
@@ -248,11 +248,11 @@ def test_a_path_that_systemd_would_read_as_another_is_refused(cli, image, progra
 
 @needs_systemd
 @pytest.mark.parametrize("program", [PROGRAM, "/opt/my programs/bin/craftcore"])
-@pytest.mark.parametrize(("scope", "flag"), [(SYSTEM, "--system"), (of_user(Path("/h")), "--user")], ids=str)
+@pytest.mark.parametrize(("scope", "flag"), [(SYSTEM, "--system"), (user_scope(Path("/h")), "--user")], ids=str)
 def test_systemd_accepts_what_is_written(analyze, tmp_path, scope, flag, program):
-    for name, text in shipped(scope, backup=False).items():
+    for name, text in list_units(scope, backup=False).items():
         unit = tmp_path / name
-        unit.write_text(rendered(text, program))
+        unit.write_text(render(text, program))
 
         verified = analyze(flag, "verify", unit)
 
@@ -264,11 +264,11 @@ def test_the_units_of_the_backup_come_with_it_and_its_timer_is_what_is_enabled(t
     for name in ("craftcore.service", "craftcore-backup.service", "craftcore-backup.timer", "other.service"):
         (tmp_path / name).write_text("[Service]\nExecStart=/usr/bin/env craftcore db backup\n")
 
-    units = shipped(SYSTEM, backup=True, places=(tmp_path,))
+    units = list_units(SYSTEM, backup=True, places=(tmp_path,))
 
     assert list(units) == ["craftcore.service", "craftcore-backup.service", "craftcore-backup.timer"]
-    assert "env /opt/x/craftcore db backup" in rendered(units["craftcore-backup.service"], "/opt/x/craftcore")
-    assert list(shipped(SYSTEM, backup=False, places=(tmp_path,))) == ["craftcore.service"]
+    assert "env /opt/x/craftcore db backup" in render(units["craftcore-backup.service"], "/opt/x/craftcore")
+    assert list(list_units(SYSTEM, backup=False, places=(tmp_path,))) == ["craftcore.service"]
 
 
 def test_with_the_backup_its_timer_is_enabled_too(install, image):
@@ -286,20 +286,20 @@ def test_a_craftcore_without_units_of_a_backup_says_so(tmp_path):
     (tmp_path / "craftcore.service").write_text("")
 
     with pytest.raises(NotFound, match="ships no units of a backup"):
-        shipped(SYSTEM, backup=True, places=(tmp_path,))
+        list_units(SYSTEM, backup=True, places=(tmp_path,))
 
 
 def test_where_craftcore_is_not_installed_the_program_has_to_be_named(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
     with pytest.raises(InvalidInput, match="--program"):
-        this_program()
+        find_program()
 
 
 def test_every_line_that_starts_craftcore_is_given_its_path():
     for unit in (SYSTEM_UNIT, USER_UNIT):
         assert "env craftcore" in unit.read_text()
-        assert "env craftcore" not in rendered(unit.read_text(), PROGRAM)
+        assert "env craftcore" not in render(unit.read_text(), PROGRAM)
 
 
 def test_an_image_is_not_for_the_units_of_a_user(cli, image):

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from craftcore.cli.main import main
-from craftcore.storage.doorbell_client import bell_path
+from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.triggers.model import TriggerSpec
 from tests.cli.bank import LOST, Bank
 from tests.resting import HOUR, a_task, at_rest
@@ -414,7 +414,7 @@ def test_only_a_failed_one_can_be_retried(cli, clock, database):
 def test_the_daemon_is_rung_after_each_write(cli, clock, database):
     wait, failed = a_task(database, "wait", clock), a_task(database, "fails", clock)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(bell_path(database))
+        bell.bind(doorbell_path(database))
         bell.setblocking(False)
         for command in (["signal", wait, "other"], ["retry", failed], ["cancel", wait]):
             assert cli("task", *command).code == 0

@@ -21,9 +21,9 @@ import pytest
 from rich.cells import cell_len
 
 from craftcore.cli.session import Session
-from craftcore.cli.top.command import Looks
+from craftcore.cli.top.command import Sampler
 from craftcore.cli.top.layout import Line, cut, frame
-from craftcore.cli.top.model import Rates, Section, View, fitted, rates, size, view
+from craftcore.cli.top.model import Rates, Section, View, fit_to_terminal, rates, size, view
 from craftcore.cli.top.snapshot import (
     DEAD,
     FAILED,
@@ -31,7 +31,7 @@ from craftcore.cli.top.snapshot import (
     NEXT_SCHEDULES,
     NEXT_TRIGGERS,
     RUNNING,
-    due_next,
+    list_due_next,
     read_top,
 )
 from craftcore.daemon.lock import DaemonLock
@@ -126,7 +126,7 @@ def test_what_runs_is_told_with_its_attempt_and_since_when(cli, database, clock)
 
 def test_rates_are_what_was_settled_between_two_looks(tmp_path):
     path = tmp_path / "agent.db"
-    looks = Looks(a_session(path))
+    looks = Sampler(a_session(path))
 
     async def work(app: Any) -> None:
         for name in ("fails", "fails", "count"):
@@ -164,7 +164,9 @@ def test_no_look_walks_through_history(core):
         NEXT_SCHEDULES: (9,),
     }
     with core.reading() as reader:
-        plans = [row[3] for sql, values in asked.items() for row in reader.tuples("EXPLAIN QUERY PLAN " + sql, values)]
+        plans = [
+            row[3] for sql, values in asked.items() for row in reader.fetch_tuples("EXPLAIN QUERY PLAN " + sql, values)
+        ]
 
     touching = [step for step in plans if any(table in step for table in ("triggers", "executions", "schedules"))]
     assert len(touching) == 7
@@ -177,7 +179,7 @@ def test_a_crowd_that_waits_costs_a_look_no_more_than_what_it_shows(core):
     def cost(many: int) -> int:
         with undone(core) as tx:
             fill(tx, "soon-", fire_at=core.clock.now(), many=many)
-            return steps_of(tx, lambda: due_next(tx))
+            return steps_of(tx, lambda: list_due_next(tx))
 
     assert cost(20_000) == cost(1_000)
 
@@ -306,7 +308,7 @@ def rows_of(shown: View) -> list[int]:
     ],
 )
 def test_every_section_has_a_row_before_one_has_many(counts, height, rows):
-    assert rows_of(fitted(a_view(*counts), height)) == rows
+    assert rows_of(fit_to_terminal(a_view(*counts), height)) == rows
 
 
 @pytest.mark.parametrize("height", range(1, 40))

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from craftcore.cli.proof import Reason
-from craftcore.cli.why import reasons
+from craftcore.cli.why import list_reasons
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from craftcore.triggers.store import TriggerStore
@@ -156,13 +156,13 @@ def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, datab
     claim_all(core)
     outside, later = emit(core).id, emit(core, delay=60).id
     live = {"epoch": 0, "alone": suspect, "alone_since": 1_700_000_000.0, "alone_until": 1_700_000_060.0}
-    core.do(remember, "live_state", json.dumps(live))
+    core.do(set_fact, "live_state", json.dumps(live))
 
     def told(id: str) -> list[Reason]:
         with core.reading() as reader:
             trigger = TriggerStore().get(reader, id)
             assert trigger is not None
-            return reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
+            return list_reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
 
     waits_to = f"waits for trigger {suspect}, which was in crashes and waits to run alone since 2023-11-14 22:13:20Z"
     assert [one.text for one in told(waiting)] == [f"claimed; {waits_to}, until 2023-11-14 22:14:20Z at the latest"]

@@ -13,7 +13,7 @@ import pytest
 from craftcore import App, Rate, TriggerSource
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
-from craftcore.engine.engine_facts import leave_standing, standing
+from craftcore.engine.engine_facts import read_engine_facts, write_engine_facts
 from tests.cli.conftest import NOON
 from tests.engine.lab import settings
 from tests.resting import nothing_logged
@@ -49,7 +49,7 @@ def started(core: VirtualCore, *, paused: bool = False) -> None:
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1,'b',1,'h','1',1)",
     )
     core.do(lambda tx: tx.run(begin))
-    core.do(leave_standing, 1, app.workflows, app.by_source, paused=paused, places=16)
+    core.do(write_engine_facts, 1, app.workflows, app.by_source, paused=paused, places=16)
 
 
 def why(cli, id: str) -> list[dict[str, str]]:
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_of_it_is_nothing(core, text):
     core.do(lambda tx: tx.run("UPDATE facts SET value = :text WHERE name = 'engine'", text=text))
 
     with core.reading() as reader:
-        assert standing(reader) is None
+        assert read_engine_facts(reader) is None
 
 
 @pytest.mark.parametrize("paused", [True, False])
@@ -151,7 +151,7 @@ def test_each_start_says_how_it_stands(tmp_path, clock, paused):
         anyio.run(live)
 
     with VirtualCore(tmp_path / "agent.db", clock).reading() as reader:
-        told = standing(reader)
+        told = read_engine_facts(reader)
     assert told is not None
     assert told.paused is paused
     assert told.limits == {

@@ -9,7 +9,7 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
 from tests.triggers.life import ack, claim_all, start
@@ -137,7 +137,7 @@ def test_a_zone_that_is_gone_is_told_before_and_after_the_tick_that_disables_it(
 @pytest.mark.parametrize("name", ["held", "safe_mode"])
 def test_what_holds_them_all_comes_first(core, daemon, why, name):
     declare(core)
-    core.do(remember, name, "it was restored")
+    core.do(set_fact, name, "it was restored")
 
     code, text = next(iter(why().items()))
 
@@ -236,6 +236,6 @@ def test_a_workflow_that_nobody_declares_is_told(core, daemon, why):
 
 
 def test_an_id_that_is_none_is_refused(cli, core):
-    core.do(remember, "x", "y")
+    core.do(set_fact, "x", "y")
 
     assert cli("schedule", "why", "nobody").code == 10

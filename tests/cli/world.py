@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.audit.model import AuditRow
-from craftcore.audit.store import audited
+from craftcore.audit.store import list_rows
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from tests.cli.bank import LOST, NOTHING, Bank
 from tests.resting import a_task
 from tests.virtual import VirtualClock, VirtualCore, a_trigger
@@ -46,7 +46,7 @@ class Here:
 
     def rows(self) -> list[AuditRow]:
         with self.core.reading() as reader:
-            return list(audited(reader))
+            return list(list_rows(reader))
 
 
 def a_world(path: Path) -> World:
@@ -61,10 +61,10 @@ def a_world(path: Path) -> World:
     nap, waits, failed, asks = (a_task(path, name, clock) for name in ("nap", "wait", "fails", "ask"))
     with core.transaction() as tx:
         waiting = core.triggers.emit(tx, a_trigger()).id
-        remember(tx, "held", "it was restored")
-        died = tx.value("SELECT id FROM executions WHERE trigger_id = :id", id=dead)
-        ended = tx.value("SELECT id FROM executions WHERE trigger_id = :id", id=paid)
-        question = tx.value(
+        set_fact(tx, "held", "it was restored")
+        died = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=dead)
+        ended = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=paid)
+        question = tx.fetch_value(
             "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=asks
         )
     _schedule_ahead(core, clock)

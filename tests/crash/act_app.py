@@ -34,7 +34,7 @@ from craftcore import (
     TaskContext,
 )
 from craftcore.errors import ConfigInvalid, StateRefused
-from craftcore.failpoints import CutPoint, arm
+from craftcore.failpoints import Failpoint, arm
 from tests.crash.act_client import Reply, Request, ask, ask_in_thread
 from tests.crash.act_provider import ANSWERS, DROP_A_SECOND, SLOWLY, WINDOWS, Harm, Kind, Provider
 from tests.crash.act_time import LoopTime, World
@@ -93,11 +93,11 @@ class Fault(NamedTuple):
 NOTHING = Fault("", "")
 
 ARMED = {
-    **{Fault(how, at): CutPoint.WRITER_FLUSHING for how in (TIME_OUT, CANCEL, STOP) for at in (WRITTEN, REWRITTEN)},
-    Fault(CRASH, BEFORE): CutPoint.WRITER_FLUSHING,
-    Fault(CRASH, CALLED): CutPoint.INTENT_COMMITTED,
-    Fault(CRASH, REPLY): CutPoint.PROVIDER_ANSWERED,
-    Fault(CRASH, AFTER): CutPoint.ACTIVITY_SETTLED,
+    **{Fault(how, at): Failpoint.WRITER_FLUSHING for how in (TIME_OUT, CANCEL, STOP) for at in (WRITTEN, REWRITTEN)},
+    Fault(CRASH, BEFORE): Failpoint.WRITER_FLUSHING,
+    Fault(CRASH, CALLED): Failpoint.INTENT_COMMITTED,
+    Fault(CRASH, REPLY): Failpoint.PROVIDER_ANSWERED,
+    Fault(CRASH, AFTER): Failpoint.ACTIVITY_SETTLED,
 }
 """Those of the places that the engine itself passes."""
 

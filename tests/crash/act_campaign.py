@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore import TriggerSpec
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from tests.crash import crews
 from tests.crash.act_app import (
     ANSWERED,
@@ -54,19 +54,19 @@ SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
 """Backend and concurrency of one database after the other."""
 
 AROUND_A_CALL = (
-    CutPoint.INTENT_COMMITTED,
-    CutPoint.CALL_MARKED,
-    CutPoint.PROVIDER_ANSWERED,
-    CutPoint.ACTIVITY_SETTLED,
+    Failpoint.INTENT_COMMITTED,
+    Failpoint.CALL_MARKED,
+    Failpoint.PROVIDER_ANSWERED,
+    Failpoint.ACTIVITY_SETTLED,
 )
 WAYS = (*POINTS, *AROUND_A_CALL, *(FROM_OUTSIDE,) * 8, LEAVES, QUIET)
 """How lives end, unless one of their tasks ends them before; what stands here more than once does so more often."""
 
 PASSES = {
-    CutPoint.RECLAIM_COMMITTED: 1,
-    CutPoint.EMIT_COMMITTED: 1,
-    CutPoint.WRITER_FLUSHING: 20,
-    CutPoint.WRITER_FLUSHED: 20,
+    Failpoint.RECLAIM_COMMITTED: 1,
+    Failpoint.EMIT_COMMITTED: 1,
+    Failpoint.WRITER_FLUSHING: 20,
+    Failpoint.WRITER_FLUSHED: 20,
 }
 """At which of the first passes of a place a life may die."""
 
@@ -129,7 +129,7 @@ def _lives(
             provider=provider,
             specs=tuple(specs),
             ends=way,
-            at_pass=chance.randint(1, PASSES.get(CutPoint(way), 8)) if way in POINTS else chance.randint(1, 20),
+            at_pass=chance.randint(1, PASSES.get(Failpoint(way), 8)) if way in POINTS else chance.randint(1, 20),
             backend=shape[0],
             concurrency=shape[1],
         )

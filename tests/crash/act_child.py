@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from craftcore import TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings, TaskSettings, TriggerSettings
 from craftcore.daemon import lifespan
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 from tests.crash.act_app import LATER, Deeds, an_app
 from tests.crash.act_person import Beside, Outside
 from tests.crash.act_provider import Provider
@@ -26,25 +26,25 @@ from tests.crash.task_never import impossible
 from tests.crash.task_outside import a_reader
 
 POINTS = (
-    CutPoint.EMIT_COMMITTED,
-    CutPoint.CLAIM_COMMITTED,
-    CutPoint.START_COMMITTED,
-    CutPoint.TURN_ENTERED,
-    CutPoint.INTENT_COMMITTED,
-    CutPoint.CALL_MARKED,
-    CutPoint.PROVIDER_ANSWERED,
-    CutPoint.ACTIVITY_SETTLED,
-    CutPoint.TURN_SUSPENDED,
-    CutPoint.HANDLER_RETURNED,
-    CutPoint.SETTLE_BEGUN,
-    CutPoint.SETTLE_COMMITTED,
-    CutPoint.WRITER_FLUSHING,
-    CutPoint.WRITER_FLUSHED,
-    CutPoint.RECLAIM_COMMITTED,
+    Failpoint.EMIT_COMMITTED,
+    Failpoint.CLAIM_COMMITTED,
+    Failpoint.START_COMMITTED,
+    Failpoint.TURN_ENTERED,
+    Failpoint.INTENT_COMMITTED,
+    Failpoint.CALL_MARKED,
+    Failpoint.PROVIDER_ANSWERED,
+    Failpoint.ACTIVITY_SETTLED,
+    Failpoint.TURN_SUSPENDED,
+    Failpoint.HANDLER_RETURNED,
+    Failpoint.SETTLE_BEGUN,
+    Failpoint.SETTLE_COMMITTED,
+    Failpoint.WRITER_FLUSHING,
+    Failpoint.WRITER_FLUSHED,
+    Failpoint.RECLAIM_COMMITTED,
 )
 """The cut points that a life with acts passes."""
 
-POINTS_BESIDE = (CutPoint.ANSWER_COMMITTED,)
+POINTS_BESIDE = (Failpoint.ANSWER_COMMITTED,)
 
 DAY = 86_400.0
 
@@ -102,7 +102,7 @@ def live(life: ActLife) -> None:
         with a_reader(life.db) as connection:
             _find(connection, seen)
     if life.ends in POINTS:
-        arm(CutPoint(life.ends), partial(life.die, life.ends), at_pass=life.at_pass)
+        arm(Failpoint(life.ends), partial(life.die, life.ends), at_pass=life.at_pass)
     lifespan._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed
     loop = LoopTime()
     anyio.run(_live, life, seen, loop, backend=life.backend, backend_options=loop.options(life.backend))
@@ -146,7 +146,7 @@ async def _see_through(life: ActLife, outside: Outside, beside: TaskGroup) -> No
 def beside(life: ActLife, rounds: int) -> None:
     """The person in a process of her own, which dies as a life does."""
     if life.ends in POINTS_BESIDE:
-        arm(CutPoint(life.ends), kill_process, at_pass=life.at_pass)
+        arm(Failpoint(life.ends), kill_process, at_pass=life.at_pass)
     if life.booted.exists():
         Beside(life.folder, life.db, life.provider, Seen(life.folder, life.number)).work(rounds)
 

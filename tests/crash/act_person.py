@@ -18,8 +18,8 @@ from craftcore import App, TriggerSpec
 from craftcore.config import Config
 from craftcore.engine.engine import Engine
 from craftcore.errors import StateRefused
-from craftcore.failpoints import CutPoint, reach
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint, hit
+from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from tests.crash.act_client import ask, ask_in_thread, quiet
 from tests.crash.act_provider import Book, Provider
@@ -91,7 +91,7 @@ class Beside:
     """The same person at the command line: a process of its own, whether or not an engine runs."""
 
     def __init__(self, folder: Path, db: Path, provider: Provider, seen: Seen) -> None:
-        self._core = Core(db, Config(), World(folder))
+        self._core = Services(db, Config(), World(folder))
         self._folder, self._provider, self._seen = folder, provider, seen
 
     def work(self, rounds: int) -> None:
@@ -110,7 +110,7 @@ class Beside:
         except StateRefused as error:
             self._seen.line("refused", one.key, str(error))
         else:
-            reach(CutPoint.ANSWER_COMMITTED)
+            hit(Failpoint.ANSWER_COMMITTED)
             ring(self._core.database.path, EVERYTHING)
 
 

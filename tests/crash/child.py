@@ -24,7 +24,7 @@ from craftcore import App, Producer, Retry, RetryPolicy, Route, RoutedTrigger, R
 from craftcore.clock import SystemClock
 from craftcore.config import Config, DaemonSettings, RetrySettings
 from craftcore.engine.engine import Engine
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 
 IN_HANDLER = "in the handler"
 FROM_OUTSIDE = "from outside"
@@ -32,18 +32,18 @@ QUIET = "until idle"
 PRODUCER = "a producer beside"
 
 OF_TASKS = {
-    CutPoint.STEP_RAN,
-    CutPoint.STEP_COMMITTED,
-    CutPoint.INTENT_COMMITTED,
-    CutPoint.CALL_MARKED,
-    CutPoint.PROVIDER_ANSWERED,
-    CutPoint.ACTIVITY_SETTLED,
-    CutPoint.TURN_SUSPENDED,
-    CutPoint.ANSWER_COMMITTED,
+    Failpoint.STEP_RAN,
+    Failpoint.STEP_COMMITTED,
+    Failpoint.INTENT_COMMITTED,
+    Failpoint.CALL_MARKED,
+    Failpoint.PROVIDER_ANSWERED,
+    Failpoint.ACTIVITY_SETTLED,
+    Failpoint.TURN_SUSPENDED,
+    Failpoint.ANSWER_COMMITTED,
 }
 """What nothing here passes; `task_campaign` and `act_campaign` do."""
 
-KILLS = (*(point for point in CutPoint if point not in OF_TASKS), IN_HANDLER, FROM_OUTSIDE)
+KILLS = (*(point for point in Failpoint if point not in OF_TASKS), IN_HANDLER, FROM_OUTSIDE)
 """Every way in which a life may end."""
 
 ROUND = 12
@@ -53,7 +53,7 @@ ROUNDS = 40
 KEYS = 8
 """Dedup keys that every life emits again."""
 
-REACHED_ONCE = (CutPoint.RECLAIM_COMMITTED, CutPoint.TICK_WRITTEN, CutPoint.TICK_COMMITTED)
+REACHED_ONCE = (Failpoint.RECLAIM_COMMITTED, Failpoint.TICK_WRITTEN, Failpoint.TICK_COMMITTED)
 """Without schedules the scheduler looks once, and not again for half a minute; see `schedule_child` for the others."""
 
 
@@ -137,8 +137,8 @@ def prepared(life: Life) -> tuple[Config, random.Random]:
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
     )
     chance = random.Random(life.seed + 1)
-    if life.ends in tuple(CutPoint):
-        point = CutPoint(life.ends)
+    if life.ends in tuple(Failpoint):
+        point = Failpoint(life.ends)
         arm(point, kill_process, at_pass=1 if point in REACHED_ONCE else chance.randint(1, 14))
     return config, chance
 

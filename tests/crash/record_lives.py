@@ -24,7 +24,7 @@ import apsw
 
 from craftcore import App, Call, Continue, Retry, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 from tests.crash.child import IN_HANDLER, QUIET, Journal, forgive
 from tests.crash.crews import one_life
 from tests.crash.forks import be_a_warm_parent, fork, wait
@@ -127,13 +127,13 @@ class Flushes:
         self._events = 0
         self._reader: apsw.Connection | None = None
         self._wait: Callable[[], None] = _watch(life.folder) if life.is_watched else lambda: None
-        for point in (CutPoint.WRITER_FLUSHING, CutPoint.WRITER_FLUSHED):
+        for point in (Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED):
             arm(point, self._at(point))
 
-    def _at(self, point: CutPoint) -> Callable[[], None]:
+    def _at(self, point: Failpoint) -> Callable[[], None]:
         def passes() -> None:
             arm(point, passes)
-            if point is CutPoint.WRITER_FLUSHED:
+            if point is Failpoint.WRITER_FLUSHED:
                 before, self._events = self._events, self._on_disk()
                 self._journal.line(json.dumps([self._passed[point] + 1, self._events]))
                 if self._events > before:
@@ -168,8 +168,8 @@ def live(life: RecordLife) -> None:
     """Live it, as a process of its own."""
     forgive(life.db)
     Flushes(life)
-    if life.ends in tuple(CutPoint) and life.ends not in (CutPoint.WRITER_FLUSHING, CutPoint.WRITER_FLUSHED):
-        arm(CutPoint(life.ends), kill_process, at_pass=life.at_pass)
+    if life.ends in tuple(Failpoint) and life.ends not in (Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED):
+        arm(Failpoint(life.ends), kill_process, at_pass=life.at_pass)
     anyio.run(_live, life, an_app(life), backend=life.backend)
 
 

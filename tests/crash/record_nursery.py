@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.config import Config
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.crash.child import QUIET
 from tests.crash.crews import ROOT, last_words
 from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, told
@@ -43,7 +43,7 @@ class Nursery:
         self._process = process
         self._home = home
         self._empty = home / "empty.db"
-        core = Core(self._empty, Config())
+        core = Services(self._empty, Config())
         core.prepare()
         core.close()
 

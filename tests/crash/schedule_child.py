@@ -26,10 +26,10 @@ from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSetti
 from craftcore.daemon.lifespan import running
 from craftcore.engine.engine import Engine
 from craftcore.errors import CraftcoreError
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 from craftcore.schedules.model import CatchUp, Origin, Overlap, Schedule, ScheduleSpec
 from craftcore.schedules.recurrence.timing import Every
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from tests.crash.child import FROM_OUTSIDE, IN_HANDLER, QUIET, Journal, Life, forgive, until_idle
 from tests.virtual import NEW_YEAR, VirtualClock
@@ -46,21 +46,21 @@ BACK_MOST = 2 * HOUR
 """How far the clock is ever behind what it once showed: less than what holds schedules."""
 
 PASSES = {
-    CutPoint.TICK_WRITTEN: 6,
-    CutPoint.TICK_COMMITTED: 6,
-    CutPoint.WRITER_FLUSHING: 30,
-    CutPoint.WRITER_FLUSHED: 30,
-    CutPoint.CLAIM_COMMITTED: 12,
-    CutPoint.START_COMMITTED: 8,
-    CutPoint.HANDLER_RETURNED: 16,
-    CutPoint.SETTLE_BEGUN: 8,
-    CutPoint.SETTLE_COMMITTED: 8,
-    CutPoint.RECLAIM_COMMITTED: 1,
+    Failpoint.TICK_WRITTEN: 6,
+    Failpoint.TICK_COMMITTED: 6,
+    Failpoint.WRITER_FLUSHING: 30,
+    Failpoint.WRITER_FLUSHED: 30,
+    Failpoint.CLAIM_COMMITTED: 12,
+    Failpoint.START_COMMITTED: 8,
+    Failpoint.HANDLER_RETURNED: 16,
+    Failpoint.SETTLE_BEGUN: 8,
+    Failpoint.SETTLE_COMMITTED: 8,
+    Failpoint.RECLAIM_COMMITTED: 1,
 }
 """The points that a life with schedules passes, and at which of the first passes it may die there."""
 
-TICK_POINTS = (CutPoint.TICK_WRITTEN, CutPoint.TICK_COMMITTED)
-COMMIT_POINTS = (CutPoint.WRITER_FLUSHING, CutPoint.WRITER_FLUSHED)
+TICK_POINTS = (Failpoint.TICK_WRITTEN, Failpoint.TICK_COMMITTED)
+COMMIT_POINTS = (Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED)
 
 WAYS = (*TICK_POINTS * 4, *COMMIT_POINTS * 2, *(set(PASSES) - {*TICK_POINTS, *COMMIT_POINTS}), IN_HANDLER, FROM_OUTSIDE)
 """How lives end; what stands here more than once does so more often."""
@@ -113,7 +113,7 @@ async def _live(life: Life) -> None:
     hands = Hands(life, clock, chance)
     if chance.random() < 0.2:
         hands.reach_in_from_outside()
-    point = CutPoint(life.ends) if life.ends in PASSES else None
+    point = Failpoint(life.ends) if life.ends in PASSES else None
     selective = point in TICK_POINTS and chance.random() < 0.6
     if point is not None and not selective:
         arm(point, kill_process, at_pass=chance.randint(1, PASSES[point]))
@@ -142,7 +142,7 @@ async def _live(life: Life) -> None:
         await until_idle(engine)
 
 
-def die_in_a_tick_that_writes(tx: Transaction, point: CutPoint, at_pass: int) -> None:
+def die_in_a_tick_that_writes(tx: Transaction, point: Failpoint, at_pass: int) -> None:
     """Most looks find nothing due. This kills at the n-th that changed the account, on the writer's connection."""
     wrote, left = False, at_pass
 
@@ -255,7 +255,7 @@ class Hands:
     """A person who changes schedules, one random thing at a time."""
 
     def __init__(self, life: Life, clock: MortalClock, chance: random.Random) -> None:
-        self._core = Core(life.db, Config(), clock)
+        self._core = Services(life.db, Config(), clock)
         self._chance = chance
         self._declared = Journal(life.folder / "declared")
         self._everything = [spec for spec in (*declared_in_code(life), *BY_HAND) if spec.when != "on startup"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore import TriggerSpec
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from tests.crash import crews
 from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
 from tests.crash.crews import command, judged_in_a_process, last_words, one_life
@@ -35,17 +35,17 @@ SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
 """Backend and concurrency of one database after the other. On every second one each death is the machine's: no trigger
 is blamed, so none dies of poison, and every task must come to its end."""
 
-KILLS = (*POINTS, IN_STEP, CutPoint.STEP_RAN, CutPoint.TURN_SUSPENDED, *(FROM_OUTSIDE,) * 4)
+KILLS = (*POINTS, IN_STEP, Failpoint.STEP_RAN, Failpoint.TURN_SUSPENDED, *(FROM_OUTSIDE,) * 4)
 WAYS = (*KILLS, LEAVES)
 """How lives end; what stands here more than once does so more often."""
 
 PASSES = {
-    CutPoint.RECLAIM_COMMITTED: 1,
-    CutPoint.ROUTE_DECIDED: 1,
-    CutPoint.EMIT_COMMITTED: 4,
-    CutPoint.ANSWER_COMMITTED: 2,
-    CutPoint.WRITER_FLUSHING: 40,
-    CutPoint.WRITER_FLUSHED: 40,
+    Failpoint.RECLAIM_COMMITTED: 1,
+    Failpoint.ROUTE_DECIDED: 1,
+    Failpoint.EMIT_COMMITTED: 4,
+    Failpoint.ANSWER_COMMITTED: 2,
+    Failpoint.WRITER_FLUSHING: 40,
+    Failpoint.WRITER_FLUSHED: 40,
 }
 """At which of the first passes of a place a life may die."""
 
@@ -88,7 +88,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
             number=number,
             story=Story("many", tuple(specs)),
             ends=way,
-            at_pass=chance.randint(1, PASSES.get(CutPoint(way), 12)) if way in POINTS else chance.randint(1, 8),
+            at_pass=chance.randint(1, PASSES.get(Failpoint(way), 12)) if way in POINTS else chance.randint(1, 8),
             backend=backend,
             concurrency=concurrency,
             reboots=reboots,
@@ -114,7 +114,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
 
 def _somebody_beside(life: TaskLife, chance: random.Random, result: Result) -> None:
     """Another program works on the same file for a while, and is killed on the way, most of the time."""
-    place = chance.choice([CutPoint.EMIT_COMMITTED, CutPoint.ANSWER_COMMITTED, FROM_OUTSIDE])
+    place = chance.choice([Failpoint.EMIT_COMMITTED, Failpoint.ANSWER_COMMITTED, FROM_OUTSIDE])
     other = TaskLife(
         folder=life.folder, number=1000 + life.number, story=life.story, ends=place, at_pass=chance.randint(1, 3)
     )

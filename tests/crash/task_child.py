@@ -18,7 +18,7 @@ import anyio
 
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
 from craftcore.daemon import lifespan
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 from tests.crash.child import QUIET, forgive
 from tests.crash.task_app import Deeds, Seen, an_app
 from tests.crash.task_never import impossible, standing
@@ -39,21 +39,21 @@ IN_STEP = "in a step"
 """In the function of one."""
 
 POINTS = (
-    CutPoint.EMIT_COMMITTED,
-    CutPoint.CLAIM_COMMITTED,
-    CutPoint.START_COMMITTED,
-    CutPoint.ROUTE_DECIDED,
-    CutPoint.TURN_ENTERED,
-    CutPoint.STEP_RAN,
-    CutPoint.STEP_COMMITTED,
-    CutPoint.TURN_SUSPENDED,
-    CutPoint.HANDLER_RETURNED,
-    CutPoint.SETTLE_BEGUN,
-    CutPoint.SETTLE_COMMITTED,
-    CutPoint.WRITER_FLUSHING,
-    CutPoint.WRITER_FLUSHED,
-    CutPoint.ANSWER_COMMITTED,
-    CutPoint.RECLAIM_COMMITTED,
+    Failpoint.EMIT_COMMITTED,
+    Failpoint.CLAIM_COMMITTED,
+    Failpoint.START_COMMITTED,
+    Failpoint.ROUTE_DECIDED,
+    Failpoint.TURN_ENTERED,
+    Failpoint.STEP_RAN,
+    Failpoint.STEP_COMMITTED,
+    Failpoint.TURN_SUSPENDED,
+    Failpoint.HANDLER_RETURNED,
+    Failpoint.SETTLE_BEGUN,
+    Failpoint.SETTLE_COMMITTED,
+    Failpoint.WRITER_FLUSHING,
+    Failpoint.WRITER_FLUSHED,
+    Failpoint.ANSWER_COMMITTED,
+    Failpoint.RECLAIM_COMMITTED,
 )
 """The cut points that a life with tasks passes."""
 
@@ -105,7 +105,7 @@ class Places:
         for point in POINTS if life.ends != QUIET else ():
             arm(point, self._at(point))
 
-    def _at(self, point: CutPoint) -> Callable[[], None]:
+    def _at(self, point: Failpoint) -> Callable[[], None]:
         def passes() -> None:
             arm(point, passes)
             self.passes(point)

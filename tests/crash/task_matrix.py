@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from craftcore.config import Config
-from craftcore.failpoints import CutPoint
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint
+from craftcore.services import Services
 from tests.crash.child import QUIET
 from tests.crash.crews import last_words, one_life, text_of
 from tests.crash.forks import be_a_warm_parent, fork, wait
@@ -45,14 +45,14 @@ FOUND = (
 )
 
 STRIDE: dict[str, int] = {
-    CutPoint.WRITER_FLUSHING: 2,
-    CutPoint.WRITER_FLUSHED: 2,
-    CutPoint.EMIT_COMMITTED: 3,
-    CutPoint.CLAIM_COMMITTED: 3,
-    CutPoint.START_COMMITTED: 3,
-    CutPoint.STEP_COMMITTED: 3,
-    CutPoint.SETTLE_BEGUN: 3,
-    CutPoint.SETTLE_COMMITTED: 3,
+    Failpoint.WRITER_FLUSHING: 2,
+    Failpoint.WRITER_FLUSHED: 2,
+    Failpoint.EMIT_COMMITTED: 3,
+    Failpoint.CLAIM_COMMITTED: 3,
+    Failpoint.START_COMMITTED: 3,
+    Failpoint.STEP_COMMITTED: 3,
+    Failpoint.SETTLE_BEGUN: 3,
+    Failpoint.SETTLE_COMMITTED: 3,
 }
 """Of these the normal run takes every so-manieth pass. Before a commit the file is as it is after the one before it, so
 every second pass of both of the writer's points is each state of the file, once. At the others nothing has happened
@@ -205,7 +205,7 @@ def _made(db: Path) -> None:
     """An empty database: no case has to make its own."""
 
     def make() -> None:
-        core = Core(db, Config())
+        core = Services(db, Config())
         core.prepare()
         core.close()
 

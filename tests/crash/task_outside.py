@@ -21,8 +21,8 @@ from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.engine.engine import Engine
 from craftcore.errors import NotFound, StateRefused
-from craftcore.failpoints import CutPoint, reach
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint, hit
+from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from tests.crash.task_app import A_MOMENT, Seen
 
@@ -234,7 +234,7 @@ class Beside:
     """Another program: a producer, and the hands of a person, on the same file."""
 
     def __init__(self, db: Path, seen: Seen) -> None:
-        self._core = Core(db, Config())
+        self._core = Services(db, Config())
         self._producer = Producer(db)
         self._seen = seen
 
@@ -274,11 +274,11 @@ class Beside:
     def _reach_in(self, rule: Any) -> None:
         with self._core.transaction() as tx:
             rule(tx)
-        reach(CutPoint.ANSWER_COMMITTED)
+        hit(Failpoint.ANSWER_COMMITTED)
         ring(self._core.database.path, EVERYTHING)
 
     def _signal_once(self, tx: Any, signal: Signal) -> None:
-        sent = tx.value(
+        sent = tx.fetch_value(
             "SELECT count(*) FROM mailbox JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id AND event = :event",
             id=signal.task,
             event=signal.event,

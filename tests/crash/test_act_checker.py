@@ -269,10 +269,10 @@ AN_ERROR_IS_TAKEN_FOR_PROOF = """
 from craftcore.engine.turn import provider_call
 from craftcore.activities.model import ActivityStatus
 
-def failed(reason, message, *, right=provider_call._unknown):
+def failed(reason, message, *, right=provider_call._unknown_outcome):
     return right(reason, message)._replace(status=ActivityStatus.FAILED)
 
-provider_call._unknown = failed
+provider_call._unknown_outcome = failed
 """
 
 A_WINDOW_THAT_IS_NOT_LOOKED_AT = """
@@ -289,10 +289,10 @@ A_NO_THAT_IS_BELIEVED_AT_ONCE = """
 from craftcore.engine.turn import act as acts
 from dataclasses import replace
 
-def course_of(activity, terms, *, right=acts.course_of, **more):
+def course_of(activity, terms, *, right=acts.resolve, **more):
     return right(activity, replace(terms, settle_after=0.0), **more)
 
-acts.course_of = course_of
+acts.resolve = course_of
 """
 
 ANOTHER_KEY_FOR_EACH_CALL = """
@@ -311,9 +311,9 @@ acts._place = lambda turn, key, *, right=acts._place: f"{right(turn, key)}.{turn
 """
 
 INTENTS_THAT_A_BOOT_OVERLOOKS = """
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_events import ActivityEvents
 
-Acts.leave_behind = lambda self, tx: 0
+ActivityEvents.mark_interrupted = lambda self, tx: 0
 """
 
 THE_END_OF_A_CALL_IS_LOST = """
@@ -328,13 +328,13 @@ ledgered_call.LedgeredCall._settle = settle
 A_DOUBT_IS_DROPPED = """
 from craftcore.engine.turn import ledgered_call
 
-ledgered_call.ended = lambda end, *, in_doubt: end
+ledgered_call.outcome_after = lambda end, *, in_doubt: end
 """
 
 NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED = """
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_events import ActivityEvents
 
-Acts.ask_at_end = lambda self, tx, seqs: None
+ActivityEvents.ask_at_end = lambda self, tx, seqs: None
 """
 
 ASSUMED_AND_NOT_SAID = """

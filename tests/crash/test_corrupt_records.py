@@ -10,7 +10,7 @@ import pytest
 from craftcore import App, TaskContext
 from craftcore.errors import DatabaseInvalid
 from craftcore.executions.chain.verify import Verification
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.storage.integrity import check_file
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.triggers.settlement import Succeeded
@@ -82,7 +82,7 @@ def test_a_record_whose_numbers_do_not_add_up_stays_open_and_the_others_are_clos
     records = []
     for n in range(3):
         emit(core, id=f"t-{n}")
-        [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "explicit workflow"))])
+        [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), Routed("greet", "explicit workflow"))])
         step = NewEvent(0, "", record.seq, 1, 1, "STEP_COMPLETED", "{}", f"step|{n}")
         core.do(memos.add_all, [(3, step)])
         records.append(record)

@@ -17,7 +17,7 @@ import pytest
 from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import boot as booting
-from craftcore.storage.backup.staging_file import BEGINS, NAME, a_draft
+from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_file
 from tests.crash.test_poison import ask
 from tests.processes import PATIENCE
 
@@ -177,11 +177,11 @@ async def test_a_database_put_back_behind_our_back_is_held_until_somebody_releas
 
     shutil.copy(aside, path)
     async with app.running(path, config=CONFIG) as engine:
-        looks = engine.feeder.looks
-        await until(lambda: engine.feeder.looks > looks + 3)
+        looks = engine.feeder.polls
+        await until(lambda: engine.feeder.polls > looks + 3)
         await app.emit("note", {"n": 3})
-        looks = engine.feeder.looks
-        await until(lambda: engine.feeder.looks > looks + 3)
+        looks = engine.feeder.polls
+        await until(lambda: engine.feeder.polls > looks + 3)
         held, ran_while_held, epoch = engine.feeder.held_reason, list(ran), engine.epoch
         await engine.writer.commit(booting.release)
         await until(lambda: len(ran) == 4 and engine.is_idle)
@@ -210,8 +210,8 @@ async def test_a_hold_outlives_the_process_that_found_it(tmp_path):
 
     for _ in range(2):
         async with app.running(path, config=CONFIG) as engine:
-            looks = engine.feeder.looks
-            await until(lambda: engine.feeder.looks > looks + 2)  # noqa: B023 - called within this turn
+            looks = engine.feeder.polls
+            await until(lambda: engine.feeder.polls > looks + 2)  # noqa: B023 - called within this turn
             assert engine.feeder.held_reason is not None
 
     assert ran == [1]
@@ -241,7 +241,7 @@ async def test_what_a_killed_restore_left_goes_at_the_next_start_and_what_is_bei
     (left / NAME).write_bytes(b"half of a backup")
     (left / f"{NAME}-wal").write_bytes(b"half")
 
-    with a_draft(tmp_path / "copy.db") as made:
+    with staging_file(tmp_path / "copy.db") as made:
         async with App("test").running(tmp_path / "agent.db", config=CONFIG):
             assert not list(tmp_path.glob(f"{BEGINS}agent.db*"))
             assert made.path.exists()

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 
 from craftcore.config import Config
-from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
-from craftcore.failpoints import CutPoint
-from craftcore.services import Core
+from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.failpoints import Failpoint
+from craftcore.services import Services
 from tests.crash.child import IN_HANDLER
 from tests.crash.record_lives import EVENTS_FLUSHED
 from tests.crash.record_nursery import CLOSING, KILLED, Cradle, Event, Nursery, nursery
@@ -32,7 +32,7 @@ def cradle(lives: Nursery, request: pytest.FixtureRequest) -> Cradle:
 
 
 def records(cradle: Cradle) -> list[ExecutionRecord]:
-    core = Core(cradle.db, Config())
+    core = Services(cradle.db, Config())
     with core.reading() as reader:
         found = all_records(reader)
     core.close()
@@ -43,7 +43,7 @@ def records(cradle: Cradle) -> list[ExecutionRecord]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("place", [CutPoint.EMIT_COMMITTED, CutPoint.CLAIM_COMMITTED])
+@pytest.mark.parametrize("place", [Failpoint.EMIT_COMMITTED, Failpoint.CLAIM_COMMITTED])
 def test_killed_before_its_execution_it_has_no_record_and_is_run_by_the_next_boot(cradle, backend, place):
     cradle.life(emits="plain", backend=backend, ends=place)
 
@@ -66,7 +66,7 @@ def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cra
     assert [event.type for event in record.events] == ["INTENT_RECEIVED", "AGENT_ATTEMPT_START"]
     assert (record.id, record.status, record.ended_at) == ("exec-plain-1-1.1", "incomplete", None)
     assert (record.replayable, record.replayable_reason) == (False, "execution_incomplete")
-    assert why_not_replayable(record) == "execution_incomplete"
+    assert not_replayable_reason(record) == "execution_incomplete"
     assert (record.response, faults(record)) == (None, [])
 
     cradle.life(backend=backend)
@@ -74,18 +74,18 @@ def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cra
     assert left == record
     assert (again.id, again.attempt, again.status) == ("exec-plain-1-1.2", 2, "success")
     assert again.envelope_hash == left.envelope_hash
-    assert why_not_replayable(again) is None
+    assert not_replayable_reason(again) is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("place", [EVENTS_FLUSHED, CutPoint.SETTLE_COMMITTED])
+@pytest.mark.parametrize("place", [EVENTS_FLUSHED, Failpoint.SETTLE_COMMITTED])
 def test_killed_after_its_execution_it_has_a_whole_record_and_nothing_is_run_again(cradle, backend, place):
     """Its last event is on disk; whoever waits for the answer has not heard of it."""
     cradle.life(emits="plain", backend=backend, ends=place, at_pass=2 if place == EVENTS_FLUSHED else 1)
 
     [record] = records(cradle)
     assert record.events[-1].type == "FINAL_RESPONSE"
-    assert (record.status, record.replayable, why_not_replayable(record)) == ("success", True, None)
+    assert (record.status, record.replayable, not_replayable_reason(record)) == ("success", True, None)
     assert record.response == {"metadata": {}, "payload": "done", "status": "success"}
     before = [cradle.rows(f"SELECT * FROM {table}") for table in ("executions", "events", "triggers")]
 
@@ -117,7 +117,7 @@ def lengths_of(cradle: Cradle) -> list[int]:
     return sorted({0, *cradle.flushed()})
 
 
-@pytest.mark.parametrize("place", [EVENTS_FLUSHED, CutPoint.WRITER_FLUSHED, CutPoint.WRITER_FLUSHING])
+@pytest.mark.parametrize("place", [EVENTS_FLUSHED, Failpoint.WRITER_FLUSHED, Failpoint.WRITER_FLUSHING])
 def test_a_kill_at_any_commit_leaves_exactly_the_events_up_to_it(lives, unkilled, place):
     """After the flush of the nth commit: n commits are on disk. Before it: n - 1."""
     backend, stream, lengths = unkilled
@@ -130,7 +130,7 @@ def test_a_kill_at_any_commit_leaves_exactly_the_events_up_to_it(lives, unkilled
             break
         found, committed = cradle.stream(), cradle.flushed()
         if place != EVENTS_FLUSHED:
-            assert len(committed) == (nth if place == CutPoint.WRITER_FLUSHED else nth - 1)
+            assert len(committed) == (nth if place == Failpoint.WRITER_FLUSHED else nth - 1)
         assert lengths_of(cradle) == lengths[: len(lengths_of(cradle))]
         assert len(found) == max(committed, default=0)
         assert found == stream[: len(found)]

@@ -15,9 +15,9 @@ import pytest
 from craftcore.config import Config
 from craftcore.errors import ErrorCode
 from craftcore.executions.chain.seal import FIRST
-from craftcore.executions.record import ExecutionRecord, faults, why_not_replayable
-from craftcore.failpoints import CutPoint
-from craftcore.services import Core
+from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.failpoints import Failpoint
+from craftcore.services import Services
 from tests.crash.child import IN_HANDLER, QUIET
 from tests.crash.record_lives import GO_ON, HERE
 from tests.crash.record_nursery import CLOSING, Cradle, Nursery, nursery
@@ -27,14 +27,14 @@ from tests.processes import PATIENCE
 LIVES = 25
 
 KILLS = (
-    CutPoint.START_COMMITTED,
-    CutPoint.STEP_COMMITTED,
-    CutPoint.FELL_BACK,
-    CutPoint.PROVIDER_ANSWERED,
-    CutPoint.SETTLE_BEGUN,
-    CutPoint.SETTLE_COMMITTED,
-    CutPoint.WRITER_FLUSHING,
-    CutPoint.WRITER_FLUSHED,
+    Failpoint.START_COMMITTED,
+    Failpoint.STEP_COMMITTED,
+    Failpoint.FELL_BACK,
+    Failpoint.PROVIDER_ANSWERED,
+    Failpoint.SETTLE_BEGUN,
+    Failpoint.SETTLE_COMMITTED,
+    Failpoint.WRITER_FLUSHING,
+    Failpoint.WRITER_FLUSHED,
     IN_HANDLER,
 )
 
@@ -74,7 +74,7 @@ class Onlooker:
     """Reads everything, again and again, and judges each snapshot by itself and by the one before."""
 
     def __init__(self, cradle: Cradle) -> None:
-        self._core = Core(cradle.db, Config())
+        self._core = Services(cradle.db, Config())
         self._before: dict[str, ExecutionRecord] = {}
         self.looks = self.open = self.closed_meanwhile = 0
 
@@ -89,7 +89,7 @@ class Onlooker:
             assert (record.ended_at is not None) == (record.events[-1].type in CLOSING)
             if record.events[-1].type == "FINAL_RESPONSE":
                 assert record.response is not None
-                assert why_not_replayable(record) is None
+                assert not_replayable_reason(record) is None
         self._judge_chain(seen)
         self._judge_triggers(seen)
         self._judge_change(seen.records)
@@ -98,8 +98,8 @@ class Onlooker:
 
     def _snapshot(self) -> Seen:
         with self._core.reading() as reader:
-            [(place, hash)] = reader.tuples("SELECT head_seq, head_hash FROM record_chain")
-            triggers = list(reader.tuples("SELECT id, starts, settled_at, error_code FROM triggers"))
+            [(place, hash)] = reader.fetch_tuples("SELECT head_seq, head_hash FROM record_chain")
+            triggers = list(reader.fetch_tuples("SELECT id, starts, settled_at, error_code FROM triggers"))
             return Seen(
                 all_records(reader),
                 {id: starts for id, starts, *_ in triggers},

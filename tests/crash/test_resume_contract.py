@@ -15,8 +15,8 @@ import pytest
 
 from craftcore import Producer
 from craftcore.config import Config
-from craftcore.failpoints import CutPoint
-from craftcore.services import Core
+from craftcore.failpoints import Failpoint
+from craftcore.services import Services
 from tests.crash.child import QUIET
 from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock, told
 from tests.crash.crews import ROOT, last_words
@@ -78,7 +78,7 @@ class Nursery:
     def answer(self, choice: str, *, hours: float) -> None:
         """A person answers the one open question."""
         [question] = self.rows("SELECT * FROM questions WHERE status = 'OPEN'")
-        core = Core(self.db, Config(), LaterClock(hours))
+        core = Services(self.db, Config(), LaterClock(hours))
         with core.transaction() as tx:
             core.tasks.answer(tx, question["id"], choice, answered_by="ada")
         core.close()
@@ -135,7 +135,7 @@ def test_a_task_without_a_trigger_is_resumed_once_however_often_it_is_booted(nur
     nursery.life(BOOT)
     assert nursery.of_source("RESUME") == [resume]
 
-    nursery.life(CutPoint.TURN_ENTERED)
+    nursery.life(Failpoint.TURN_ENTERED)
     [taken] = nursery.of_source("RESUME")
     assert (taken["id"], taken["status"], taken["starts"]) == (resume["id"], "CLAIMED", 1)
 
@@ -169,7 +169,7 @@ def test_a_resume_that_is_done_does_not_stand_in_the_way_of_another(nursery):
 
 def test_a_task_whose_trigger_was_settled_without_it_is_resumed_with_what_it_was_given(nursery):
     [id] = nursery.start("steady")
-    nursery.life(CutPoint.STEP_COMMITTED)
+    nursery.life(Failpoint.STEP_COMMITTED)
     nursery.rows(
         "UPDATE triggers SET status = 'DONE', reason = 'somebody did', claimed_epoch = NULL, lease_token = NULL, "
         "lease_until = NULL, settled_at = updated_at WHERE id = ?",
@@ -208,7 +208,7 @@ def test_what_ended_is_never_resumed(nursery):
     [failed] = nursery.start("broken")
     [cancelled] = nursery.start("asks")
     nursery.life()
-    core = Core(nursery.db, Config())
+    core = Services(nursery.db, Config())
     with core.transaction() as tx:
         core.tasks.cancel(tx, cancelled)
     core.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy
@@ -310,16 +310,16 @@ def test_an_engine_that_reads_a_mail_twice_is_found(tmp_path, monkeypatch):
 
 STATE_BEFORE_ITS_TURN_IS_OVER = """
 import json
-from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_events import TurnRecorder
 
-def record_all(self, tx, events, *, right=Recording.record_all):
+def record_all(self, tx, events, *, right=TurnRecorder.record_all):
     for event in events:
         if event.memo == "step:add":
             count = json.dumps(json.loads(event.payload_json)["result"])
             tx.run("UPDATE tasks SET state_json = :count WHERE seq = :seq", count=count, seq=event.task_seq)
     return right(self, tx, events)
 
-Recording.record_all = record_all
+TurnRecorder.record_all = record_all
 """
 
 TRIGGER_AND_TASK_IN_TWO_COMMITS = """
@@ -333,22 +333,22 @@ TurnService.settle_all = settle_all
 """
 
 EMITTED_BEFORE_IT_IS_ON_RECORD = """
-from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_events import TurnRecorder
 
-def record(self, tx, event, *, right=Recording.record):
+def record(self, tx, event, *, right=TurnRecorder.record):
     commit(tx)
     return right(self, tx, event)
 
-Recording.record = record
+TurnRecorder.record = record
 """
 
 A_MESSAGE_TO_ITSELF = """
 from craftcore.engine.routing import Routes
 
-def known(self, tx, claim, *, right=Routes.known):
+def known(self, tx, claim, *, right=Routes.known_route):
     return right(self, tx, claim._replace(starts=1))
 
-Routes.known = known
+Routes.known_route = known
 """
 
 CUT_OFF_EVERYWHERE = """
@@ -368,10 +368,10 @@ print("\\n".join(result.wrong))
 @pytest.mark.parametrize(
     ("broken", "story", "place", "found"),
     [
-        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", CutPoint.STEP_COMMITTED, "the state"),
-        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", CutPoint.WRITER_FLUSHING, "is RUNNING, and"),
-        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", CutPoint.WRITER_FLUSHING, "was emitted 2 times"),
-        (A_MESSAGE_TO_ITSELF, "chat", CutPoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
+        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", Failpoint.STEP_COMMITTED, "the state"),
+        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", Failpoint.WRITER_FLUSHING, "is RUNNING, and"),
+        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", Failpoint.WRITER_FLUSHING, "was emitted 2 times"),
+        (A_MESSAGE_TO_ITSELF, "chat", Failpoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
     ],
     ids=["state", "settle", "emit", "route"],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from craftcore.daemon.doorbell import Doorbell, may_ring
 from craftcore.errors import CannotCreate
-from craftcore.storage.doorbell_client import bell_path, ring
+from craftcore.storage.doorbell_client import doorbell_path, ring
 from tests.processes import PATIENCE
 
 
@@ -69,14 +69,14 @@ def test_the_bell_is_for_its_owner_only_whatever_the_umask(db: Path) -> None:
     finally:
         os.umask(umask)
 
-    assert stat.S_IMODE(os.stat(bell_path(db)).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(doorbell_path(db)).st_mode) == 0o600
     bell.close()
 
 
 @pytest.mark.anyio
 async def test_a_bell_left_behind_is_replaced(db: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
-        dead.bind(bell_path(db))
+        dead.bind(doorbell_path(db))
     bell = Doorbell.open(db)
 
     assert ring(db)
@@ -95,7 +95,7 @@ def test_a_closed_bell_is_gone_and_leaves_nothing_behind(db: Path) -> None:
 
 def test_an_old_bell_taken_away_from_outside_is_no_error_at_close(db: Path) -> None:
     bell = Doorbell.open(db)
-    os.unlink(bell_path(db))
+    os.unlink(doorbell_path(db))
 
     bell.close()
 
@@ -133,7 +133,7 @@ def test_only_the_owner_and_root_may_ring() -> None:
 async def test_a_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
     stranger = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
     stranger += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
-    await anyio.run_process([sys.executable, "-c", stranger, bell_path(db)])
+    await anyio.run_process([sys.executable, "-c", stranger, doorbell_path(db)])
 
     assert not await _rings_again(bell)
 
@@ -147,7 +147,7 @@ async def test_a_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, d
 async def test_descriptors_sent_along_are_not_taken(bell: Doorbell, db: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.connect(bell_path(db))
+        sender.connect(doorbell_path(db))
         socket.send_fds(sender, [b"x"], [0, 1, 2])
 
     with anyio.fail_after(PATIENCE):

@@ -25,12 +25,12 @@ from craftcore.config import Config
 from craftcore.daemon import retention_loop
 from craftcore.daemon.daemon_process import refuse_foreign
 from craftcore.daemon.lifespan import running
-from craftcore.daemon.retention_loop import Retaining
+from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.engine.engine import Engine
 from craftcore.errors import DaemonRunning
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.file_size import wal_in_use
-from craftcore.storage.passive_read import glancing
+from craftcore.storage.passive_read import read_passively
 from tests.daemon.scraping import listening, scrape
 from tests.kernel_locks import HELD, locks_of
 from tests.processes import APP, a_daemon, craftcore, until
@@ -47,12 +47,12 @@ class Place:
         self.path = path
         self.config = config
 
-    def core(self) -> Core:
-        return Core(self.path, self.config)
+    def core(self) -> Services:
+        return Services(self.path, self.config)
 
     def status(self, id: str) -> Any:
         with self.core().reading() as reader:
-            return reader.value("SELECT status FROM triggers WHERE id = :id", id=id)
+            return reader.fetch_value("SELECT status FROM triggers WHERE id = :id", id=id)
 
     def require_locks(self, when: str = "afterwards") -> None:
         assert locks_of(os.getpid(), self.path) == HELD, when
@@ -111,11 +111,11 @@ async def readings(place: Place) -> None:
     core = place.core()
     core.prepare()
     with core.reading() as reader:
-        reader.value("SELECT count(*) FROM facts")
+        reader.fetch_value("SELECT count(*) FROM facts")
     with core.database.reading(with_checks=True) as reader:
-        reader.value("SELECT count(*) FROM facts")
-    with glancing(place.path) as reader:
-        reader.value("SELECT count(*) FROM facts")
+        reader.fetch_value("SELECT count(*) FROM facts")
+    with read_passively(place.path) as reader:
+        reader.fetch_value("SELECT count(*) FROM facts")
     assert wal_in_use(place.path) > 0
 
 
@@ -125,9 +125,9 @@ async def a_scrape(place: Place) -> None:
 
 
 async def retention(place: Place) -> None:
-    own = Retaining(place.core(), place.engine, first_after=0.0, every=0.01)
+    own = RetentionLoop(place.core(), place.engine, first_after=0.0, every=0.01)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(own.retain)
+        tasks.start_soon(own.run)
         while own.passes < 2:  # noqa: ASYNC110 - it has no event to wait on
             await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()

@@ -17,9 +17,9 @@ import pytest
 
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.daemon.lock_file import lock_path
-from craftcore.daemon.lock_note import LockNote
+from craftcore.daemon.lock_note import LockInfo
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
-from craftcore.storage.daemon_files import lost_by_daemon
+from craftcore.storage.daemon_files import name_lost_by_daemon
 from craftcore.storage.facts import LastSeen
 from craftcore.storage.open_files import OpenFiles
 from tests.strangers import NOBODY, as_root
@@ -87,7 +87,7 @@ def test_the_lock_falls_with_a_killed_daemon_and_its_note_is_read_by_the_next(db
     first.communicate()
 
     with acquire(db) as lock:
-        assert lock.previous == LockNote(
+        assert lock.previous == LockInfo(
             pid=first.pid, host="there", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
         )
 
@@ -99,7 +99,7 @@ def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_
         pass
 
     with acquire(db, pid=3) as lock:
-        assert lock.previous == LockNote(
+        assert lock.previous == LockInfo(
             pid=2, host="here", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
         )
 
@@ -158,22 +158,22 @@ def test_the_files_that_a_daemon_has_open_stand_in_its_note_until_it_closes_them
         db.with_name(f"{db.name}{side}").touch()
     descriptors = [os.open(f"{db}{side}", os.O_RDONLY) for side in ("", "-wal", "-shm")]
     with acquire(db) as lock:
-        files = OpenFiles.of(db)
+        files = OpenFiles.from_connection(db)
 
         lock.note_files(files)
         note, _ = read_note(db)
         assert note is not None
         assert note.inodes == tuple(os.fstat(descriptor).st_ino for descriptor in descriptors)
-        assert lost_by_daemon(db) is None
+        assert name_lost_by_daemon(db) is None
         db.with_name(f"{db.name}-shm").unlink()
-        assert lost_by_daemon(db) == f"{db}-shm"
+        assert name_lost_by_daemon(db) == f"{db}-shm"
 
         lock.note_files(None)
-        assert lost_by_daemon(db) is None
+        assert name_lost_by_daemon(db) is None
         lock.note_files(files)
-    assert lost_by_daemon(db) is None, "nobody holds the lock any more"
+    assert name_lost_by_daemon(db) is None, "nobody holds the lock any more"
     with acquire(db) as lock:
-        assert lost_by_daemon(db) is None, "the next one has not said which files it has"
+        assert name_lost_by_daemon(db) is None, "the next one has not said which files it has"
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -250,7 +250,7 @@ def test_a_note_that_is_not_one_is_nothing_and_never_an_error(db: Path, content:
         assert lock.previous is None
         note, held = read_note(db)
     assert held
-    assert note == LockNote(pid=4711, host="here", started_at=STARTED)
+    assert note == LockInfo(pid=4711, host="here", started_at=STARTED)
 
 
 def test_a_shorter_note_leaves_nothing_of_a_longer_one(db: Path) -> None:
@@ -420,7 +420,7 @@ def test_a_lock_file_that_others_can_open_is_replaced_and_keeps_its_note(db: Pat
     stranger = os.open(lock.path, os.O_RDONLY)
 
     with acquire(db, pid=2) as lock:
-        assert lock.previous == LockNote(
+        assert lock.previous == LockInfo(
             pid=1, host="here", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
         )
         assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.daemon.log_format import LINE_MAX_BYTES, json_line, text_line
-from craftcore.serialization.display import shortened
+from craftcore.serialization.display import shorten
 
 HOSTILE = [
     "\n",
@@ -147,8 +147,8 @@ def test_more_fields_than_fit_are_counted() -> None:
 
 
 def test_both_ends_of_a_long_value_are_kept() -> None:
-    assert shortened("abcdefghij", 4) == "ab[... 6 characters cut ...]ij"
-    assert shortened("abcdefghij", 10) == "abcdefghij"
+    assert shorten("abcdefghij", 4) == "ab[... 6 characters cut ...]ij"
+    assert shorten("abcdefghij", 10) == "abcdefghij"
 
 
 @settings(max_examples=50, deadline=None)

@@ -17,7 +17,7 @@ from typing import TextIO
 import pytest
 import structlog
 
-from craftcore.daemon.logging import configure, under_journal
+from craftcore.daemon.logging import configure, is_journal_stream
 
 
 @pytest.fixture(autouse=True)
@@ -216,14 +216,14 @@ def test_the_journal_is_recognised_by_the_very_stream_it_gave(tmp_path: Path) ->
         given = os.fstat(journal.fileno())
         environ = {"JOURNAL_STREAM": f"{given.st_dev}:{given.st_ino}"}
 
-        assert under_journal(journal, environ)
-        assert not under_journal(redirected, environ)
-        assert not under_journal(journal, {})
+        assert is_journal_stream(journal, environ)
+        assert not is_journal_stream(redirected, environ)
+        assert not is_journal_stream(journal, {})
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()], ids=["none", "no descriptor"])
 def test_what_has_no_descriptor_is_not_the_journal(stream: TextIO | None) -> None:
-    assert not under_journal(stream, {"JOURNAL_STREAM": "1:2"})
+    assert not is_journal_stream(stream, {"JOURNAL_STREAM": "1:2"})
 
 
 def _log_many(thread: int) -> None:

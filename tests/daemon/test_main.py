@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from craftcore.config import Config, LogSettings, RetrySettings
-from craftcore.daemon.config_reload import changed_keys
+from craftcore.daemon.config_reload import list_changed_keys
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
@@ -368,4 +368,4 @@ def test_the_status_line_begins_with_the_trouble(condition, text):
 def test_changed_settings_are_named():
     fresh = Config(log=LogSettings(level="debug"), retry=RetrySettings(max_attempts=3))
 
-    assert changed_keys(Config(), fresh) == ["retry.max_attempts", "log.level"]
+    assert list_changed_keys(Config(), fresh) == ["retry.max_attempts", "log.level"]

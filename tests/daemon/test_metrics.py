@@ -325,8 +325,8 @@ def test_the_gauges_say_what_stands_in_the_database(tmp_path):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
     with core.reading() as reader:
         found = read_gauges(reader, core.clock.now(), claims_live=True)
-        [dead] = reader.tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
-        [questions] = reader.tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
+        [dead] = reader.fetch_tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
+        [questions] = reader.fetch_tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
 
     assert found.held
     assert found.schedules_held is False
@@ -351,7 +351,7 @@ def test_a_trigger_that_was_claimed_and_has_not_started_still_waits(core, clock)
 
 def test_the_oldest_ready_one_is_found_by_the_indexes_of_what_is_live(core):
     with core.reading() as reader:
-        plan = [row["detail"] for row in reader.all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0, claims_live=1)]
+        plan = [row["detail"] for row in reader.fetch_all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0, claims_live=1)]
 
     touched = [step for step in plan if "triggers" in step]
     assert len(touched) == 2
@@ -365,7 +365,7 @@ def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, cl
     counters = Counters({"greet"}, clock)
 
     before = scraped(render(core, counters))
-    counters.booted()
+    counters.on_booted()
     after = scraped(render(core, counters))
 
     found = [told.all("craftcore_triggers", "state") for told in (before, after)]
@@ -377,7 +377,7 @@ def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, cl
 def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     counters = Counters({"greet"}, clock)
-    counters.flushed(3, 0.001)
+    counters.on_flushed(3, 0.001)
     core.database.path.write_bytes(b"no database" * 1000)
 
     found = scraped(render(core, counters))

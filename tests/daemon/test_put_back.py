@@ -14,8 +14,8 @@ from craftcore.config import Config
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_file import lock_path
 from craftcore.engine import boot as booting
-from craftcore.services import Core
-from craftcore.storage.facts import fact
+from craftcore.services import Services
+from craftcore.storage.facts import get_fact
 from tests.engine.acts import Provider, ledger, questions, statuses
 from tests.engine.lab import Lab, lab
 from tests.virtual import VirtualClock, VirtualCore
@@ -42,7 +42,7 @@ def copy(database: Path, name: str = "copy.db") -> Path:
     """A whole copy of the file as it is now."""
     place = database.with_name(name)
     place.touch()
-    Core(database, Config()).database.copy_into(f"file:{place}", place)
+    Services(database, Config()).database.copy_into(f"file:{place}", place)
     return place
 
 
@@ -54,8 +54,8 @@ def put_back(copied: Path, database: Path) -> None:
 
 
 def held(it: Lab) -> str | None:
-    with Core(it.path, Config()).reading() as reader:
-        return fact(reader, "held")
+    with Services(it.path, Config()).reading() as reader:
+        return get_fact(reader, "held")
 
 
 def release(it: Lab) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from craftcore import App
 from craftcore.daemon import retention_loop
-from craftcore.daemon.retention_loop import Retaining
+from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.storage import writer as writing
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
@@ -63,8 +63,8 @@ async def a_day_later(
         clock.advance(DAY)
         before()
         async with anyio.create_task_group() as tasks:
-            own = Retaining(core, it.engine, first_after=0.0, every=0.01)
-            tasks.start_soon(own.retain)
+            own = RetentionLoop(core, it.engine, first_after=0.0, every=0.01)
+            tasks.start_soon(own.run)
             yield it, own
             tasks.cancel_scope.cancel()
     core.close()
@@ -90,7 +90,7 @@ async def test_it_takes_what_is_over_while_the_engine_goes_on(tmp_path, clock):
 
 async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, clock):
     def hold(tx: Transaction) -> None:
-        remember(tx, "held", "it was restored")
+        set_fact(tx, "held", "it was restored")
 
     async with a_day_later(tmp_path, clock, hold) as (it, own):
         assert it.engine.is_held
@@ -121,7 +121,7 @@ async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_rea
 
         def begin_to_read() -> None:
             reader = reads.enter_context(core.reading())
-            assert reader.value("SELECT count(*) FROM triggers") == 3
+            assert reader.fetch_value("SELECT count(*) FROM triggers") == 3
             core.do(fill)
 
         async with a_day_later(tmp_path, clock, before=begin_to_read) as (it, own):
@@ -203,11 +203,11 @@ async def test_it_stops_with_the_engine(tmp_path, clock):
 async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_over(tmp_path, clock, monkeypatch):
     began = anyio.Event()
 
-    async def note(self: Retaining) -> None:
+    async def note(self: RetentionLoop) -> None:
         assert self._first_after == retention_loop.FIRST_AFTER >= 60
         began.set()
 
-    monkeypatch.setattr(Retaining, "retain", note)
+    monkeypatch.setattr(RetentionLoop, "run", note)
     async with lab(an_app(), tmp_path, clock=clock) as it:
         await it.until(began.is_set)
 

@@ -37,15 +37,15 @@ def heard(manager: socket.socket) -> str:
 def test_each_word_is_one_datagram(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
-    assert systemd.ready("3 pending")
+    assert systemd.notify_ready("3 pending")
     assert heard(manager) == "READY=1\nSTATUS=3 pending"
-    assert systemd.status("idle")
+    assert systemd.notify_status("idle")
     assert heard(manager) == "STATUS=idle"
-    assert systemd.watchdog()
+    assert systemd.notify_watchdog()
     assert heard(manager) == "WATCHDOG=1"
-    assert systemd.stopping("draining")
+    assert systemd.notify_stopping("draining")
     assert heard(manager) == "STOPPING=1\nSTATUS=draining"
-    assert systemd.reloading()
+    assert systemd.notify_reloading()
     assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", heard(manager))
 
 
@@ -56,7 +56,7 @@ def test_an_abstract_socket_is_reached() -> None:
         manager.settimeout(PATIENCE)
         systemd = Notifier.from_environment({"NOTIFY_SOCKET": f"@{name}"})
 
-        assert systemd.watchdog()
+        assert systemd.notify_watchdog()
         assert heard(manager) == "WATCHDOG=1"
 
 
@@ -66,7 +66,13 @@ def test_an_abstract_socket_is_reached() -> None:
 def test_without_a_manager_it_is_quiet_and_harmless(address: str) -> None:
     systemd = Notifier.from_environment({"NOTIFY_SOCKET": address} if address else {})
 
-    said = [systemd.ready("up"), systemd.status("up"), systemd.watchdog(), systemd.reloading(), systemd.stopping()]
+    said = [
+        systemd.notify_ready("up"),
+        systemd.notify_status("up"),
+        systemd.notify_watchdog(),
+        systemd.notify_reloading(),
+        systemd.notify_stopping(),
+    ]
 
     assert said == [False] * 5
 
@@ -74,18 +80,18 @@ def test_without_a_manager_it_is_quiet_and_harmless(address: str) -> None:
 def test_a_manager_that_does_not_listen_does_not_hold_us(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
-    while systemd.watchdog():
+    while systemd.notify_watchdog():
         pass
 
-    assert not systemd.status("nobody hears this")
+    assert not systemd.notify_status("nobody hears this")
 
 
 def test_a_status_is_one_line_of_bounded_length_and_never_an_assignment(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
-    systemd.status("bad\nMAINPID=1\r\x1b[31m\u2028\ud800")
+    systemd.notify_status("bad\nMAINPID=1\r\x1b[31m\u2028\ud800")
     assert heard(manager) == "STATUS=bad MAINPID=1  [31m  "
-    systemd.status("é" * 10_000)
+    systemd.notify_status("é" * 10_000)
     assert heard(manager) == "STATUS=" + "é" * STATUS_MAX_CHARACTERS
 
 
@@ -116,7 +122,7 @@ def test_a_subprocess_does_not_inherit_the_right_to_speak_for_us(manager: socket
     code = """if True:
         import os, subprocess, sys
         from craftcore.daemon.sd_notify import Notifier
-        Notifier.from_environment(os.environ).ready("up")
+        Notifier.from_environment(os.environ).notify_ready("up")
         sys.exit(subprocess.run(["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID"']).returncode)
     """
     asked = {"NOTIFY_SOCKET": str(manager.getsockname()), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}

@@ -77,7 +77,7 @@ def give_up_reading_everything():  # root enters every directory, and would find
 give_up_reading_everything()
 live_state.LOOK_SECONDS = 0.05
 daemon_process.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
-retention_loop.Retaining.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
+retention_loop.RetentionLoop.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
 app = App()
 trace = open("trace", "a")
 

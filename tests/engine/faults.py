@@ -20,7 +20,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Literal, NoReturn
 
 import craftcore
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.turn import Turn
 
 OURS = str(Path(craftcore.__file__).parent) + "/"
@@ -46,7 +46,7 @@ def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
         return any(mentions(part, name, depth - 1) for item in value.items() for part in item)
     if isinstance(value, tuple | list | set | frozenset | deque):
         return any(mentions(part, name, depth - 1) for part in value)
-    if isinstance(value, Run):
+    if isinstance(value, Attempt):
         return mentions(getattr(value, "claim", None), name, depth - 1)  # it may be in the making
     if isinstance(value, Turn):
         return mentions(getattr(value, "run", None), name, depth - 1)

@@ -16,7 +16,7 @@ from craftcore.clock import Clock
 from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSettings
 from craftcore.daemon.lifespan import running
 from craftcore.engine.engine import Engine
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.processes import PATIENCE
 
 
@@ -91,9 +91,9 @@ class Lab:
     async def idle_window(self) -> None:
         """Wait until the feeder has looked again, with a look that began after this: one may be on its way."""
         for _ in range(2):
-            looks = self.engine.feeder.looks
+            looks = self.engine.feeder.polls
             self.engine.feeder.ring()
-            await self.until(lambda looks=looks: self.engine.feeder.looks > looks)  # type: ignore[misc]
+            await self.until(lambda looks=looks: self.engine.feeder.polls > looks)  # type: ignore[misc]
 
     async def idle(self) -> None:
         await self.until(lambda: self.engine.is_idle)
@@ -123,5 +123,5 @@ async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock
 
 
 def look(path: Path, sql: str, **params: Any) -> list[dict[str, Any]]:
-    with Core(path, Config()).reading() as reader:
-        return reader.all(sql, **params)
+    with Services(path, Config()).reading() as reader:
+        return reader.fetch_all(sql, **params)

@@ -324,7 +324,7 @@ async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_
         async with lab(app, tmp_path) as it:
 
             async def turn(ctx: TaskContext) -> Any:
-                await it.engine.writer.commit(lambda tx: tx.value("PRAGMA query_only = 1"))
+                await it.engine.writer.commit(lambda tx: tx.fetch_value("PRAGMA query_only = 1"))
                 try:
                     return await ctx.act(send)
                 except StorageError as error:

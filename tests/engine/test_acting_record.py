@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
-from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.store import ActivityStore
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
 from tests.engine.lab import Lab, lab, settings
 from tests.engine.turns import begin, result, run
@@ -73,9 +73,9 @@ async def test_the_stream_says_what_was_done_in_order(tmp_path, answers, terms, 
 
 def history_of(it: Lab) -> list[str]:
     """The types of the events of the first activity."""
-    with Core(it.path, settings()).reading() as reader:
+    with Services(it.path, settings()).reading() as reader:
         store = ActivityStore()
-        return [event["type"] for event in ActivityListing().history(reader, store.by_seq(reader, 1))]
+        return [event["type"] for event in ActivityListStore().list_history(reader, store.get_by_seq(reader, 1))]
 
 
 async def test_the_task_sees_what_it_did_in_its_own_stream(tmp_path):

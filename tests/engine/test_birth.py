@@ -28,11 +28,11 @@ async def test_it_is_claimed_by_the_commit_that_accepts_it_and_runs_without_a_lo
     app, gate = app_with_gate()
     async with lab(app, tmp_path) as it:
         await it.idle()
-        looks = it.engine.feeder.looks
+        looks = it.engine.feeder.polls
         emitted = await app.emit("work", priority=7, description="now")
         assert (emitted.created, emitted.status) == (True, TriggerStatus.CLAIMED)
         await it.until(lambda: it.engine.running == 1)
-        assert it.engine.feeder.looks == looks
+        assert it.engine.feeder.polls == looks
         gate.set()
         row = await it.settled(emitted.id)
         assert (row["status"], row["attempts"], row["starts"], row["priority"]) == ("DONE", 1, 1, 7)
@@ -102,6 +102,6 @@ async def test_an_emit_that_is_cancelled_while_it_commits_is_not_lost(tmp_path):
         it.engine.feeder.ring()
         await it.until(lambda: it.engine.counts["DONE"] == accepted)
         await it.idle()
-        assert it.engine.feeder._kept == 0
+        assert it.engine.feeder._reserved == 0
     left = look(it.path, "SELECT count(*) AS n FROM triggers WHERE status <> 'DONE'")
     assert left == [{"n": 0}]

@@ -13,13 +13,13 @@ from craftcore import App, Call, TaskContext
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import StorageError
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_events import ActivityEvents
 from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-NOBODY = cast(Acts, None)
+NOBODY = cast(ActivityEvents, None)
 """Nothing is begun in a test of the writing alone."""
 
 
@@ -46,7 +46,7 @@ async def test_all_that_come_during_a_write_share_the_next_one():
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
-        await marks.reached(mark)
+        await marks.wait_for(mark)
         assert disk.writes[-1] >= mark
         reached.append(mark)
 
@@ -70,7 +70,7 @@ async def test_a_mark_that_was_passed_needs_no_write():
     marks = CallMarks(NOBODY, disk.write)
 
     for mark in (5, 5, 4, 6):
-        await marks.reached(mark)
+        await marks.wait_for(mark)
 
     assert disk.writes == [5, 6]
 
@@ -82,7 +82,7 @@ async def test_whoever_waited_for_a_write_that_failed_tries_it_again():
 
     async def wait_for(mark: int) -> None:
         try:
-            await marks.reached(mark)
+            await marks.wait_for(mark)
             came.append(f"{mark} written")
         except OSError:
             came.append(f"{mark} refused")
@@ -105,7 +105,7 @@ async def test_whoever_is_cancelled_over_a_write_leaves_the_others_in_no_doubt()
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
-        await marks.reached(mark)
+        await marks.wait_for(mark)
         reached.append(mark)
 
     with anyio.fail_after(PATIENCE):

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
-from craftcore.engine.failure import FIRST, LAST, outcome_of, wait_asked, where
+from craftcore.engine.failure import FIRST, LAST, outcome_of, traceback_places, wait_asked
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed
@@ -283,7 +283,7 @@ def test_of_a_deep_traceback_the_places_at_both_ends_are_kept():
     with pytest.raises(ValueError) as deep:
         down(100)
 
-    places = where(deep.value)
+    places = traceback_places(deep.value)
     assert len(places) == FIRST + LAST
     assert "test_of_a_deep_traceback" in places[0]
     lines = [int(re.findall(r":(\d+) in ", place)[0]) for place in places[-2:]]
@@ -297,8 +297,8 @@ def test_what_was_never_raised_is_nowhere_and_of_a_group_the_first_error_says_wh
     with pytest.raises(ValueError) as raised:
         inner()
 
-    assert where(ValueError()) == []
-    assert where(ExceptionGroup("both", [raised.value, KeyError()]))[-1].endswith(" in inner")
+    assert traceback_places(ValueError()) == []
+    assert traceback_places(ExceptionGroup("both", [raised.value, KeyError()]))[-1].endswith(" in inner")
 
 
 async def test_details_are_recorded_as_they_were_when_it_failed():

@@ -26,7 +26,7 @@ from craftcore import (
     failpoints,
 )
 from craftcore.errors import ConfigInvalid
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from tests.engine.lab import Lab, lab, look, settings
 
 pytestmark = pytest.mark.anyio
@@ -198,7 +198,7 @@ async def test_what_is_stopped_while_it_is_handed_over_is_not_begun_by_the_next_
             [run] = it.engine.consumer.running.values()
             run.stop(why)
 
-        monkeypatch.setitem(failpoints._armed, CutPoint.FELL_BACK, stop)
+        monkeypatch.setitem(failpoints._armed, Failpoint.FELL_BACK, stop)
         id = (await app.emit("a")).id
         await it.until(lambda: it.trigger(id)["reason"] is not None)
         row = it.trigger(id)

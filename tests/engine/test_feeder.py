@@ -8,7 +8,7 @@ import pytest
 from craftcore import App, TriggerSpec
 from craftcore.engine.boot import release
 from craftcore.producer import Producer
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import lab, settings
 from tests.virtual import VirtualClock
 
@@ -36,7 +36,7 @@ async def test_another_process_rings_and_is_heard_at_once(tmp_path):
 async def test_a_bell_that_never_rang_delays_but_loses_nothing(tmp_path):
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
-        silent = Core(it.path, settings())
+        silent = Services(it.path, settings())
         with silent.transaction() as tx:  # a producer that dies between its commit and its ring
             emitted = silent.triggers.emit(tx, _spec())
         silent.close()
@@ -66,7 +66,7 @@ async def test_the_engine_wakes_by_itself_when_the_next_trigger_is_due(tmp_path)
 
 async def test_a_held_engine_claims_nothing_until_it_is_released(tmp_path):
     app = greeter()
-    core = Core(tmp_path / "agent.db", settings())
+    core = Services(tmp_path / "agent.db", settings())
     core.prepare()
     with core.transaction() as tx:
         tx.run("INSERT INTO facts (name, value) VALUES ('held', 'restored')")

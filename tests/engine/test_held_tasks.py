@@ -340,9 +340,9 @@ async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> Non
         await it.waiting(healthy)
         put_off = "SELECT count(*) AS n FROM task_holds WHERE trigger_id IS NOT NULL"
         await it.until(lambda: it.rows(put_off)[0]["n"] == 30)
-        looks = it.engine.feeder.looks
+        looks = it.engine.feeder.polls
         await it.idle_window()
-        assert it.engine.feeder.looks - looks <= 4, "nothing of them keeps the feeder looking"
+        assert it.engine.feeder.polls - looks <= 4, "nothing of them keeps the feeder looking"
         assert it.engine.is_idle
 
 

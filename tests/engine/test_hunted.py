@@ -16,7 +16,7 @@ import pytest
 from craftcore import App, Fail, Route, RoutedTrigger, RoutingContext, TriggerSpec
 from craftcore.errors import ConfigInvalid, InvalidInput, StorageError
 from craftcore.producer import Producer
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import lab, settings
 from tests.processes import PATIENCE
 
@@ -40,7 +40,7 @@ async def test_a_window_that_empties_while_the_table_is_looked_at_is_filled_agai
     async def quick() -> None: ...
 
     async with lab(app, tmp_path, settings(concurrency=1 + 1, claim_batch=1)) as it:
-        core = Core(it.path, settings())
+        core = Services(it.path, settings())
         engine = it.engine
         done = 0
         for _ in range(12):
@@ -121,7 +121,7 @@ async def test_what_becomes_due_soon_is_noticed_though_the_emitter_is_answered_b
             await anyio.to_thread.run_sync(inside.wait)
             feeder.ring()  # a look is on its way
             await anyio.sleep(0.05)
-            feeder.due(feeder._clock.now() + 0.2)  # as the emitter does, answered before the feeder
+            feeder.notify_due(feeder._clock.now() + 0.2)  # as the emitter does, answered before the feeder
             assert feeder._rung.is_set()
             go_on.set()
 

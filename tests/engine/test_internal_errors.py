@@ -17,7 +17,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.engine.attempt_batches import AttemptBatches
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.exclusive_run import Solitude
+from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
 from craftcore.engine.stall_watch import Progress
@@ -79,7 +79,7 @@ async def test_an_error_in_the_window_keeps_no_lane(tmp_path):
     assert behind["status"] == "DONE"
 
 
-@pytest.mark.parametrize("step", [DurableCommits.commit, AttemptBatches._settled_together])
+@pytest.mark.parametrize("step", [DurableCommits.commit, AttemptBatches._settle_together])
 async def test_an_error_after_a_commit_loses_nothing_of_what_was_committed(tmp_path, step):
     """The start, or the settle with the next turn, is on disk and its answer is lost: it is looked for at once."""
     app = healthy_app()
@@ -148,7 +148,7 @@ async def test_any_other_error_fails_the_trigger_for_good(error):
     assert type(error).__name__ in failed.message
 
 
-@pytest.mark.parametrize("step", [AttemptBatches.settle, Consumer._settled])
+@pytest.mark.parametrize("step", [AttemptBatches.settle, Consumer._after_settle])
 async def test_an_error_of_the_engine_while_it_drains_ends_the_stop_at_once_and_is_logged(tmp_path, step):
     """It ended a task that the drain waits for: nothing was logged, and the stop took the whole grace."""
     app, begun, gate = App(), anyio.Event(), anyio.Event()
@@ -191,7 +191,7 @@ async def test_an_error_at_the_end_of_the_drain_ends_with_70_and_another_one_is_
         finally:
             raise Injected("at the end")
 
-    monkeypatch.setattr(Solitude, "watch", fails_at_its_end)
+    monkeypatch.setattr(ExclusiveRun, "watch", fails_at_its_end)
     monkeypatch.setattr(Progress, "watch", fails_at_its_end)
     app = healthy_app()
     with capture_logs() as logs, anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):

@@ -10,7 +10,7 @@ import pytest
 
 from craftcore import App, TriggerSpec
 from craftcore.producer import Producer
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import lab, settings
 
 pytestmark = pytest.mark.anyio
@@ -98,8 +98,10 @@ async def test_a_concurrency_of_one_settles_each_before_it_starts_the_next(tmp_p
 
     @app.workflow("strict")
     async def strict() -> None:
-        with Core(tmp_path / "agent.db", settings()).reading() as reader:
-            unsettled.append(reader.value("SELECT count(*) FROM triggers WHERE started_at > 0 AND settled_at IS NULL"))
+        with Services(tmp_path / "agent.db", settings()).reading() as reader:
+            unsettled.append(
+                reader.fetch_value("SELECT count(*) FROM triggers WHERE started_at > 0 AND settled_at IS NULL")
+            )
 
     async with lab(app, tmp_path, settings(concurrency=1)) as it:
         await app.emit_many([TriggerSpec(workflow="strict") for _ in range(10)])
@@ -148,7 +150,7 @@ async def test_a_trigger_that_was_in_two_crashes_runs_with_nothing_beside_it(tmp
         suspect = producer.emit("work", {"name": "suspect"})
         for n in range(6, 12):
             producer.emit("work", {"name": f"innocent {n}"})
-    core = Core(tmp_path / "agent.db", settings())
+    core = Services(tmp_path / "agent.db", settings())
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET crash_count = 2 WHERE id = :id", id=suspect.id)
     core.close()

@@ -63,7 +63,7 @@ class World:
     def start(self, count: int) -> None:
         begun, self.waiting = self.waiting[:count], self.waiting[count:]
         self.running += begun
-        self.limits.started(begun, self.now)
+        self.limits.note_started(begun, self.now)
         self.started += [(claim.workflow or "", self.now) for claim in begun]
 
     def end(self, count: int) -> None:

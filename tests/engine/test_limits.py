@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from craftcore import App, Rate, Route, RoutedTrigger, RoutingContext, TriggerSpec
-from craftcore.engine.feeder import Feeder, Want
+from craftcore.engine.feeder import ClaimRequest, Feeder
 from craftcore.errors import ConfigInvalid
 from craftcore.producer import Producer
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
 from tests.engine.lab import Lab, lab, look, settings
 from tests.engine.test_limit_rules import most_within
@@ -93,14 +93,14 @@ class Writing:
 async def begin_to_look(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ring, and return when the feeder has decided what its look is to bring."""
     decided = anyio.Event()
-    decide = feeder._want
+    decide = feeder._claim_request
 
-    def noted() -> Want:
+    def noted() -> ClaimRequest:
         want = decide()
         decided.set()
         return want
 
-    monkeypatch.setattr(feeder, "_want", noted)
+    monkeypatch.setattr(feeder, "_claim_request", noted)
     feeder.ring()
     with anyio.fail_after(PATIENCE):
         await decided.wait()
@@ -230,7 +230,7 @@ async def test_what_ends_in_the_window_leaves_its_place_to_the_next(tmp_path, en
             case "replaced":
                 await app.emit("mail", {"n": 3}, dedup_key="k", on_duplicate="replace", session_id="s")
             case _:
-                other = Core(it.path, settings())
+                other = Services(it.path, settings())
                 with other.transaction() as tx:
                     other.triggers.cancel(tx, first.id)
                 other.close()
@@ -400,15 +400,15 @@ async def test_waiting_for_a_token_or_a_place_keeps_nobody_busy(tmp_path):
     async with lab(app, tmp_path) as it:
         await app.emit_many([TriggerSpec(workflow=name) for name in ("mail", "fetch")] * 8)
         await it.until(lambda: it.engine.counts["DONE"] == 2)
-        looks, done = it.engine.feeder.looks, it.engine.counts["DONE"]
+        looks, done = it.engine.feeder.polls, it.engine.counts["DONE"]
         await it.until(lambda: it.engine.counts["DONE"] == 6)
-        assert it.engine.feeder.looks - looks <= 5 * (it.engine.counts["DONE"] - done)
+        assert it.engine.feeder.polls - looks <= 5 * (it.engine.counts["DONE"] - done)
 
         it.engine.pause()
         await it.idle_window()
-        looks = it.engine.feeder.looks
+        looks = it.engine.feeder.polls
         await anyio.sleep(0.4)
-        assert it.engine.feeder.looks - looks <= 5
+        assert it.engine.feeder.polls - looks <= 5
         gate.set()
 
 
@@ -479,7 +479,7 @@ async def test_a_corrupt_row_is_set_aside_and_the_others_go_on(tmp_path):
     async with lab(it_is.app, tmp_path) as it:
         it.engine.feeder.paused = True
         bad, *good = await it_is.app.emit_many(mails(4))
-        other = Core(it.path, settings())
+        other = Services(it.path, settings())
         with other.transaction() as tx:
             tx.run("UPDATE triggers SET workflow = CAST(x'ff' AS TEXT) WHERE id = :id", id=bad.id)
         other.close()

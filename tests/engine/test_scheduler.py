@@ -18,7 +18,7 @@ from craftcore.engine import scheduler
 from craftcore.errors import ConfigInvalid
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import CatchUp, Origin, Overlap
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from tests.engine.lab import Lab, lab, settings
 from tests.processes import PATIENCE
 from tests.schedules.life import DAY, HOUR, account, put, start_daemon, stop_daemon, stored
@@ -440,7 +440,7 @@ def test_safe_mode_lasts_until_a_person_releases_it_and_the_count_begins_anew(co
     deaths(core, clock, 6)
     clock.advance(DAY)
     stop_daemon(core, start_daemon(core).epoch)
-    assert core.do(fact, "safe_mode") is not None
+    assert core.do(get_fact, "safe_mode") is not None
 
     assert core.do(booting.release) == "6 unclean starts within 10 minutes"
     assert core.do(booting.release) is None

@@ -11,7 +11,7 @@ from craftcore import App, Producer
 from craftcore.engine import exclusive_run
 from craftcore.engine import live_state as telling
 from craftcore.engine.live_state import LiveState, live_state
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int =
     """Emit before the engine starts; the ids by name. Suspects have been in crashes."""
     with Producer(path) as producer:
         ids = {name: producer.emit("work", {"name": name}).id for name in names}
-    core = Core(path, settings())
+    core = Services(path, settings())
     with core.transaction() as tx:
         for name in suspects:
             tx.run("UPDATE triggers SET crash_count = :n WHERE id = :id", id=ids[name], n=crashes)
@@ -44,7 +44,7 @@ def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int =
 
 
 def said(it: Lab) -> LiveState:
-    core = Core(it.path, settings())
+    core = Services(it.path, settings())
     with core.reading() as reader:
         return live_state(reader)
 
@@ -169,7 +169,7 @@ async def test_a_suspect_that_is_cancelled_while_it_waits_holds_up_nobody(tmp_pa
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
         await it.until(lambda: it.engine.consumer.solitude.suspect == ids["suspect"])
-        core = Core(it.path, settings())
+        core = Services(it.path, settings())
         with core.transaction() as tx:
             core.triggers.cancel(tx, ids["suspect"])
         core.close()

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from craftcore import App, TriggerSpec
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.doorbell_client import ring
 from tests.engine.lab import lab, look, settings
 from tests.processes import PATIENCE
@@ -58,7 +58,7 @@ async def test_another_process_cancels_with_a_row_and_a_bell(tmp_path):
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("long")
         await began.wait()
-        other = Core(it.path, settings())
+        other = Services(it.path, settings())
         with other.transaction() as tx:
             other.triggers.cancel(tx, emitted.id)
         other.close()
@@ -276,7 +276,7 @@ async def test_what_is_being_started_while_the_engine_hurries_is_given_back_and_
             tasks.start_soon(it.engine.writer.commit, lambda _tx: gate.wait(2 * PATIENCE))
             opened.set()
             consumer = it.engine.consumer
-            await it.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held()))
+            await it.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held_claims()))
             it.engine.hurry()
             await stopped.wait()
             gate.set()

@@ -15,7 +15,7 @@ import pytest
 
 from craftcore import App, Continue, TaskContext, failpoints
 from craftcore.errors import KeyRequired, StateRefused
-from craftcore.failpoints import CutPoint
+from craftcore.failpoints import Failpoint
 from tests.engine.lab import Lab, lab
 from tests.engine.turns import Counting, begin, failure, result, run
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
@@ -546,10 +546,10 @@ async def test_nothing_of_ctx_can_be_used_when_the_turn_is_over(tmp_path):
 
 
 @pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[CutPoint, Callable[[], None]], None]:
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Failpoint, Callable[[], None]], None]:
     """Do something once, when the engine is at this point."""
 
-    def arm(point: CutPoint, action: Callable[[], None]) -> None:
+    def arm(point: Failpoint, action: Callable[[], None]) -> None:
         def once() -> None:
             monkeypatch.delitem(failpoints._armed, point)
             action()
@@ -570,7 +570,7 @@ def from_outside(it: Lab, do: Callable[[VirtualCore], Any]) -> None:
 
 async def test_a_task_that_is_cancelled_while_it_is_being_suspended_does_not_wait(tmp_path, at):
     async def turn(ctx: TaskContext) -> None:
-        at(CutPoint.TURN_SUSPENDED, lambda: from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)))
+        at(Failpoint.TURN_SUSPENDED, lambda: from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)))
         await ctx.wait_for("never")
 
     async with lab(App(), tmp_path) as it:
@@ -579,7 +579,7 @@ async def test_a_task_that_is_cancelled_while_it_is_being_suspended_does_not_wai
         assert it.rows("SELECT * FROM waits") == []
 
 
-@pytest.mark.parametrize("point", [CutPoint.TURN_SUSPENDED, CutPoint.SETTLE_BEGUN])
+@pytest.mark.parametrize("point", [Failpoint.TURN_SUSPENDED, Failpoint.SETTLE_BEGUN])
 async def test_a_signal_that_comes_while_its_task_is_being_suspended_is_not_missed(tmp_path, at, point):
     async def turn(ctx: TaskContext) -> Any:
         if ctx.resume == "FIRST":
@@ -609,7 +609,7 @@ async def test_an_answer_that_comes_while_the_timer_is_being_started_is_either_f
         await it.waiting(task_id)
         await it.idle()
         clock.advance(60)
-        at(CutPoint.CLAIM_COMMITTED, lambda: from_outside(it, answer))
+        at(Failpoint.CLAIM_COMMITTED, lambda: from_outside(it, answer))
         it.engine.ring(schedules=False)
 
         assert result(await it.ended(task_id)) == ["yes", "ANSWER"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome, Settlement
@@ -35,7 +35,7 @@ def again(core: VirtualCore, *, epoch: int = 1) -> Begun:
     """Start the only trigger that is due."""
     claim = start_one(core, epoch=epoch)
     routed = Routed(claim.workflow or "greet", "explicit workflow")
-    [record] = core.do(RECORDER.open_all, epoch, [Attempt(claim, routed)])
+    [record] = core.do(RECORDER.open_all, epoch, [AttemptInfo(claim, routed)])
     return Begun(claim, record)
 
 

@@ -445,7 +445,7 @@ def recorded(name: str, backend: str = "asyncio") -> Recorded:
         anyio.run(RUNS[name], stage, backend=backend)
         core = VirtualCore(stage.folder / "agent.db", stage.clock)
         with core.reading() as reader:
-            found = Recorded(all_records(reader), dict(reader.tuples("SELECT id, starts FROM triggers")))
+            found = Recorded(all_records(reader), dict(reader.fetch_tuples("SELECT id, starts FROM triggers")))
         core.close()
     return found
 
@@ -453,7 +453,7 @@ def recorded(name: str, backend: str = "asyncio") -> Recorded:
 def all_records(reader: Reader) -> list[ExecutionRecord]:
     """Every record of a file, whole, first first."""
     store = RecordStore()
-    found = [store.by_seq(reader, seq) for (seq,) in reader.tuples("SELECT seq FROM executions ORDER BY seq")]
+    found = [store.get_by_seq(reader, seq) for (seq,) in reader.fetch_tuples("SELECT seq FROM executions ORDER BY seq")]
     return [record for record in found if record is not None]
 
 

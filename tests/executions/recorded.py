@@ -24,7 +24,7 @@ from craftcore.audit.store import audit
 from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Fault
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
 from tests.crash.spoiling import drop_guards
@@ -95,14 +95,14 @@ def _by_hand(core: VirtualCore) -> None:
     outcomes: list[Outcome] = [Succeeded(result_json="1"), BROKEN, Released(reason="shutdown")]
     for n, outcome in enumerate(outcomes):
         emit(core, id=f"closed-{n}", payload={"n": n})
-        [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), GREET)])
+        [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), GREET)])
         core.do(recorder.close_all, [(record, outcome)])
     emit(core, id="before")
-    [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), GREET)])
+    [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), GREET)])
     core.do(_close_as_it_once_was, record.seq)
     for trigger_id, payload in (("open-0", {}), ("open-1", {"text": LARGE}), ("open-2", {"n": 2})):
         emit(core, id=trigger_id, payload=payload)
-        core.do(recorder.open_all, 1, [Attempt(start_one(core), GREET)])
+        core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), GREET)])
     for n in range(4):
         core.do(audit, ADA, "task cancel", f"task-{n}", reason="enough", details={"n": n, "by": "é"})
 
@@ -123,7 +123,7 @@ def _close_as_it_once_was(tx: Transaction, seq: int) -> None:
 
 def _retain(tx: Transaction) -> None:
     """Strip one record, remove the first one and the first row of the operators' log."""
-    [stripped] = tx.all(
+    [stripped] = tx.fetch_all(
         "SELECT seq FROM executions WHERE envelope_json LIKE '%\"strip\"%' AND response_json LIKE '%stripped%'"
     )
     tx.run(
@@ -141,7 +141,7 @@ def _retain(tx: Transaction) -> None:
 
 def remove_up_to(tx: Transaction, place: int) -> None:
     """What retention does to the oldest records of the chain."""
-    gone = tx.all("SELECT seq FROM executions WHERE chain_seq <= :place", place=place)
+    gone = tx.fetch_all("SELECT seq FROM executions WHERE chain_seq <= :place", place=place)
     tx.run(
         """
         UPDATE record_chain

@@ -10,7 +10,7 @@ from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.triggers.settlement import Failed, Outcome, Succeeded
 from tests.triggers.life import ack, emit, start_one
 from tests.virtual import VirtualCore
@@ -28,7 +28,7 @@ def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Record
     recorder = recorder or Recorder()
     emit(core, **spec)
     claim = start_one(core)
-    [record] = core.do(recorder.open_all, 1, [Attempt(claim, GREET)])
+    [record] = core.do(recorder.open_all, 1, [AttemptInfo(claim, GREET)])
     if outcome is not None:
         core.do(recorder.close_all, [(record, outcome)])
         ack(core, claim, outcome)
@@ -61,7 +61,7 @@ def strip(core: VirtualCore, execution_id: str) -> None:
 def spoil(core: VirtualCore, sql: str, **params: Any) -> None:
     """Change what the schema would refuse to."""
     with core.transaction() as tx:
-        names = [row["name"] for row in tx.all("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
+        names = [row["name"] for row in tx.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
         for name in names:
             tx.run(f"DROP TRIGGER {name}")
         tx.run(sql, **params)
@@ -71,8 +71,8 @@ def fingerprint(core: VirtualCore) -> tuple[str, str]:
     """Of every row of every table, and of the file's bytes."""
     rows = hashlib.sha256()
     with core.reading() as reader:
-        for table in reader.all("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
-            for row in reader.tuples(f"SELECT * FROM {table['name']}"):
+        for table in reader.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
+            for row in reader.fetch_tuples(f"SELECT * FROM {table['name']}"):
                 rows.update(repr((table["name"], row)).encode())
     return rows.hexdigest(), hashlib.sha256(Path(core.database.path).read_bytes()).hexdigest()
 

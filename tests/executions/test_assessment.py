@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from craftcore.executions.model import Status
-from craftcore.executions.recovery import Act, Facts, State, assess
+from craftcore.executions.recovery import Act, AttemptFacts, State, assess
 from craftcore.triggers.model import TriggerStatus
 from tests.virtual import NEW_YEAR
 
@@ -20,7 +20,7 @@ DOUBT = Act(key="activity:t:1.1", action="email.send", has_intent=False)
 INTENT = Act(key="activity:t:1.1", action="email.send", has_intent=True)
 
 
-def facts(**changes: Any) -> Facts:
+def facts(**changes: Any) -> AttemptFacts:
     """The only attempt of a plain trigger, whose process died in it; a daemon that started has reclaimed it."""
     known: dict[str, Any] = {
         "id": "exec-t.1",
@@ -37,7 +37,7 @@ def facts(**changes: Any) -> Facts:
         "now": NEW_YEAR,
         "daemon_runs": True,
     }
-    return Facts(**{**known, **changes})
+    return AttemptFacts(**{**known, **changes})
 
 
 @pytest.mark.parametrize(

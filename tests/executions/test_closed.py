@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from craftcore.errors import RowInvalid
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.virtual import VirtualClock, VirtualCore
 
 CLOSED = "(SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL AND stripped_at IS NULL)"
@@ -152,7 +152,7 @@ def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
 
 def message_of(guard: str) -> str:
     """What the newest migration that makes it has it say."""
-    sql = [migration.sql for migration in shipped() if f"CREATE TRIGGER {guard}" in migration.sql][-1]
+    sql = [migration.sql for migration in list_migrations() if f"CREATE TRIGGER {guard}" in migration.sql][-1]
     found = re.search(rf"CREATE TRIGGER {guard}\n.*?RAISE\(ABORT, '([^']*)'\)", sql, re.DOTALL)
     assert found, guard
     return found.group(1)

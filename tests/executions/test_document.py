@@ -18,7 +18,7 @@ from craftcore.executions.document.load import record_of
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal, replay
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, spoil, strip
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
@@ -50,7 +50,7 @@ def test_the_document_is_the_one_of_the_failure_model(document):
     assert document["header"] == {
         "executionId": "exec-t.1",
         "createdUtcIso": "2026-01-01T00:00:00.000Z",
-        "envelopeHash": sha256_of(canonical(document["envelope"])),
+        "envelopeHash": sha256_of(canonicalize(document["envelope"])),
         "replayable": True,
         "replayableReason": None,
     }
@@ -200,7 +200,7 @@ PLAIN: dict[str, Any] = {
 def plain(*, leave_out: bool = True, **changes: Any) -> dict[str, Any]:
     document = copy.deepcopy(PLAIN)
     envelope = {key: value for key, value in document["envelope"].items() if key != "routingMetadata" or not leave_out}
-    document["header"]["envelopeHash"] = sha256_of(canonical(envelope))
+    document["header"]["envelopeHash"] = sha256_of(canonicalize(envelope))
     return {**document, **changes}
 
 

@@ -16,7 +16,7 @@ from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Fault
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.recorded import remove_up_to
 from tests.triggers.life import emit, start_one
@@ -47,7 +47,7 @@ def faults(core: VirtualCore, before: Head) -> list[Fault]:
 def one_more(core: VirtualCore, id: str) -> None:
     recorder = Recorder()
     emit(core, id=id)
-    [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "explicit workflow"))])
+    [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), Routed("greet", "explicit workflow"))])
     core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from craftcore.executions.listing_store import ExecutionListing, Listed, Sought
+from craftcore.executions.listing_store import ExecutionListStore, RecordFilter, RecordSummary
 from craftcore.executions.model import Status
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.transaction import Transaction
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
-LISTING = ExecutionListing()
+LISTING = ExecutionListStore()
 MANY, FEW = 20_000, 200
 SPECIAL = 10
 
@@ -66,17 +66,17 @@ def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
 BACKWARDS = "SCAN executions"
 AUDIT = "SEARCH audit_log USING INDEX audit_log_subject (subject=?)"
 
-PLANS: dict[str, tuple[Sought, str]] = {
-    "nothing": (Sought(), BACKWARDS),
-    "success": (Sought(status=Status.SUCCESS), BACKWARDS),
-    "suspended": (Sought(status=Status.SUSPENDED), BACKWARDS),
-    "error": (Sought(status=Status.ERROR), f"{BACKWARDS} USING INDEX executions_error"),
-    "incomplete": (Sought(status=Status.INCOMPLETE), f"{BACKWARDS} USING INDEX executions_incomplete"),
-    "error code": (Sought(error_code="AGENT_TIMEOUT"), f"{BACKWARDS} USING INDEX executions_error"),
-    "workflow": (Sought(workflow="greet"), BACKWARDS),
-    "since": (Sought(since=NEW_YEAR), BACKWARDS),
-    "until": (Sought(until=4e9), BACKWARDS),
-    "envelope hash": (Sought(envelope_hash="sha256:7"), BACKWARDS),
+PLANS: dict[str, tuple[RecordFilter, str]] = {
+    "nothing": (RecordFilter(), BACKWARDS),
+    "success": (RecordFilter(status=Status.SUCCESS), BACKWARDS),
+    "suspended": (RecordFilter(status=Status.SUSPENDED), BACKWARDS),
+    "error": (RecordFilter(status=Status.ERROR), f"{BACKWARDS} USING INDEX executions_error"),
+    "incomplete": (RecordFilter(status=Status.INCOMPLETE), f"{BACKWARDS} USING INDEX executions_incomplete"),
+    "error code": (RecordFilter(error_code="AGENT_TIMEOUT"), f"{BACKWARDS} USING INDEX executions_error"),
+    "workflow": (RecordFilter(workflow="greet"), BACKWARDS),
+    "since": (RecordFilter(since=NEW_YEAR), BACKWARDS),
+    "until": (RecordFilter(until=4e9), BACKWARDS),
+    "envelope hash": (RecordFilter(envelope_hash="sha256:7"), BACKWARDS),
 }
 
 
@@ -92,14 +92,14 @@ def plans_of(core: VirtualCore, work: Callable[[Transaction], object]) -> list[s
         connection_of(tx).exec_trace = note
         work(tx)
         connection_of(tx).exec_trace = None
-        return [row[3] for sql, given in asked for row in tx.tuples(f"EXPLAIN QUERY PLAN {sql}", given)]
+        return [row[3] for sql, given in asked for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", given)]
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_list_walks_from_the_newest_back_and_sorts_nothing(crowd, name):
     sought, walk = PLANS[name]
 
-    plan = plans_of(crowd, lambda tx: LISTING.newest(tx, 5, sought))
+    plan = plans_of(crowd, lambda tx: LISTING.list_newest(tx, 5, sought))
 
     assert [line for line in plan if line != "CORRELATED SCALAR SUBQUERY 1"] == [walk, AUDIT]
 
@@ -108,7 +108,7 @@ def test_a_list_walks_from_the_newest_back_and_sorts_nothing(crowd, name):
 def test_what_is_frequent_costs_what_is_shown(handful, crowd, name):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
-            return steps_of(tx, lambda: LISTING.newest(tx, 5, PLANS[name][0]))
+            return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS[name][0]))
 
     assert work(crowd) <= work(handful) + 10
 
@@ -117,7 +117,7 @@ def test_what_is_frequent_costs_what_is_shown(handful, crowd, name):
 def test_what_is_rare_is_found_below_twenty_thousand_that_went_well(handful, crowd, name):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
-            return steps_of(tx, lambda: LISTING.newest(tx, MANY, PLANS[name][0]))
+            return steps_of(tx, lambda: LISTING.list_newest(tx, MANY, PLANS[name][0]))
 
     assert work(crowd) <= work(handful) + 10
 
@@ -125,7 +125,7 @@ def test_what_is_rare_is_found_below_twenty_thousand_that_went_well(handful, cro
 def test_this_test_would_see_a_walk(handful, crowd):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
-            return steps_of(tx, lambda: LISTING.newest(tx, 5, PLANS["envelope hash"][0]))
+            return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS["envelope hash"][0]))
 
     assert work(crowd) > 10 * work(handful)
 
@@ -150,8 +150,8 @@ def test_the_codes_that_there_are_are_read_from_the_index_of_what_failed(crowd):
 def test_each_filter_finds_what_it_says(crowd):
     def found(limit: int = MANY, **sought: Any) -> list[str]:
         with crowd.reading() as reader:
-            found = LISTING.newest(reader, limit, Sought(**sought))
-            return [row.trigger_id for row in found if isinstance(row, Listed)]
+            found = LISTING.list_newest(reader, limit, RecordFilter(**sought))
+            return [row.trigger_id for row in found if isinstance(row, RecordSummary)]
 
     assert found(2) == ["fine-20000", "fine-19999"]
     assert found(status=Status.INCOMPLETE) == [f"lost-{n}" for n in range(10, 0, -1)]

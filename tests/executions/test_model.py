@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.executions.model import EventType, Status, envelope, execution_id
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 
 
 def asked(**changes):
@@ -25,7 +25,7 @@ def asked(**changes):
         **changes,
     }
     payload = facts.pop("payload")
-    return envelope(**facts, payload_json=canonical(payload))
+    return envelope(**facts, payload_json=canonicalize(payload))
 
 
 def independently(**changes):

@@ -19,7 +19,7 @@ def records(it: Lab, clock: VirtualClock, trigger_id: str) -> list[ExecutionReco
     """The records of a trigger, in the order in which they were opened."""
     core = VirtualCore(it.path, clock)
     with core.reading() as reader:
-        ids = reader.tuples("SELECT id FROM executions WHERE trigger_id = ?1 ORDER BY seq", (trigger_id,))
+        ids = reader.fetch_tuples("SELECT id FROM executions WHERE trigger_id = ?1 ORDER BY seq", (trigger_id,))
         found = [RecordStore().get(reader, id) for (id,) in ids]
     core.close()
     return [record for record in found if record is not None]

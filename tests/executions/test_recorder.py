@@ -10,7 +10,7 @@ import pytest
 
 from craftcore.errors import StorageError
 from craftcore.executions.record_store import RecordStore
-from craftcore.executions.recorder import Attempt as Opened
+from craftcore.executions.recorder import AttemptInfo as Opened
 from craftcore.executions.recorder import Record, Recorder, Routed
 from craftcore.executions.store import ExecutionStore
 from craftcore.triggers.model import Claim
@@ -52,7 +52,7 @@ class Attempt:
     def response(self) -> dict[str, Any] | None:
         """Wherever its text lies."""
         with self.core.reading() as reader:
-            record = RecordStore().by_seq(reader, self.record.seq)
+            record = RecordStore().get_by_seq(reader, self.record.seq)
         assert record is not None
         return record.response
 
@@ -113,7 +113,7 @@ def test_the_decision_of_a_router_is_noted_before_the_workflow_runs(core, clock,
     seen = attempt(routed=None, workflow=None, session_id="s")
     clock.advance(seconds=2)
 
-    record = core.do(seen.recorder.decided, seen.record, Opened(seen.claim, Routed("greet", "router")))
+    record = core.do(seen.recorder.record_decision, seen.record, Opened(seen.claim, Routed("greet", "router")))
     seen.close(Succeeded(), record)
 
     assert [name for name, _ in seen.events] == [
@@ -301,7 +301,7 @@ def test_a_closed_record_takes_no_further_event_and_no_decision(core, attempt):
     before = everything(core)
 
     with pytest.raises(StorageError):
-        core.do(seen.recorder.decided, seen.record, Opened(seen.claim, Routed("other", "router")))
+        core.do(seen.recorder.record_decision, seen.record, Opened(seen.claim, Routed("other", "router")))
 
     assert everything(core) == before
 
@@ -375,7 +375,9 @@ def test_the_records_of_a_trigger_are_its_own_also_beside_an_id_that_begins_alik
         Attempt(core, start_one(core), GREET, Recorder())
 
     with core.reading() as reader:
-        found = {own: [row["id"] for row in ExecutionStore().of_trigger(reader, own)] for own in ("a", "a.1", "a.b")}
+        found = {
+            own: [row["id"] for row in ExecutionStore().list_of_trigger(reader, own)] for own in ("a", "a.1", "a.b")
+        }
 
     assert found == {"a": ["exec-a.1"], "a.1": ["exec-a.1.1"], "a.b": ["exec-a.b.1"]}
 

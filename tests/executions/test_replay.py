@@ -9,11 +9,11 @@ import pytest
 
 from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason
-from craftcore.executions.record import why_not_replayable
+from craftcore.executions.record import not_replayable_reason
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.encode import json_text
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.encode import encode
 from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
 from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
 from tests.virtual import NEW_YEAR
@@ -45,12 +45,12 @@ VALUES: list[Any] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
 def test_a_result_comes_back_to_the_byte(core, value):
-    text = json_text(value, "result")
+    text = encode(value, "result")
     record = look(core, seen(core, Succeeded(result_json=text)))
 
     result = replay(record)
 
-    assert canonical(result.payload) == text
+    assert canonicalize(result.payload) == text
     assert result.response_json == f'{{"metadata":{{}},"payload":{text},"status":"success"}}' == record.response_json
     assert (result.status, result.error, result.warnings) == ("success", None, [])
 
@@ -85,7 +85,7 @@ def test_a_recorded_error_is_returned_as_the_error_it_was(core):
         "effect_possible": False,
         "retry_after": 2.5,
     }
-    assert result.response_json == canonical({"error": result.error, "metadata": result.metadata, "status": "error"})
+    assert result.response_json == canonicalize({"error": result.error, "metadata": result.metadata, "status": "error"})
 
 
 def test_a_cancellation_is_replayed_as_one(core):
@@ -224,7 +224,7 @@ def test_the_reasons_come_in_one_order(core):
 def test_a_response_that_is_none_is_refused_also_where_no_hash_tells(core, text):
     """A record that was closed before there was a chain has only its envelope's hash."""
     old = replace(look(core, seen(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text)
-    assert why_not_replayable(old) is None
+    assert not_replayable_reason(old) is None
 
     with pytest.raises(NotReplayable, match="record_corrupted"):
         replay(old)

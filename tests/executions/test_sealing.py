@@ -17,7 +17,7 @@ from craftcore.audit.store import audit
 from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from tests.executions.recorded import record_everything
 from tests.virtual import VirtualClock, VirtualCore
 
@@ -50,14 +50,14 @@ KNOWN = {
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_a_value_has_the_hash_that_plain_json_gives_it(value):
-    assert sha256_of(canonical(value)) == independently(value)
+    assert sha256_of(canonicalize(value)) == independently(value)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_an_envelope_has_the_hash_that_plain_json_gives_it(value):
     made = envelope(
         workflow="brief@2.0",
-        payload_json=canonical({"value": value}),
+        payload_json=canonicalize({"value": value}),
         request_id="t-1",
         source="MESSAGE",
         session_id="s",
@@ -76,7 +76,7 @@ def test_a_stream_has_the_hash_that_plain_json_gives_it(value):
         [2, "STEP_COMPLETED", 1767225600.25, {"result": value}, 12, 1, "step:first~2", None],
         [3, "ACTIVITY_INTENT", 0.1, [value], 12, 1, None, 9],
     ]
-    events = [Event._make([*row[:3], canonical(row[3]), *row[4:]]) for row in rows]
+    events = [Event._make([*row[:3], canonicalize(row[3]), *row[4:]]) for row in rows]
     stream = Stream()
     for event in events:
         stream.add(event)
@@ -117,7 +117,7 @@ def a_header(**changes: Any) -> dict[str, Any]:
 
 def sealed(fields: dict[str, Any]) -> str:
     routing = fields["routing_json"]
-    return record_hash(Header(**{**fields, "routing_json": None if routing is None else canonical(routing)}))
+    return record_hash(Header(**{**fields, "routing_json": None if routing is None else canonicalize(routing)}))
 
 
 HEADERS: dict[str, dict[str, Any]] = {
@@ -180,8 +180,8 @@ def test_what_an_engine_wrote_is_sealed_as_the_page_says(tmp_path):
     core = VirtualCore(record_everything(tmp_path), VirtualClock())
     before = core.rows("SELECT anchor_hash FROM record_chain")[0]["anchor_hash"]
     with core.reading() as reader:
-        for row in reader.all("SELECT seq FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq"):
-            record = RecordStore().by_seq(reader, row["seq"])
+        for row in reader.fetch_all("SELECT seq FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq"):
+            record = RecordStore().get_by_seq(reader, row["seq"])
             assert record is not None
             fields = {name: getattr(record, name) for name in Header._fields}
             fields["replayable"] = int(record.replayable)

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Rate
-from craftcore.engine.limits import Limits, recall
+from craftcore.engine.limits import Limits, restore_rate_history
 from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction
@@ -36,7 +36,7 @@ def recorded(core: VirtualCore, *records: tuple[Any, float]) -> None:
 
 def since(core: VirtualCore, seconds: float) -> tuple[list[tuple[str, float]], bool]:
     with core.reading() as reader:
-        return StartsStore().since(reader, {"mail", "post"}, NEW_YEAR - seconds, NEW_YEAR)
+        return StartsStore().list_since(reader, {"mail", "post"}, NEW_YEAR - seconds, NEW_YEAR)
 
 
 def test_the_starts_of_what_has_a_rate_are_told_newest_first(core):
@@ -85,7 +85,7 @@ def test_a_start_says_when_it_knows_only_a_part(core, monkeypatch, records):
     limits = Limits(app.workflows.values(), app.by_source)
 
     with capture_logs() as logs, core.reading() as reader:
-        recall(reader, limits, core.clock)
+        restore_rate_history(reader, limits, core.clock)
 
     assert [(line["event"], line["starts"]) for line in logs] == (
         [("limits.recalled_in_part", 3)] if records > 2 else []
@@ -102,7 +102,7 @@ def test_what_was_started_before_counts_against_the_rate_for_as_long_as_it_would
     limits = Limits(app.workflows.values(), app.by_source)
 
     with core.reading() as reader:
-        recall(reader, limits, core.clock)
+        restore_rate_history(reader, limits, core.clock)
 
     booted = core.clock.boot_time()
     limits.budget([], [], booted)

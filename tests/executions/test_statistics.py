@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.executions.listing_store import Listed
+from craftcore.executions.listing_store import RecordSummary
 from craftcore.executions.model import Status
 from craftcore.executions.statistics import rank, statistics
 
 
 def a_record(at: float, status: Status, *, code: str | None = None, ms: float | None = None, why: str | None = None):
-    return Listed(f"exec-t.{at}", at, "greet", status, code, ms, "t", 1, why)
+    return RecordSummary(f"exec-t.{at}", at, "greet", status, code, ms, "t", 1, why)
 
 
 def test_records_are_counted_by_how_they_ended():

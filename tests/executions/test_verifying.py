@@ -77,13 +77,13 @@ def copy(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
 
 
 def columns(copy: Unguarded, table: str) -> dict[str, str]:
-    found = copy.reader.all("SELECT name, type FROM pragma_table_info(:t)", t=table)
+    found = copy.reader.fetch_all("SELECT name, type FROM pragma_table_info(:t)", t=table)
     return {row["name"]: row["type"] for row in found}
 
 
 def rows(copy: Unguarded, table: str) -> list[dict[str, Any]]:
     standing = STANDINGS.get(table, "''")
-    return copy.reader.all(f"SELECT *, {standing} AS standing FROM {table}")
+    return copy.reader.fetch_all(f"SELECT *, {standing} AS standing FROM {table}")
 
 
 def where(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -95,7 +95,7 @@ def where(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def record_of(copy: Unguarded, table: str, row: dict[str, Any]) -> dict[str, Any] | None:
     if table not in RECORD:
         return None
-    return copy.reader.one("SELECT id, chain_seq FROM executions WHERE seq = :seq", seq=row[RECORD[table]])
+    return copy.reader.fetch_one("SELECT id, chain_seq FROM executions WHERE seq = :seq", seq=row[RECORD[table]])
 
 
 def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, Any] | None) -> bool:
@@ -216,7 +216,7 @@ def test_a_row_that_was_deleted_is_missed_and_its_record_named_first(copy, table
 
     assert {(table, row["standing"]) for row in unseen} == {key for key in GONE_UNSEEN if key[0] == table}
     if table == "events":
-        last = copy.reader.all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
+        last = copy.reader.fetch_all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
         assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in unseen)
 
 
@@ -395,7 +395,7 @@ def test_someone_who_computes_all_hashes_again_is_found_by_a_head_from_before_an
     from craftcore.executions.record_store import RecordStore
 
     last = closed(copy)[-1]
-    record = RecordStore().by_seq(copy.reader, last["seq"])
+    record = RecordStore().get_by_seq(copy.reader, last["seq"])
     assert record is not None
     forged = record_hash(header_of(record)._replace(workflow="forged"))
     statements = [

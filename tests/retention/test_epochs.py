@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.retention.epoch_store import KEPT
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
 from tests.activities.life import DONE, an_activity
 from tests.executions.attempts import again, end
@@ -50,7 +50,7 @@ def test_what_anything_refers_to_stays(core, clock):
     core.do(lambda tx: tx.run("UPDATE activity_log SET epoch = 3"))
     core.do(lambda tx: tx.run("INSERT INTO workflows (name, epoch) VALUES ('greet', 5)"))
     core.do(lambda tx: tx.run("INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (1, 'held', 1, 7)"))
-    core.do(remember, "released_epoch", "9")
+    core.do(set_fact, "released_epoch", "9")
     emit(core)
     assert len(claim_all(core, epoch=11)) == 1
     clock.advance(100 * DAY)

@@ -49,7 +49,7 @@ def work(core: VirtualCore, hours: int, size: int = 20_000) -> None:
 
 def limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
     with core.reading() as reader:
-        return Retention(settings).limited(reader, core.clock.now())
+        return Retention(settings).tighten(reader, core.clock.now())
 
 
 def take(core: VirtualCore, retention: Retention) -> None:
@@ -178,7 +178,7 @@ def test_the_dry_run_says_what_the_real_run_takes(core):
     begin_task(core)
     retention = limited(core, at_most(used(core) // 2))
     with core.reading() as reader:
-        due = retention.due(reader, core.clock.now())
+        due = retention.count_due(reader, core.clock.now())
 
     taken, weight = take_all(core, limited(core, at_most(used(core) // 2)))
 

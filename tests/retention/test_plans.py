@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.retention.body_store import OldArguments, OldBodies
 from craftcore.retention.cutoffs import NEVER, Horizons
 from craftcore.retention.history_store import OldAudit, OldOccurrences
@@ -71,14 +71,14 @@ def filled(path: Path, number: int) -> Iterator[VirtualCore]:
     with_everything(core, clock)
     emit(core)
     recorder = Recorder()
-    [record] = core.do(recorder.open_all, 1, [Attempt(start_one(core), Routed("greet", "workflow"))])
+    [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), Routed("greet", "workflow"))])
     core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
     emit(core)
     run_one(core)
     stays = begin(core)
     an_activity(core, stays, DONE)
     with core.transaction() as tx:
-        task, (activity,) = stays.task.seq, tx.tuples("SELECT max(seq) FROM activity_log")
+        task, (activity,) = stays.task.seq, tx.fetch_tuples("SELECT max(seq) FROM activity_log")
         more(tx, "activity_log", activity[0], number, idem_key="idem_key || n")
         tx.run(
             "INSERT INTO questions (id, task_seq, kind, question, status, created_at, closed_at) "
@@ -106,7 +106,7 @@ def filled(path: Path, number: int) -> Iterator[VirtualCore]:
 
 
 def more(tx: Transaction, table: str, seq: int, number: int, **changes: str) -> None:
-    columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
+    columns = [row[1] for row in tx.fetch_tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
     values = ", ".join(changes.get(name, f"{table}.{name}") for name in columns)
     tx.run(MORE.format(table=table, columns=", ".join(columns), values=values), seq=seq, more=number)
 

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from craftcore import App, Call, Producer, TaskContext
-from craftcore.services import Core
+from craftcore.services import Services
 from tests.engine.lab import lab
 from tests.processes import APP, craftcore
 from tests.retention.sweeping import DAY, assert_sound, dump, give_all_back, only, sweep
@@ -79,7 +79,7 @@ def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
     core.close()
 
 
-def hidden(core: Core) -> bool:
+def hidden(core: Services) -> bool:
     core.close()  # moves the WAL into the file
     return CANARY.encode() not in files(core.database.path) and CANARY.upper().encode() not in files(core.database.path)
 

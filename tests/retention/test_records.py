@@ -12,10 +12,10 @@ from craftcore.errors import RowInvalid
 from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.model import EventType
-from craftcore.executions.record import ExecutionRecord, why_not_replayable
+from craftcore.executions.record import ExecutionRecord, not_replayable_reason
 from craftcore.executions.record_store import RecordStore
 from craftcore.retention.model import BATCH
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.activities.life import UNKNOWN, an_activity, decide
 from tests.executions.attempts import RECORDER, Begun, again, begin, boot, end
@@ -85,7 +85,7 @@ def test_a_record_loses_its_bodies_after_a_week_and_not_a_second_before(core, cl
         whole.envelope_hash,
         whole.response_hash,
     )
-    assert why_not_replayable(left) == "body_stripped"
+    assert not_replayable_reason(left) == "body_stripped"
     assert sweep(core, STRIPPING).rows == 0
 
 
@@ -112,7 +112,7 @@ def test_a_record_that_a_crash_left_open_loses_its_bodies_while_its_trigger_wait
     assert taken.stripped["executions"] == 1
     assert record(core, left).envelope is None
     assert record(core, left).ended_at is None
-    assert again(core, epoch=2).claim.payload_json == canonical({"text": LARGE})
+    assert again(core, epoch=2).claim.payload_json == canonicalize({"text": LARGE})
 
 
 def test_the_record_of_an_attempt_that_runs_keeps_its_bodies_beside_the_one_that_a_crash_left(core, clock):
@@ -324,7 +324,7 @@ def head(core: VirtualCore) -> Head:
 def unguarded(core: VirtualCore, *statements: str) -> None:
     """What somebody does who drops the guards of the file first."""
     with core.transaction() as tx:
-        for row in tx.all("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+        for row in tx.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
             tx.run(f"DROP TRIGGER {row['name']}")
         for sql in statements:
             tx.run(sql)

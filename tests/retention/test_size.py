@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.config import RetentionSettings
-from craftcore.storage.file_size import KEPT_FREE, free_pages
+from craftcore.storage.file_size import KEPT_FREE, count_free_pages
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
 from tests.retention.sweeping import DAY, assert_sound, batches, give_all_back
@@ -73,6 +73,6 @@ def test_free_pages_go_back_and_a_mebibyte_stays_for_what_comes_next(core):
     give_all_back(core)
 
     with core.reading() as reader:
-        left = free_pages(reader)
+        left = count_free_pages(reader)
     assert pages(core) < full / 2
     assert KEPT_FREE - 64 <= left <= KEPT_FREE

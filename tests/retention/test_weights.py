@@ -13,7 +13,7 @@ from craftcore.activities.model import Decision
 from craftcore.config import RetentionSettings
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
-from craftcore.retention.size_store import Weight
+from craftcore.retention.size_store import TableSizes
 from tests.activities.life import UNKNOWN, an_activity, decide
 from tests.executions.recorded import record_everything
 from tests.retention.sweeping import DAY, dump, only
@@ -41,8 +41,8 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return path
 
 
-def take_all(core: VirtualCore, retention: Retention) -> tuple[Taken, Weight]:
-    all_taken, weight = Taken(), Weight(Counter(), Counter())
+def take_all(core: VirtualCore, retention: Retention) -> tuple[Taken, TableSizes]:
+    all_taken, weight = Taken(), TableSizes(Counter(), Counter())
     for step in STEPS:
         after: int | None = 0
         while after is not None:
@@ -83,7 +83,7 @@ def test_what_would_go_is_what_goes(old, tmp_path, settings):
     core = opened(Path(shutil.copy(old, tmp_path / "agent.db")))
     retention = Retention(settings)
     with core.reading() as reader:
-        due = retention.due(reader, core.clock.now())
+        due = retention.count_due(reader, core.clock.now())
     before = texts(core)
 
     taken, weight = take_all(core, retention)
@@ -94,6 +94,6 @@ def test_what_would_go_is_what_goes(old, tmp_path, settings):
     assert {table: told["bytes"] for table, told in weight.tables.items() if told["bytes"]} == dict(shrunk)
     assert weight.tables
     with core.reading() as reader:
-        again = retention.due(reader, core.clock.now())
+        again = retention.count_due(reader, core.clock.now())
     assert again.weight.tables == {}
     core.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.engine import boot as booting
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec
-from craftcore.schedules.service import Put
+from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.settlement import Succeeded
@@ -22,13 +22,13 @@ def a_schedule(**changes: Any) -> ScheduleSpec:
     return ScheduleSpec(**{"id": "job", "when": "every 1h", "workflow": "greet", **changes})
 
 
-def put(core: VirtualCore, *, origin: Origin = Origin.OPERATOR, **changes: Any) -> Put:
+def put(core: VirtualCore, *, origin: Origin = Origin.OPERATOR, **changes: Any) -> DeclareResult:
     return core.do(core.schedules.put, a_schedule(**changes), origin)
 
 
 def declare(
     core: VirtualCore, *specs: ScheduleSpec, origin: Origin = Origin.CODE, elsewhere: Collection[str] = ()
-) -> list[Put]:
+) -> list[DeclareResult]:
     return core.do(core.schedules.declare, origin, specs, elsewhere=elsewhere)
 
 

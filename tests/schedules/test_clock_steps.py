@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from craftcore.cli.doctor_work import work_findings, work_of
-from craftcore.cli.why import reasons
+from craftcore.cli.why import list_reasons
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust
@@ -174,7 +174,7 @@ def test_a_start_after_a_small_step_follows_it_before_claims_are_taken_back(core
     clock.advance(HOUR)
     claimed = claim_all(core, epoch=1)
     assert [claim.id for claim in claimed] == [emitted]
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     clock.set_back(HOUR + 1800)
 
     start_daemon(core)
@@ -199,7 +199,7 @@ def test_a_start_far_behind_the_stored_time_waits_for_a_person_and_doctor_says_s
     """A machine without a battery looks the same: its clock is wrong now, and was right before."""
     ahead(clock)
     start_daemon(core)
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     later = emit(core, delay=600).id
     clock.set_back(YEAR)
     start_daemon(core)
@@ -243,9 +243,9 @@ def test_why_names_the_clock_that_has_set_the_time(core, clock):
 
     with core.reading() as reader:
         codes = {
-            trigger_id: reasons(reader, look(core, trigger_id), clock.now(), daemon_runs=True, priority_weight=60.0)[
-                0
-            ].code
+            trigger_id: list_reasons(
+                reader, look(core, trigger_id), clock.now(), daemon_runs=True, priority_weight=60.0
+            )[0].code
             for trigger_id in (parked, given)
         }
 
@@ -259,7 +259,7 @@ def test_ahead_counts_what_waits_and_not_what_was_given(core, clock):
     clock.set_back(YEAR)
 
     with core.reading() as reader:
-        assert ClockStepStore().ahead(reader, clock.now()) == 1
+        assert ClockStepStore().count_ahead(reader, clock.now()) == 1
 
 
 # One-time schedules
@@ -371,7 +371,7 @@ def test_a_start_follows_the_clock_when_only_a_one_time_schedule_was_written_ahe
 def test_doctor_and_why_name_a_one_time_schedule_until_a_person_trusts_the_clock(core, clock, doctor_of):
     ahead(clock)
     start_daemon(core)
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     put(core, id="reminder", when="in 10m")
     clock.set_back(YEAR)
     start_daemon(core)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.schedules.clock_event_store import EVENTS_MAX, last_clock_event
-from craftcore.schedules.clock_guard import ClockTrust, Moved, Reading, moved
+from craftcore.schedules.clock_guard import ClockChange, ClockSample, ClockTrust, clock_change
 from tests.schedules.life import DAY, HOUR, start_daemon
 from tests.virtual import NEW_YEAR
 
@@ -31,14 +31,18 @@ def is_held(core):
     ],
 )
 def test_a_step_of_the_wall_clock_is_told_from_a_suspend(wall, boot_time, loop, step, asleep):
-    before = Reading(wall=NEW_YEAR, boot_time=100.0, loop=5.0)
-    now = Reading(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, loop=5.0 + loop)
+    before = ClockSample(wall=NEW_YEAR, boot_time=100.0, loop=5.0)
+    now = ClockSample(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, loop=5.0 + loop)
 
-    assert moved(before, now) == Moved(step=step, asleep=asleep)
+    assert clock_change(before, now) == ClockChange(step=step, asleep=asleep)
 
 
 def test_what_the_clock_did_is_on_record_if_it_is_worth_a_word(core):
-    for change in (Moved(step=4.9, asleep=4.9), Moved(step=60, asleep=0), Moved(step=-60, asleep=600)):
+    for change in (
+        ClockChange(step=4.9, asleep=4.9),
+        ClockChange(step=60, asleep=0),
+        ClockChange(step=-60, asleep=600),
+    ):
         core.do(TRUST.note, 1, change)
 
     assert events(core) == [("forward", 60), ("backward", 60), ("suspend", 600)]
@@ -49,7 +53,7 @@ def test_what_the_clock_did_is_on_record_if_it_is_worth_a_word(core):
 def test_the_record_of_the_clock_is_bounded(core):
     with core.transaction() as tx:
         for _ in range(EVENTS_MAX + 5):
-            TRUST.note(tx, 1, Moved(step=60, asleep=0))
+            TRUST.note(tx, 1, ClockChange(step=60, asleep=0))
 
     assert len(events(core)) == EVENTS_MAX
 
@@ -75,7 +79,7 @@ def test_held_schedules_go_on_by_themselves_once_the_clock_is_back_where_it_was(
 
 
 def test_held_schedules_go_on_when_a_person_trusts_the_clock_and_are_not_held_again_at_the_next_boot(core, clock):
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     clock.set_back(DAY)
     core.do(TRUST.boot, 2)
     assert is_held(core)
@@ -90,7 +94,7 @@ def test_held_schedules_go_on_when_a_person_trusts_the_clock_and_are_not_held_ag
 def test_a_boot_compares_the_clock_with_the_time_that_was_stored(core, clock):
     core.do(TRUST.boot, 1)
     clock.advance(DAY)
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     clock.set_back(2 * HOUR)
     core.do(TRUST.boot, 2)
     assert not is_held(core)
@@ -102,10 +106,10 @@ def test_a_boot_compares_the_clock_with_the_time_that_was_stored(core, clock):
 
 
 def test_a_time_in_doubt_is_not_stored(core, clock):
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
     clock.set_back(DAY)
     core.do(TRUST.boot, 2)
-    core.do(TRUST.seen)
+    core.do(TRUST.store_time)
 
     [fact] = core.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
     assert float(fact["value"]) == NEW_YEAR

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.recurrence.expression import FORMS, MAX_CHARACTERS, check_zone, parse
-from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 BERLIN = "Europe/Berlin"
@@ -480,7 +480,7 @@ def test_any_text_is_read_as_something_that_comes_or_refused_but_never_an_accide
         case Cron(expression=expression, timezone=timezone):
             assert timezone == zone
             assert len(expression.split(" ")) == 5
-            assert next_after(parsed.timing, NOW) is not None
+            assert next_occurrence(parsed.timing, NOW) is not None
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

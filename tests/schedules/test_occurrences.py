@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.recurrence.occurrences import count, last_until, newest, next_after, occurrences
+from craftcore.schedules.recurrence.occurrences import (
+    count,
+    last_until,
+    newest_occurrences,
+    next_occurrence,
+    occurrences,
+)
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400
@@ -84,8 +90,8 @@ def test_a_fold_that_reaches_back_over_midnight_is_passed():
 
 def test_a_gap_that_does_not_end_on_a_minute_is_left_at_its_first_second():
     """Monrovia left an offset of -00:44:30 on 7 January 1972, from midnight to 00:44:30."""
-    assert next_after(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-06 12:00")) == utc("1972-01-07 00:44:30")
-    assert next_after(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-05 12:00")) == utc("1972-01-06 00:44:30")
+    assert next_occurrence(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-06 12:00")) == utc("1972-01-07 00:44:30")
+    assert next_occurrence(cron("0 0 * * *", "Africa/Monrovia"), utc("1972-01-05 12:00")) == utc("1972-01-06 00:44:30")
 
 
 def test_what_is_counted_up_to_the_second_copy_of_an_hour_is_what_came_in_the_first():
@@ -143,7 +149,7 @@ ANCHOR = NEW_YEAR + 7
     ],
 )
 def test_an_interval_comes_on_its_grid_from_its_anchor_on(t, moment):
-    assert next_after(Every(anchor_at=ANCHOR, step_seconds=90), t) == moment
+    assert next_occurrence(Every(anchor_at=ANCHOR, step_seconds=90), t) == moment
 
 
 def test_an_interval_of_a_second_after_a_century_is_arithmetic():
@@ -153,27 +159,27 @@ def test_an_interval_of_a_second_after_a_century_is_arithmetic():
     assert count(timing, NEW_YEAR, until) == 100 * YEAR
     assert count(timing, NEW_YEAR - 1, until) == 100 * YEAR + 1
     assert last_until(timing, until, after=NEW_YEAR) == NEW_YEAR + 100 * YEAR
-    assert newest(timing, NEW_YEAR, until, 3) == [NEW_YEAR + 100 * YEAR - 2 + nth for nth in range(3)]
+    assert newest_occurrences(timing, NEW_YEAR, until, 3) == [NEW_YEAR + 100 * YEAR - 2 + nth for nth in range(3)]
 
 
 def test_one_moment_comes_once_also_within_a_second():
     timing = Once(at=NEW_YEAR + 0.75)
 
-    assert next_after(timing, NEW_YEAR + 0.5) == NEW_YEAR + 0.75
-    assert next_after(timing, NEW_YEAR + 0.75) is None
+    assert next_occurrence(timing, NEW_YEAR + 0.5) == NEW_YEAR + 0.75
+    assert next_occurrence(timing, NEW_YEAR + 0.75) is None
     assert last_until(timing, NEW_YEAR + 0.75, after=NEW_YEAR + 0.5) == NEW_YEAR + 0.75
     assert last_until(timing, NEW_YEAR + 0.7, after=NEW_YEAR) is None
     assert last_until(timing, NEW_YEAR + 9, after=NEW_YEAR + 0.75) is None
-    assert newest(timing, 0, NEW_YEAR + 9, 5) == [NEW_YEAR + 0.75]
+    assert newest_occurrences(timing, 0, NEW_YEAR + 9, 5) == [NEW_YEAR + 0.75]
     assert [count(timing, 0, NEW_YEAR + tenths / 10) for tenths in (7, 8)] == [0, 1]
 
 
 def test_startup_never_comes_by_the_clock():
-    assert next_after(Startup(), 0) is None
+    assert next_occurrence(Startup(), 0) is None
     assert last_until(Startup(), YEAR_10000, after=0) is None
     assert list(occurrences(Startup(), 0, math.inf)) == []
     assert count(Startup(), 0, YEAR_10000) == 0
-    assert newest(Startup(), 0, YEAR_10000, 5) == []
+    assert newest_occurrences(Startup(), 0, YEAR_10000, 5) == []
 
 
 EACH_KIND = [
@@ -193,8 +199,8 @@ def test_a_span_that_is_empty_or_runs_backward_has_no_occurrences(timing):
         assert list(occurrences(timing, after, until)) == []
         assert count(timing, after, until) == 0
         assert last_until(timing, until, after=after) is None
-        assert newest(timing, after, until, 5) == []
-    assert newest(timing, NEW_YEAR, NEW_YEAR + DAY, 0) == []
+        assert newest_occurrences(timing, after, until, 5) == []
+    assert newest_occurrences(timing, NEW_YEAR, NEW_YEAR + DAY, 0) == []
 
 
 @pytest.mark.parametrize("timing", EACH_KIND, ids=str)
@@ -205,8 +211,8 @@ def test_nothing_comes_after_the_year_9999(timing, days):
 
     assert last == last_until(timing, YEAR_10000, after=near)
     assert last is None or near < last < YEAR_10000
-    assert last is None or next_after(timing, last) is None
-    assert next_after(timing, YEAR_10000) is None
+    assert last is None or next_occurrence(timing, last) is None
+    assert next_occurrence(timing, YEAR_10000) is None
     assert count(timing, near, math.inf) == len(list(islice(occurrences(timing, near, math.inf), 300_000)))
 
 
@@ -216,7 +222,7 @@ def test_nothing_comes_after_the_year_9999(timing, days):
     ids=["29 February is no fifth Monday with *", "the clock skips that hour each year"],
 )
 def test_what_does_not_come_for_fifty_years_never_comes(expression, timezone):
-    assert next_after(cron(expression, timezone), NEW_YEAR) is None
+    assert next_occurrence(cron(expression, timezone), NEW_YEAR) is None
     assert count(cron(expression, timezone), NEW_YEAR, NEW_YEAR + 60 * YEAR) == 0
 
 
@@ -230,7 +236,7 @@ def test_what_comes_every_28_years_comes():
 
 def test_a_zone_that_this_machine_does_not_know_is_an_error_that_says_so():
     with pytest.raises(ScheduleInvalid, match="time zone 'Mars/Olympus' is not known on this machine"):
-        next_after(cron("* * * * *", "Mars/Olympus"), NEW_YEAR)
+        next_occurrence(cron("* * * * *", "Mars/Olympus"), NEW_YEAR)
 
 
 def test_years_of_minutes_are_counted_without_making_them():
@@ -239,7 +245,7 @@ def test_years_of_minutes_are_counted_without_making_them():
     started = time.process_time()
 
     assert count(timing, NEW_YEAR, NEW_YEAR + 5 * YEAR) == 5 * YEAR // 60
-    assert newest(timing, NEW_YEAR, NEW_YEAR + 5 * YEAR, 20)[-1] == NEW_YEAR + 5 * YEAR
+    assert newest_occurrences(timing, NEW_YEAR, NEW_YEAR + 5 * YEAR, 20)[-1] == NEW_YEAR + 5 * YEAR
     assert time.process_time() - started < 2.0
 
 
@@ -397,7 +403,7 @@ def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) ->
     for start, end, found in [(after, until, expected), (after, middle, early), (middle, until, late)]:
         assert count(timing, start, end) == len(found)
         assert last_until(timing, end, after=start) == (found[-1] if found else None)
-        assert newest(timing, start, end, 4) == found[-4:]
+        assert newest_occurrences(timing, start, end, 4) == found[-4:]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -458,7 +464,7 @@ def test_twenty_years_are_counted_as_they_come(expression, a_year, timezone):
     moments = list(occurrences(timing, after, until))
 
     assert count(timing, after, until) == len(moments) == pytest.approx(20 * a_year, rel=0.02)
-    assert newest(timing, after, until, 10) == moments[-10:]
+    assert newest_occurrences(timing, after, until, 10) == moments[-10:]
     assert all(earlier < later for earlier, later in pairwise(moments))
 
 
@@ -476,12 +482,12 @@ def a_timing(draw) -> Timing:
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(a_timing(), st.floats(0, YEAR_10000))
 def test_what_is_next_is_later_and_is_the_last_until_then(timing, t):
-    moment = next_after(timing, t)
+    moment = next_occurrence(timing, t)
 
     if moment is not None:
         assert t < moment < YEAR_10000
         assert last_until(timing, moment, after=t) == moment
-        assert next_after(timing, math.nextafter(moment, 0)) == moment
+        assert next_occurrence(timing, math.nextafter(moment, 0)) == moment
         assert count(timing, t, moment) == 1
 
 
@@ -494,4 +500,4 @@ def test_an_interval_is_its_grid(anchor, step, span):
     assert list(occurrences(timing, after, until)) == expected
     assert count(timing, after, until) == len(expected)
     assert last_until(timing, until, after=after) == (expected[-1] if expected else None)
-    assert newest(timing, after, until, 3) == expected[-3:]
+    assert newest_occurrences(timing, after, until, 3) == expected[-3:]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, PayloadTooLarge, ScheduleInvalid, StateRefused
-from craftcore.schedules.model import Cause, Origin, Outcome, Overlap, ScheduleStatus
+from craftcore.schedules.model import FireCause, Origin, Outcome, Overlap, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Every
 from craftcore.schedules.service import BACKFILL_MAX
 from craftcore.schedules.transitions import spec_of
@@ -523,7 +523,7 @@ def test_a_backfill_fires_what_was_skipped_and_nothing_twice(core, clock):
     assert [one.outcome for one in again] == [Outcome.SKIPPED] * 3
     assert len(triggers(core)) == 3
     causes = core.rows("SELECT DISTINCT cause FROM schedule_occurrences ORDER BY cause")
-    assert [row["cause"] for row in causes] == [Cause.BACKFILL, Cause.TIME]
+    assert [row["cause"] for row in causes] == [FireCause.BACKFILL, FireCause.TIME]
 
 
 def test_a_slot_does_not_fire_again_when_its_settled_trigger_is_gone(core, clock):

@@ -63,7 +63,7 @@ def filled(path: Path, number: int) -> Iterator[VirtualCore]:
     finish(core, enter_next(core))
     with core.transaction() as tx:
         for table, changes in COPIED.items():
-            columns = [row[1] for row in tx.tuples(f"PRAGMA table_info({table})")]
+            columns = [row[1] for row in tx.fetch_tuples(f"PRAGMA table_info({table})")]
             values = ", ".join(changes.get(name, name) for name in columns)
             tx.run(
                 f"""
@@ -155,7 +155,7 @@ def plans_of_a_look(core: VirtualCore) -> set[tuple[str, str]]:
             sql: [row[3] for row in connection_of(tx).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
             for sql, bindings in statements_of_a_look(core, tx)
         }
-        assert tx.value("SELECT count(*) FROM triggers WHERE status = 'PENDING'") == 2
+        assert tx.fetch_value("SELECT count(*) FROM triggers WHERE status = 'PENDING'") == 2
 
     assert len(plans) > 10
     return {(line, sql) for sql, plan in plans.items() for line in plan}
@@ -174,7 +174,7 @@ def test_no_statement_of_a_look_sorts_what_it_found(crowd):
 def test_this_test_would_see_a_walk_and_a_sort(crowd):
     with undone(crowd) as tx:
         sql = "EXPLAIN QUERY PLAN SELECT id FROM schedules WHERE reason = 'x' ORDER BY updated_at"
-        plan = [row[3] for row in tx.tuples(sql)]
+        plan = [row[3] for row in tx.fetch_tuples(sql)]
 
     assert plan == ["SCAN schedules", "USE TEMP B-TREE FOR ORDER BY"]
 

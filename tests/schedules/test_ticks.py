@@ -319,7 +319,7 @@ def test_a_startup_schedule_fires_once_a_start(core, clock):
     put(core, when="on startup", origin=Origin.OPERATOR)
     for _ in range(2):
         clock.advance(minutes=1)
-        core.do(core.ticks.startup)
+        core.do(core.ticks.fire_startup)
         run_all(core)
 
     assert len(triggers(core)) == 2
@@ -329,9 +329,9 @@ def test_a_startup_schedule_fires_once_a_start(core, clock):
 
 def test_a_startup_schedule_that_is_spent_is_finished(core, clock):
     put(core, when="on startup", max_runs=1)
-    core.do(core.ticks.startup)
+    core.do(core.ticks.fire_startup)
     clock.advance(minutes=1)
-    core.do(core.ticks.startup)
+    core.do(core.ticks.fire_startup)
 
     assert len(triggers(core)) == 1
     assert stored(core).status is ScheduleStatus.FINISHED
@@ -368,21 +368,21 @@ def test_a_tick_with_much_to_catch_up_leaves_the_rest_for_the_next(core, clock):
 
 def test_a_startup_schedule_fires_also_when_the_clock_was_set_back_since_the_last_start(core, clock):
     put(core, when="on startup")
-    core.do(core.ticks.startup)
+    core.do(core.ticks.fire_startup)
     run_all(core)
     clock.set_back(HOUR)
 
-    core.do(core.ticks.startup)
+    core.do(core.ticks.fire_startup)
 
     assert len(triggers(core)) == 2
     with core.reading() as reader:
-        assert ScheduleStore().ahead(reader, clock.now()) == []
+        assert ScheduleStore().list_ahead(reader, clock.now()) == []
 
 
 def test_a_start_at_which_nothing_scheduled_may_fire_is_accounted_for(core, clock):
     put(core, when="on startup")
 
-    core.do(core.ticks.startup, held="6 unclean starts within 10 minutes")
+    core.do(core.ticks.fire_startup, held="6 unclean starts within 10 minutes")
 
     assert triggers(core) == []
     assert account(core) == [("skipped", NEW_YEAR, 1, "held: 6 unclean starts within 10 minutes")]
@@ -447,7 +447,7 @@ def test_a_startup_schedule_whose_end_has_come_does_not_fire(core, clock):
     put(core, when="on startup", until=NEW_YEAR + HOUR)
     clock.advance(hours=2)
 
-    assert core.do(core.ticks.startup).fired == 0
+    assert core.do(core.ticks.fire_startup).fired == 0
 
 
 def test_what_waited_in_a_schedule_that_cannot_go_on_was_no_run_of_it(core, clock):
@@ -493,7 +493,7 @@ def test_a_one_time_job_added_again_for_the_same_moment_fires_again(core, clock)
 def test_a_start_that_is_skipped_is_no_run(core, clock):
     put(core, when="on startup", overlap=Overlap.SKIP, max_runs=2)
     for _ in range(3):
-        core.do(core.ticks.startup)
+        core.do(core.ticks.fire_startup)
         clock.advance(minutes=1)
 
     assert [line[0] for line in account(core)] == ["fired", "skipped", "skipped"]

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from craftcore.cli.execution.source import envelope_in, record_in
-from craftcore.cli.payload import strict_json, utf8_text
+from craftcore.cli.payload import parse_strict_json, utf8_text
 from craftcore.config import Config
-from craftcore.daemon.lock_note import LockNote, note_from, note_line
+from craftcore.daemon.lock_note import LockInfo, note_from, note_line
 from craftcore.errors import CraftcoreError, InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
 from craftcore.executions.document.diff import differences
 from craftcore.executions.document.export import document_of
-from craftcore.executions.record import faults, why_not_replayable
+from craftcore.executions.record import faults, not_replayable_reason
 from tests.cli.world import World
 from tests.security.hostile_json import objects, texts
 from tests.virtual import VirtualCore, a_trigger
@@ -33,7 +33,7 @@ PAYLOAD = b'{"city": "Berlin", "days": [1, 2, 3], "deep": {"a": {"b": [true, nul
 HEAD = head_text(
     Head(at=1.5, place=2, hash="sha256:aa", newest=3, unchained_to=0, removed=0, audit_place=0, audit_hash="")
 ).encode()
-NOTE = note_line(LockNote(pid=12, host="h", started_at=1.5, database_id="d", epoch=3))
+NOTE = note_line(LockInfo(pid=12, host="h", started_at=1.5, database_id="d", epoch=3))
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Doors:
         }
 
     def emit(self, text: bytes) -> None:
-        payload = strict_json(utf8_text(text, "it", 1 << 20), "it")
+        payload = parse_strict_json(utf8_text(text, "it", 1 << 20), "it")
         accepted = self.core.triggers.accept(a_trigger(payload=payload))
         assert json.loads(accepted.payload_json) == payload
 
     def signal(self, text: bytes) -> None:
-        payload = strict_json(utf8_text(text, "it", 1 << 20), "it")
+        payload = parse_strict_json(utf8_text(text, "it", 1 << 20), "it")
         self._undone(lambda tx: self.core.tasks.signal(tx, self.world.waits, "another", payload))
 
     def answer(self, text: bytes) -> None:
@@ -77,7 +77,7 @@ class Doors:
         path.write_bytes(text)
         record = record_in(str(path))
         assert all(faults(record))
-        assert why_not_replayable(record) != ""
+        assert not_replayable_reason(record) != ""
         json.dumps(document_of(record))
         assert differences(record, record) == []
 
@@ -211,7 +211,7 @@ def test_a_key_that_is_there_twice_is_found_among_many():
     body = ",".join(f'"k{number}":1' for number in range(200_000))
 
     with pytest.raises(InvalidInput, match="the key 'k199999' twice"):
-        strict_json(f'{{{body},"k199999":2}}', "it")
+        parse_strict_json(f'{{{body},"k199999":2}}', "it")
 
 
 @pytest.mark.parametrize("name", ["record", "head", "payload", "settings"])

@@ -60,7 +60,7 @@ def each_occurrence_is_in_the_books_once(year: Year) -> None:
     schedules = {row["id"]: row for row in year.core.rows("SELECT * FROM schedules")}
     position: dict[tuple[str, int], int] = defaultdict(int)
     with year.core.reading() as reader:
-        for id, generation, nominal_at, last_at, count, outcome in reader.tuples(LINES):
+        for id, generation, nominal_at, last_at, count, outcome in reader.fetch_tuples(LINES):
             key = (id, generation)
             moments, at = year.moments[key], position[key]
             found = (nominal_at, last_at, count)

@@ -125,7 +125,7 @@ class Year:
                 if put.change in ("added", "changed"):
                     self._note(put.schedule.id, put.schedule.generation)
             assert (boot.held, boot.safe_mode) == (None, None)
-            self.core.ticks.startup(tx)
+            self.core.ticks.fire_startup(tx)
         self._epoch = boot.epoch
 
     def _end(self) -> None:
@@ -176,7 +176,7 @@ class Year:
         ended = [claim for end, claim in self._running if end <= self.now()]
         if ended:
             self._running = [(end, claim) for end, claim in self._running if end > self.now()]
-            self.core.claims.ack_all(tx, [(claim, self._outcome()) for claim in ended], lambda _: POLICY)
+            self.core.claims.settle_all(tx, [(claim, self._outcome()) for claim in ended], lambda _: POLICY)
 
     def _outcome(self) -> Outcome:
         how = self.chance.random()

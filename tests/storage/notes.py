@@ -10,7 +10,7 @@ import apsw
 
 from craftcore.errors import CraftcoreError
 from craftcore.storage.database import Database
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.storage.migrate import migrate
 from craftcore.storage.transaction import Transaction
 
@@ -24,7 +24,7 @@ def a_database(path: Path, clock: Any) -> Database:
     with database.transaction() as tx:
         tx.run(NOTES)
         tx.run("INSERT INTO notes (id, text) VALUES (1, 'first')")
-        remember(tx, "first", "ours")
+        set_fact(tx, "first", "ours")
     database.close()
     return database
 
@@ -35,7 +35,7 @@ def write(tx: Transaction, id: int) -> int:
 
 
 def record(tx: Transaction, id: object) -> str:
-    remember(tx, f"step {id}", "recorded")
+    set_fact(tx, f"step {id}", "recorded")
     return f"recorded {id}"
 
 

@@ -16,7 +16,7 @@ import pytest
 from craftcore.clock import SystemClock
 from craftcore.errors import CannotCreate, InvalidInput, OutcomeUnknown, RowInvalid, StorageError, StorageFull
 from craftcore.storage.database import Database
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
@@ -44,7 +44,7 @@ def disk() -> Iterator[FaultyDisk]:
 
 async def test_the_users_rows_and_our_record_are_one_commit(database):
     async with Writer(database) as writer:
-        answer = await writer.commit_apart(write, (2,), record)
+        answer = await writer.commit_user_sql(write, (2,), record)
         on_disk = notes(database), records(database)
         commits = writer.commits
 
@@ -61,10 +61,10 @@ async def test_a_record_that_cannot_be_written_takes_the_users_rows_with_it(data
     before = everything(database)
     async with Writer(database) as writer:
         with pytest.raises(LookupError, match="the lease is lost"):
-            await writer.commit_apart(write, (2,), lose)
+            await writer.commit_user_sql(write, (2,), lose)
 
         assert everything(database) == before
-        assert await writer.commit_apart(write, (2,), record) == "recorded 2"
+        assert await writer.commit_user_sql(write, (2,), record) == "recorded 2"
 
 
 async def test_what_the_user_raises_undoes_their_rows_and_nothing_is_recorded(database):
@@ -78,7 +78,7 @@ async def test_what_the_user_raises_undoes_their_rows_and_nothing_is_recorded(da
     before = everything(database)
     async with Writer(database) as writer:
         with pytest.raises(LookupError, match="no such customer"):
-            await writer.commit_apart(fail, (), lambda tx, result: recorded.append(result))
+            await writer.commit_user_sql(fail, (), lambda tx, result: recorded.append(result))
 
         assert everything(database) == before
     assert recorded == []
@@ -91,8 +91,8 @@ async def test_a_function_that_wants_to_end_the_program_ends_only_its_own_transa
 
     async with Writer(database) as writer:
         with pytest.raises(SystemExit):
-            await writer.commit_apart(leave, (), record)
-        await writer.commit_apart(write, (3,), record)
+            await writer.commit_user_sql(leave, (), record)
+        await writer.commit_user_sql(write, (3,), record)
 
     assert notes(database) == [1, 3]
 
@@ -101,16 +101,16 @@ KILLED = """
 import sys
 import anyio
 from craftcore.clock import SystemClock
-from craftcore.failpoints import CutPoint, arm, kill_process
+from craftcore.failpoints import Failpoint, arm, kill_process
 from craftcore.storage.database import Database
-from craftcore.storage.facts import remember
+from craftcore.storage.facts import set_fact
 from craftcore.storage.writer import Writer
 
 async def main():
     async with Writer(Database(sys.argv[1], SystemClock())) as writer:
-        arm(CutPoint(sys.argv[2]), kill_process)
-        await writer.commit_apart(
-            lambda tx: tx.run("INSERT INTO notes (id) VALUES (2)"), (), lambda tx, _: remember(tx, "step 2", "recorded")
+        arm(Failpoint(sys.argv[2]), kill_process)
+        await writer.commit_user_sql(
+            lambda tx: tx.run("INSERT INTO notes (id) VALUES (2)"), (), lambda tx, _: set_fact(tx, "step 2", "recorded")
         )
 
 anyio.run(main)
@@ -134,7 +134,7 @@ async def test_it_goes_alone_between_those_before_it_and_those_after_it(database
     commits: Callable[[], int]
 
     def note(tx: Reader, name: str) -> str:
-        seen.append((name, commits(), fact(tx, "step 1") is not None))
+        seen.append((name, commits(), get_fact(tx, "step 1") is not None))
         return name
 
     async with Writer(database) as writer:
@@ -144,8 +144,8 @@ async def test_it_goes_alone_between_those_before_it_and_those_after_it(database
             [
                 (writer.commit, note, "a"),
                 (writer.commit, record, 1),
-                (writer.commit_apart, note, ("b",), note),
-                (writer.commit_apart, note, ("c",), note),
+                (writer.commit_user_sql, note, ("b",), note),
+                (writer.commit_user_sql, note, ("c",), note),
                 (writer.commit, note, "d"),
                 (writer.commit, note, "e"),
             ],
@@ -168,10 +168,10 @@ async def test_its_neighbours_are_committed_while_it_fails(database):
             writer,
             [
                 (writer.commit, record, 2),
-                (writer.commit_apart, write_then("DROP TABLE facts"), (3,), record),
+                (writer.commit_user_sql, write_then("DROP TABLE facts"), (3,), record),
                 (writer.commit, record, 4),
-                (writer.commit_apart, write_then("INSERT OR ROLLBACK INTO notes (id) VALUES (1)"), (5,), record),
-                (writer.commit_apart, write, (6,), record),
+                (writer.commit_user_sql, write_then("INSERT OR ROLLBACK INTO notes (id) VALUES (1)"), (5,), record),
+                (writer.commit_user_sql, write, (6,), record),
                 (writer.commit, record, 7),
             ],
         )
@@ -185,10 +185,10 @@ async def test_a_caller_cancelled_before_it_began_withdraws_it(database):
     async with Writer(database) as writer:
         async with held(writer):
             async with anyio.create_task_group() as callers:
-                callers.start_soon(writer.commit_apart, write, (2,), record)
+                callers.start_soon(writer.commit_user_sql, write, (2,), record)
                 await handed_in(writer, 1)
                 callers.cancel_scope.cancel()
-        await writer.commit_apart(write, (3,), record)
+        await writer.commit_user_sql(write, (3,), record)
 
     assert (notes(database), records(database)) == ([1, 3], [3])
 
@@ -203,7 +203,7 @@ async def test_a_caller_cancelled_after_it_began_is_heard_to_its_end(database):
 
     async def caller() -> None:
         try:
-            await writer.commit_apart(slow_write, (), record)
+            await writer.commit_user_sql(slow_write, (), record)
             heard.append("answered")
         finally:
             heard.append("unwound")
@@ -229,7 +229,7 @@ async def test_it_waits_for_another_process_as_the_writer_does_opening_its_conne
     async with Writer(database) as writer:
         with child(HOLDER, database) as holder:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(writer.commit_apart, write, (2,), record)
+                tasks.start_soon(writer.commit_user_sql, write, (2,), record)
                 with anyio.fail_after(PATIENCE):
                     while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
@@ -243,7 +243,7 @@ async def test_it_waits_for_another_process_as_the_writer_does_opening_its_conne
 
 async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(database):
     async with Writer(database) as writer:
-        await writer.commit_apart(write, (2,), record)
+        await writer.commit_user_sql(write, (2,), record)
 
     assert not database.path.with_name("agent.db-wal").exists()
     assert notes(database) == [1, 2]
@@ -265,10 +265,10 @@ async def test_on_a_full_disk_nothing_is_written_and_the_writer_goes_on(disk, tm
     async with Writer(database, on_fatal=fatal.append) as writer:
         disk.fill(after_bytes=0 if size == 10 else 1 << 20)
         with pytest.raises(StorageFull, match="nothing was written"):
-            await writer.commit_apart(fill, (), record)
+            await writer.commit_user_sql(fill, (), record)
         full = writer.full
         disk.free()
-        await writer.commit_apart(write, (3,), record)
+        await writer.commit_user_sql(write, (3,), record)
         full_later = writer.full
 
     assert (full, full_later) == (True, False)
@@ -283,9 +283,9 @@ async def test_a_failed_flush_is_an_unknown_outcome_and_ends_the_writer(disk, tm
     async with Writer(database, on_fatal=fatal.append) as writer:
         disk.fail_syncs()
         with pytest.raises(OutcomeUnknown):
-            await writer.commit_apart(write, (2,), record)
+            await writer.commit_user_sql(write, (2,), record)
         disk.free()
-        for refused in (writer.commit(record, 3), writer.commit_apart(write, (3,), record)):
+        for refused in (writer.commit(record, 3), writer.commit_user_sql(write, (3,), record)):
             with pytest.raises(StorageError):
                 await refused
 
@@ -297,12 +297,12 @@ async def test_a_function_that_failed_needs_no_flush(disk, tmp_path):
     database = a_database(tmp_path, SystemClock())
 
     async with Writer(database) as writer:
-        await writer.commit_apart(write, (2,), record)
+        await writer.commit_user_sql(write, (2,), record)
         disk.fail_syncs()
         with pytest.raises(InvalidInput):
-            await writer.commit_apart(write_then("DROP TABLE facts"), (3,), record)
+            await writer.commit_user_sql(write_then("DROP TABLE facts"), (3,), record)
         disk.free()
-        await writer.commit_apart(write, (4,), record)
+        await writer.commit_user_sql(write, (4,), record)
 
     assert notes(database) == [1, 2, 4]
 
@@ -321,10 +321,10 @@ async def test_where_no_second_connection_can_be_opened_its_caller_pays_and_nobo
         async with Writer(database) as writer:
             refuse = True
             with pytest.raises(CannotCreate):
-                await writer.commit_apart(write, (2,), record)
+                await writer.commit_user_sql(write, (2,), record)
             await writer.commit(record, 3)
             refuse = False
-            await writer.commit_apart(write, (4,), record)
+            await writer.commit_user_sql(write, (4,), record)
 
     assert (notes(database), records(database)) == ([1, 4], [3, 4])
 
@@ -358,22 +358,27 @@ class Round:
             case "raises":
                 return (writer.commit, note_or_raise, item)
             case "each":
-                return (writer.commit_each, note_each, item)
+                return (writer.commit_batched, note_each, item)
             case "refused":
-                return (writer.commit_apart, write_then("DELETE FROM facts"), (item,), record)
+                return (writer.commit_user_sql, write_then("DELETE FROM facts"), (item,), record)
             case "ends":
                 return (
-                    writer.commit_apart,
+                    writer.commit_user_sql,
                     write_then("INSERT OR ROLLBACK INTO notes (id) VALUES (1)"),
                     (item,),
                     record,
                 )
             case "unrecorded":
-                return (writer.commit_apart, write, (item,), note_or_raise)
+                return (writer.commit_user_sql, write, (item,), note_or_raise)
             case "duplicate":
-                return (writer.commit_apart, write_then("INSERT INTO notes (text) VALUES ('first')"), (item,), record)
+                return (
+                    writer.commit_user_sql,
+                    write_then("INSERT INTO notes (text) VALUES ('first')"),
+                    (item,),
+                    record,
+                )
             case _:
-                return (writer.commit_apart, write, (item,), record)
+                return (writer.commit_user_sql, write, (item,), record)
 
     @property
     def in_notes(self) -> set[int]:

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from craftcore.audit.model import Actor
-from craftcore.audit.store import NAME_MAX, TEXT_MAX, audit, audited
+from craftcore.audit.store import NAME_MAX, TEXT_MAX, audit, list_rows
 from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
-from craftcore.serialization.canonical import canonical, sha256_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from tests.processes import PATIENCE, environment
 from tests.virtual import a_trigger
 
@@ -21,7 +21,7 @@ ADA = Actor(uid=1000, name="ada")
 
 def rows(core):
     with core.reading() as reader:
-        return list(audited(reader))
+        return list(list_rows(reader))
 
 
 def did(core, action="task cancel", subject=None, **more):
@@ -73,7 +73,7 @@ def test_the_hash_is_over_the_whole_row(core):
     [row] = rows(core)
 
     whole = [1, row.at, 1000, "ada", "task cancel", "t-1", "wrong city", {"turn": 3}, ""]
-    assert row.hash == sha256_of(canonical(whole))
+    assert row.hash == sha256_of(canonicalize(whole))
 
 
 def test_the_rows_can_be_had_from_a_number_on(core):
@@ -81,7 +81,7 @@ def test_the_rows_can_be_had_from_a_number_on(core):
         did(core)
 
     with core.reading() as reader:
-        assert [row.seq for row in audited(reader, after=1)] == [2, 3]
+        assert [row.seq for row in list_rows(reader, after=1)] == [2, 3]
 
 
 def test_a_text_that_is_too_long_is_cut_and_the_row_still_has_its_hash(core):
@@ -201,7 +201,7 @@ DIES = """
 import json, os, signal, sys
 from pathlib import Path
 from craftcore.config import Config
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
 
@@ -211,7 +211,7 @@ def die_if(where):
     if where == dies:
         os.kill(os.getpid(), signal.SIGKILL)
 
-core = Core(Path(path), Config())
+core = Services(Path(path), Config())
 with core.transaction() as tx:
     core.triggers.cancel(tx, trigger_id, "cancelled")
     die_if("between")
@@ -243,5 +243,5 @@ def test_details_are_canonical_so_that_two_readers_come_to_one_hash(core):
 
     [row] = core.rows("SELECT details_json FROM audit_log")
 
-    assert row["details_json"] == canonical({"a": "é", "b": 1})
+    assert row["details_json"] == canonicalize({"a": "é", "b": 1})
     assert json.loads(row["details_json"]) == {"a": "é", "b": 1}

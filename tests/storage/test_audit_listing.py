@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.audit.listing_store import NEWEST, NEWEST_OF, AuditFilter, AuditListing
+from craftcore.audit.listing_store import NEWEST, NEWEST_OF, AuditFilter, AuditListStore
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
 from tests.triggers.test_claim_plans import connection_of, steps_of
@@ -16,7 +16,7 @@ NOTHING = {"action": None, "uid": None, "name": None, "since": None, "until": No
 
 def found(core, limit=100, **those):
     with core.reading() as reader:
-        return [row.seq for row in AuditListing().newest(reader, limit, AuditFilter(**those))]
+        return [row.seq for row in AuditListStore().list_newest(reader, limit, AuditFilter(**those))]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_clock_that_was_set_back_hides_nothing_of_a_span(log, clock):
 
 def test_an_id_may_be_shortened_while_it_is_unambiguous(log):
     with log.reading() as reader:
-        like = AuditListing().subjects_like
+        like = AuditListStore().subjects_like
         assert like(reader, "night") == ["nightly"]
         assert like(reader, "t-") == ["t-1", "t-2"]
         assert like(reader, "x") == []
@@ -94,10 +94,10 @@ def test_a_long_log_costs_no_more_than_a_short_one(core):
         audit(tx, ADA, "task cancel", "t-1")
 
     def steps(tx):
-        listing = AuditListing()
+        listing = AuditListStore()
         return [
-            steps_of(tx, lambda: listing.newest(tx, 5, AuditFilter())),
-            steps_of(tx, lambda: listing.newest(tx, 5, AuditFilter(subject="t-1"))),
+            steps_of(tx, lambda: listing.list_newest(tx, 5, AuditFilter())),
+            steps_of(tx, lambda: listing.list_newest(tx, 5, AuditFilter(subject="t-1"))),
             steps_of(tx, lambda: listing.subjects_like(tx, "t-1")),
             steps_of(tx, lambda: listing.subjects_like(tx, "n")),
         ]

@@ -16,9 +16,9 @@ import pytest
 from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, PermissionRefused, StorageFull
 from craftcore.storage.backup.backup import complete, read_manifest
 from craftcore.storage.backup.manifest import manifest_path
-from craftcore.storage.backup.staging_file import BEGINS, NAME, draft_path
+from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_path
 from craftcore.storage.database import Database
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.storage.backups import ask, change, emit, files, named, rotate, take
 from tests.virtual import VirtualCore
@@ -46,7 +46,7 @@ def test_it_is_whole_private_and_says_what_it_is(core, tmp_path, clock):
     body = target.read_bytes()
     assert (manifest.sha256, manifest.bytes) == (sha256(body).hexdigest(), len(body))
     assert (manifest.database_id, manifest.epoch, manifest.version) == ("this-one", 0, "1.2.3")
-    assert (manifest.schema, manifest.taken_at) == (shipped()[-1].name, clock.now())
+    assert (manifest.schema, manifest.taken_at) == (list_migrations()[-1].name, clock.now())
     assert manifest.rows["triggers"] == 3
     assert read_manifest(target) == manifest
     for path in (target, manifest_path(target)):
@@ -338,7 +338,7 @@ def test_two_in_one_second_are_not_written_over_each_other_and_count_both(core, 
 
 def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_path, clock):
     """Its maker was killed between the two. What is being made has its manifest first, too."""
-    from craftcore.storage.backup.staging_file import a_draft
+    from craftcore.storage.backup.staging_file import staging_file
 
     kept = tmp_path / "kept"
     whole, _ = rotate(core.database, kept, 9)
@@ -348,7 +348,7 @@ def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_pat
         manifest_path(kept / name).write_text(text)
     manifest_path(kept / stays[2]).write_text("no manifest of ours")
     clock.advance(60)
-    with a_draft(kept / stays[0]):
+    with staging_file(kept / stays[0]):
         new, _ = rotate(core.database, kept, 9)
 
     left = {path.name for path in kept.glob("*.manifest.json")}
@@ -356,7 +356,7 @@ def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_pat
 
 
 def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tmp_path):
-    from craftcore.storage.backup.staging_file import a_draft
+    from craftcore.storage.backup.staging_file import staging_file
 
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -364,7 +364,7 @@ def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tm
     left.mkdir(mode=0o700)
     (left / NAME).write_bytes(b"half")
     (left / f"{NAME}-wal").write_bytes(b"half")
-    with a_draft(kept / "being-made.db") as draft:
+    with staging_file(kept / "being-made.db") as draft:
         new, _ = rotate(core.database, kept, 1)
         assert draft.path.exists()
 
@@ -429,34 +429,34 @@ def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, cl
 
 def test_two_who_make_the_same_do_not_meet(core, tmp_path):
     from craftcore.errors import StorageBusy
-    from craftcore.storage.backup.staging_file import a_draft
+    from craftcore.storage.backup.staging_file import staging_file
 
-    with a_draft(tmp_path / "backup.db") as first:
+    with staging_file(tmp_path / "backup.db") as first:
         os.write(first.descriptor, b"mine")
         with pytest.raises(StorageBusy) as refused:
             take(core.database, tmp_path / "backup.db")
         assert first.path.read_bytes() == b"mine"
 
     assert refused.value.exit_code == 75
-    assert not draft_path(tmp_path / "backup.db").exists()
+    assert not staging_path(tmp_path / "backup.db").exists()
 
 
 def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
-    left = draft_path(tmp_path / "backup.db")
+    left = staging_path(tmp_path / "backup.db")
     left.mkdir(mode=0o700)
     (left / NAME).write_bytes(os.urandom(100_000))
 
     take(core.database, tmp_path / "backup.db")
 
     assert ask(tmp_path / "backup.db", "PRAGMA integrity_check") == [("ok",)]
-    assert not draft_path(tmp_path / "backup.db").exists()
+    assert not staging_path(tmp_path / "backup.db").exists()
 
 
 @pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe", "an open folder"])
 def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp_path, kind):
     """In a folder where others write, they may have put it there."""
     (tmp_path / "mine").write_bytes(b"mine")
-    path = draft_path(tmp_path / "backup.db")
+    path = staging_path(tmp_path / "backup.db")
     match kind:
         case "a second name of a file":
             os.link(tmp_path / "mine", path)

@@ -161,7 +161,7 @@ def test_whoever_reads_with_checks_can_write_nothing_and_leaves_the_wal_as_it_is
 
     with pytest.raises(PermissionRefused):
         with core.database.reading(with_checks=True) as reader:
-            reader.value("DELETE FROM triggers")
+            reader.fetch_value("DELETE FROM triggers")
 
     assert wal.read_bytes() == before
     assert core.rows("SELECT count(*) AS n FROM triggers") == [{"n": 1}]

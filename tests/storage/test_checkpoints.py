@@ -81,7 +81,7 @@ async def test_a_failed_checkpoint_is_an_error_in_the_log_and_commits_go_on(data
     assert logged(logs, "checkpoint.failed") == [("error", "checkpoint.failed")], "said once, not at each try"
     assert logged(logs, "checkpoint.recovered") == [("warning", "checkpoint.recovered")]
     with database.reading() as reader:
-        assert reader.value("SELECT count(*) FROM t") == 2
+        assert reader.fetch_value("SELECT count(*) FROM t") == 2
 
 
 async def test_a_checkpoint_inside_a_busy_writer_is_not_silent_either(database, disk, monkeypatch):
@@ -112,7 +112,7 @@ async def test_checkpoints_that_keep_failing_end_the_writer_with_74_and_lose_not
     assert f"{database.path}-wal: keep both files together" in str(fatal[0])
     disk.free()
     with database.reading() as reader:
-        assert reader.value("SELECT count(*) FROM t") == 1
+        assert reader.fetch_value("SELECT count(*) FROM t") == 1
 
 
 @pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -132,7 +132,7 @@ async def test_a_checkpoint_without_room_is_waited_for_however_long(database, di
 async def test_a_reader_that_holds_up_a_checkpoint_is_no_failure(database):
     async with Writer(database) as writer:
         with database.reading() as reader:
-            reader.value("SELECT count(*) FROM t")
+            reader.fetch_value("SELECT count(*) FROM t")
             await writer.commit(write, 40)
             await anyio.sleep(0.05)
             assert writer.checkpoint_failed is None
@@ -148,7 +148,7 @@ async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeyp
 
     async with Writer(database) as writer:
         disk.refuse_checkpoints()
-        await writer.commit_apart(fill, (CHECKPOINT_PAGES * 4 + 100,), lambda _tx, result: result)
+        await writer.commit_user_sql(fill, (CHECKPOINT_PAGES * 4 + 100,), lambda _tx, result: result)
 
         await until(lambda: writer.checkpoint_failed is not None)
 

@@ -43,7 +43,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 while True:
     with database.transaction() as tx:
-        if tx.value("SELECT count(*) FROM t WHERE who = 'enough'"):
+        if tx.fetch_value("SELECT count(*) FROM t WHERE who = 'enough'"):
             break
         tx.run("INSERT INTO t (who) VALUES ('bulk')")
     count += 1
@@ -102,7 +102,7 @@ async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(
     assert commits_meanwhile == 0
     assert waiting is None
     with database.transaction() as tx:
-        assert tx.value("SELECT count(*) FROM t") == 3
+        assert tx.fetch_value("SELECT count(*) FROM t") == 3
     database.close()
 
 
@@ -147,7 +147,7 @@ def test_the_synchronous_door_gives_up_after_its_patience_and_nothing_was_writte
     assert refused.value.exit_code == 75
     assert waited >= 0.2
     with impatient.transaction() as tx:
-        assert tx.value("SELECT count(*) FROM t") == 2
+        assert tx.fetch_value("SELECT count(*) FROM t") == 2
     impatient.close()
 
 
@@ -157,7 +157,7 @@ def test_reading_goes_on_while_another_process_holds_the_write_lock(database):
     impatient = Database(database.path, SystemClock(), busy_timeout=0)
 
     with child(HOLDER, database), impatient.reading() as reader:
-        count = reader.value("SELECT count(*) FROM t")
+        count = reader.fetch_value("SELECT count(*) FROM t")
 
     database.close()
     assert count == 1
@@ -182,7 +182,7 @@ async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
                     while True:
                         await anyio.sleep(0.05)
                         with database.reading() as reader:
-                            theirs = reader.value("SELECT count(*) FROM t WHERE who = 'bulk'")
+                            theirs = reader.fetch_value("SELECT count(*) FROM t WHERE who = 'bulk'")
                         if theirs >= 100 and writer.commits >= 100:
                             break
                 ours = writer.commits

@@ -134,7 +134,7 @@ def test_a_link_to_the_file_is_the_file(tmp_path, database, clock):
     with linked.transaction() as tx:
         tx.run("INSERT INTO facts VALUES ('through', 'the link')")
     with database.reading() as reader:
-        found = reader.value("SELECT value FROM facts")
+        found = reader.fetch_value("SELECT value FROM facts")
 
     linked.close()
     assert found == "the link"
@@ -271,11 +271,11 @@ def test_reading_does_not_wait_for_a_writer_and_sees_one_instant(core):
     other = Database(core.database.path, core.clock)
 
     with core.reading() as reader:
-        before = reader.value("SELECT count(*) FROM triggers")
+        before = reader.fetch_value("SELECT count(*) FROM triggers")
         with other.transaction() as tx:
             core.triggers.emit(tx, a_trigger())
-            during = reader.value("SELECT count(*) FROM triggers")
-        after = reader.value("SELECT count(*) FROM triggers")
+            during = reader.fetch_value("SELECT count(*) FROM triggers")
+        after = reader.fetch_value("SELECT count(*) FROM triggers")
 
     other.close()
     assert (before, during, after) == (1, 1, 1)
@@ -284,7 +284,7 @@ def test_reading_does_not_wait_for_a_writer_and_sees_one_instant(core):
 def test_a_reader_cannot_write(core):
     with pytest.raises(PermissionRefused):
         with core.reading() as reader:
-            reader.all("DELETE FROM triggers")
+            reader.fetch_all("DELETE FROM triggers")
 
 
 def test_reading_changes_no_byte_of_the_file(core):
@@ -293,7 +293,7 @@ def test_reading_changes_no_byte_of_the_file(core):
     before = fingerprint(core.database.path.parent)
 
     with core.reading() as reader:
-        reader.value("SELECT count(*) FROM triggers")
+        reader.fetch_value("SELECT count(*) FROM triggers")
 
     after = fingerprint(core.database.path.parent)
     assert after["agent.db"] == before["agent.db"]
@@ -309,7 +309,7 @@ def test_reading_what_a_killed_process_left_shows_its_last_commit(tmp_path, core
         (left / f"agent.db{end}").write_bytes(Path(f"{core.database.path}{end}").read_bytes())
 
     with Database(left / "agent.db", core.clock).reading() as reader:
-        count = reader.value("SELECT count(*) FROM triggers")
+        count = reader.fetch_value("SELECT count(*) FROM triggers")
 
     assert count == 1
 
@@ -332,7 +332,7 @@ def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tm
     half_made(tmp_path)
 
     with database.reading() as reader:
-        count = reader.value("SELECT count(*) FROM t")
+        count = reader.fetch_value("SELECT count(*) FROM t")
 
     assert count == 0
     assert not (tmp_path / "agent.db-journal").exists()
@@ -358,9 +358,9 @@ def test_a_reader_that_takes_longer_than_it_may_is_interrupted(database):
 
     with pytest.raises(StorageError, match="interrupted"):
         with database.reading(within=0.01) as reader:
-            reader.value(endless)
+            reader.fetch_value(endless)
     with database.reading(within=60) as reader:
-        assert reader.value("SELECT 1") == 1
+        assert reader.fetch_value("SELECT 1") == 1
 
 
 @pytest.mark.parametrize("door", [Database.reading, Database.transaction, Database.connect])

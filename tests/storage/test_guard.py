@@ -12,9 +12,9 @@ import apsw
 import pytest
 
 from craftcore.clock import SystemClock
-from craftcore.errors import InvalidInput, RowInvalid, StorageError, TookTooLong
+from craftcore.errors import InvalidInput, RowInvalid, StorageError, TransactionTimeout
 from craftcore.storage.database import Database
-from craftcore.storage.transaction import Many, Transaction
+from craftcore.storage.transaction import BulkStatement, Transaction
 from craftcore.storage.writer import Writer
 from tests.processes import PATIENCE
 from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
@@ -51,14 +51,14 @@ async def test_after_its_function_a_tx_does_nothing(database):
             write(kept[0], 3)
 
     async with Writer(database) as writer:
-        await writer.commit_apart(keep, (), use_it_meanwhile)
+        await writer.commit_user_sql(keep, (), use_it_meanwhile)
         for use in (
             lambda tx: tx.run("INSERT INTO notes (id) VALUES (4)"),
             lambda tx: tx.one("SELECT 1"),
             lambda tx: tx.all("SELECT 1"),
             lambda tx: tx.value("SELECT 1"),
             lambda tx: tx.tuples("SELECT 1"),
-            lambda tx: tx.many(Many("INSERT INTO notes (id) VALUES {rows}", width=1), [(5,)]),
+            lambda tx: tx.many(BulkStatement("INSERT INTO notes (id) VALUES {rows}", width=1), [(5,)]),
         ):
             with pytest.raises(InvalidInput, match="the transaction is over"):
                 use(kept[0])
@@ -82,7 +82,7 @@ async def test_a_tx_is_refused_in_another_thread(database):
         return write(tx, 2)
 
     async with Writer(database) as writer:
-        await writer.commit_apart(user, (), record)
+        await writer.commit_user_sql(user, (), record)
 
     assert [type(error) for error in refused] == [InvalidInput]
     assert notes(database) == [1, 2]
@@ -95,10 +95,10 @@ async def test_a_coroutine_function_is_refused(database):
     async with Writer(database) as writer:
         for function in (user, functools.partial(user, id=2)):
             with pytest.raises(InvalidInput, match="is a plain one, not async"):
-                await writer.commit_apart(function, (2,), record)
+                await writer.commit_user_sql(function, (2,), record)
 
         with pytest.raises(InvalidInput, match="is a plain one, not async"):  # and it is closed: no warning is heard
-            await writer.commit_apart(lambda tx: write(tx, 3) and user(tx, 2), (), record)
+            await writer.commit_user_sql(lambda tx: write(tx, 3) and user(tx, 2), (), record)
 
     assert notes(database) == [1]
 
@@ -114,7 +114,7 @@ async def test_only_the_record_may_ask_for_something_after_the_commit(database):
         return "ours"
 
     async with Writer(database) as writer:
-        await writer.commit_apart(user, (), lambda tx, result: tx.after_commit(seen.append, result))
+        await writer.commit_user_sql(user, (), lambda tx, result: tx.after_commit(seen.append, result))
         await writer.commit(record, 2)
 
     assert seen == ["ours"]
@@ -133,22 +133,22 @@ async def test_a_select_that_is_left_in_the_middle_keeps_nobody_from_anything(da
             getattr(tx, read)("SELECT text FROM notes ORDER BY id = 2 DESC")
         except UnicodeDecodeError as error:
             kept.append(error)
-        for (number,) in tx.tuples("SELECT id FROM notes ORDER BY id"):
+        for (number,) in tx.fetch_tuples("SELECT id FROM notes ORDER BY id"):
             if number == 2:
                 return write(tx, id)
         raise AssertionError("there is a second note")
 
     def fail(tx: Transaction) -> None:
         user(tx, 5)
-        for _ in tx.tuples("SELECT id FROM notes"):
+        for _ in tx.fetch_tuples("SELECT id FROM notes"):
             raise LookupError("in the middle")
 
     async with Writer(database) as writer:
-        await writer.commit_apart(user, (4,), record)
+        await writer.commit_user_sql(user, (4,), record)
         with pytest.raises(LookupError):
-            await writer.commit_apart(fail, (), record)
+            await writer.commit_user_sql(fail, (), record)
         await writer.commit(record, 99)  # a snapshot that is still held would be behind from here on
-        await writer.commit_apart(lambda tx: tx.run("DROP TABLE notes"), (), record)
+        await writer.commit_user_sql(lambda tx: tx.run("DROP TABLE notes"), (), record)
         with database.transaction() as tx:
             tx.run("DELETE FROM facts WHERE name = 'first'")
         database.close()
@@ -188,9 +188,9 @@ async def test_a_statement_that_ends_the_transaction_ends_all_of_it_also_when_th
     before = everything(database)
     async with Writer(database) as writer:
         with pytest.raises(StorageError, match="a statement ended the transaction; nothing was written"):
-            await writer.commit_apart(ignore, (), lambda tx, result: recorded.append(result))
+            await writer.commit_user_sql(ignore, (), lambda tx, result: recorded.append(result))
         with pytest.raises(RowInvalid):
-            await writer.commit_apart(write_then(sql), (2,), record)
+            await writer.commit_user_sql(write_then(sql), (2,), record)
 
         assert everything(database) == before
         assert writer.failed is None
@@ -209,11 +209,11 @@ async def test_sql_without_an_end_is_interrupted(real_time, sql, caught):
 
     with anyio.fail_after(PATIENCE):
         async with Writer(real_time) as writer:
-            with pytest.raises(TookTooLong, match=r"took longer than 0.1 s; nothing was written"):
-                await writer.commit_apart(write_then(sql, caught=caught), (2,), record)
+            with pytest.raises(TransactionTimeout, match=r"took longer than 0.1 s; nothing was written"):
+                await writer.commit_user_sql(write_then(sql, caught=caught), (2,), record)
 
             assert everything(real_time) == before
-            await writer.commit_apart(write, (3,), record)
+            await writer.commit_user_sql(write, (3,), record)
 
     assert notes(real_time) == [1, 3]
 
@@ -225,8 +225,8 @@ async def test_many_small_statements_without_an_end_are_stopped(real_time):
 
     with anyio.fail_after(PATIENCE):
         async with Writer(real_time) as writer:
-            with pytest.raises(TookTooLong):
-                await writer.commit_apart(forever, (), record)
+            with pytest.raises(TransactionTimeout):
+                await writer.commit_user_sql(forever, (), record)
 
     assert ask(real_time, "SELECT size FROM notes") == [(None,)]
 
@@ -238,10 +238,10 @@ async def test_a_function_that_was_slow_itself_is_found_out_when_it_returns(data
         return 2
 
     async with Writer(database) as writer:
-        with pytest.raises(TookTooLong, match="longer than 1 s; nothing was written"):
-            await writer.commit_apart(slow, (1.001,), record)
+        with pytest.raises(TransactionTimeout, match="longer than 1 s; nothing was written"):
+            await writer.commit_user_sql(slow, (1.001,), record)
         after_the_first = notes(database), records(database)
-        await writer.commit_apart(slow, (1.0,), record)
+        await writer.commit_user_sql(slow, (1.0,), record)
 
     assert after_the_first == ([1], [])
     assert (notes(database), records(database)) == ([1, 2], [2])
@@ -253,6 +253,6 @@ async def test_our_own_part_is_not_timed(database, clock):
         return record(tx, id)
 
     async with Writer(database) as writer:
-        await writer.commit_apart(write, (2,), slow_record)
+        await writer.commit_user_sql(write, (2,), slow_record)
 
     assert records(database) == [2]

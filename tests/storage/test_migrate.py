@@ -15,7 +15,7 @@ import pytest
 from craftcore.errors import DatabaseInvalid, StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, require_current
-from craftcore.storage.migrations import Migration, load, names_made_by, shipped
+from craftcore.storage.migrations import Migration, list_migrations, load, object_names_of
 from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_what_migrations_make_is_every_name_that_is_left_of_them():
         """,
     )
 
-    assert names_made_by([FIRST, later]) == {
+    assert object_names_of([FIRST, later]) == {
         "schema_migrations",
         "sqlite_autoindex_schema_migrations_1",
         "parts",
@@ -180,7 +180,7 @@ def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(databa
     answers = [child.communicate(timeout=PATIENCE) for child in children]
 
     said = sorted(out.strip() for out, _ in answers)
-    names = [migration.name for migration in shipped()]
+    names = [migration.name for migration in list_migrations()]
     assert [child.returncode for child in children] == [0] * 8, answers
     assert said == sorted(["[]"] * 7 + [str(names)])
     assert [name for (name,) in ask(database.path, "SELECT name FROM schema_migrations")] == names
@@ -194,5 +194,5 @@ def test_a_database_that_lacks_a_migration_is_told_how_to_get_it(database, clock
 
 
 def test_the_migrations_of_a_checkout_are_those_at_its_top():
-    assert shipped() == load(ROOT / "migrations")
-    assert shipped()[0].name == "0001_triggers_and_executions"
+    assert list_migrations() == load(ROOT / "migrations")
+    assert list_migrations()[0].name == "0001_triggers_and_executions"

@@ -61,7 +61,7 @@ def test_nothing_is_written_to_a_file_that_has_lost_its_name(database, side, how
     assert isinstance(refused.value, DatabaseInvalid) is (side == "")
     assert refused.value.message.startswith(f"{database.path}: {name} was deleted or replaced while it was in use")
     with database.transaction() as tx:
-        assert tx.value("PRAGMA quick_check") == "ok"
+        assert tx.fetch_value("PRAGMA quick_check") == "ok"
     database.close()
 
 
@@ -131,13 +131,13 @@ def test_a_link_that_leads_elsewhere_by_now_is_another_database(tmp_path, clock)
 
 def test_a_folder_that_cannot_be_entered_just_now_says_nothing(database, monkeypatch):
     with database.transaction():
-        files = OpenFiles.of(database.path)
+        files = OpenFiles.from_connection(database.path)
 
         def refused(name: str) -> None:
             raise PermissionError(13, "permission denied", name)
 
         monkeypatch.setattr(os, "stat", refused)
-        assert files.replaced() is None
+        assert files.find_replaced() is None
         monkeypatch.undo()
     database.close()
 
@@ -148,7 +148,7 @@ def test_a_file_that_was_replaced_between_its_opening_and_the_first_look_is_foun
     replace(Path(f"{database.path}-wal"))
 
     with pytest.raises(StorageError, match="was deleted or replaced while it was opened"):
-        OpenFiles.of(database.path)
+        OpenFiles.from_connection(database.path)
 
 
 def test_a_producer_goes_on_with_the_file_that_is_there_after_it_was_told_once(tmp_path):

@@ -8,7 +8,15 @@ import pytest
 
 from craftcore.storage import writer as writing
 from craftcore.storage.database import Database
-from craftcore.storage.file_size import KEPT_FREE, free_pages, give_back, gives_back, rebuild, wal_bytes, wal_in_use
+from craftcore.storage.file_size import (
+    KEPT_FREE,
+    can_shrink,
+    count_free_pages,
+    give_back,
+    rebuild,
+    wal_bytes,
+    wal_in_use,
+)
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
@@ -71,14 +79,14 @@ async def test_a_reader_keeps_it_and_holds_up_nobody_and_once_it_has_gone_the_wa
     async with Writer(database) as writer:
         await writer.commit(write, 1)
         with database.reading() as reader:
-            before = reader.value("SELECT count(*) FROM t")
+            before = reader.fetch_value("SELECT count(*) FROM t")
             for _ in range(4):
                 await writer.commit(write, 2 << 10)
                 await anyio.sleep(0.1)  # it tries to cut it off meanwhile
             assert wal_bytes(database.path) > 8 << 20
             with anyio.fail_after(PATIENCE):
                 await writer.commit(write, 1)
-            assert reader.value("SELECT count(*) FROM t") == before
+            assert reader.fetch_value("SELECT count(*) FROM t") == before
 
         await until_short(database)
 
@@ -179,7 +187,7 @@ def fill_and_empty(database: Database) -> None:
 def test_free_pages_go_back_some_at_a_time(database):
     fill_and_empty(database)
     with database.transaction() as tx:
-        before = free_pages(tx)
+        before = count_free_pages(tx)
         left = give_back(tx)
         assert left == before - 64 - KEPT_FREE
 
@@ -187,7 +195,7 @@ def test_free_pages_go_back_some_at_a_time(database):
         with database.transaction() as tx:
             left = give_back(tx)
     with database.transaction() as tx:
-        assert KEPT_FREE - 64 < free_pages(tx) <= KEPT_FREE
+        assert KEPT_FREE - 64 < count_free_pages(tx) <= KEPT_FREE
         assert give_back(tx) == 0
     database.close()
 
@@ -203,7 +211,7 @@ def test_a_file_from_before_gives_nothing_back_until_it_is_rebuilt(tmp_path, clo
     migrate(database, clock, [TABLES])
     fill_and_empty(database)
     with database.transaction() as tx:
-        assert not gives_back(tx)
+        assert not can_shrink(tx)
         assert give_back(tx) == 0
     database.close()
     size = path.stat().st_size
@@ -212,5 +220,5 @@ def test_a_file_from_before_gives_nothing_back_until_it_is_rebuilt(tmp_path, clo
 
     assert path.stat().st_size < size / 10
     with database.reading() as reader:
-        assert gives_back(reader)
-        assert reader.value("PRAGMA integrity_check") == "ok"
+        assert can_shrink(reader)
+        assert reader.fetch_value("PRAGMA integrity_check") == "ok"

@@ -9,8 +9,8 @@ import pytest
 from craftcore.errors import InvalidInput, RowInvalid, StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.storage.transaction import Many, Transaction
-from craftcore.storage.user_sql.authorizer import our_names
+from craftcore.storage.transaction import BulkStatement, Transaction
+from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.writer import Writer
 from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
 
@@ -26,23 +26,23 @@ def database(tmp_path, clock) -> Database:
 
 
 async def test_a_function_reads_and_writes_in_every_way_that_a_transaction_has(database, clock):
-    statement = Many("INSERT INTO notes (id, text) VALUES {rows} RETURNING id", width=2)
+    statement = BulkStatement("INSERT INTO notes (id, text) VALUES {rows} RETURNING id", width=2)
 
     def look(tx: Transaction) -> dict[str, Any]:
         return {
-            "many": sorted(id for (id,) in tx.many(statement, [(id, f"n{id}") for id in range(2, 50)])),
+            "many": sorted(id for (id,) in tx.execute_many(statement, [(id, f"n{id}") for id in range(2, 50)])),
             "changed": tx.run("UPDATE notes SET size = 3 WHERE id < :limit", limit=4),
-            "one": tx.one("SELECT id, text FROM notes WHERE id >= :id ORDER BY id", id=1),
-            "none": tx.one("SELECT id FROM notes WHERE id = 99"),
-            "all": tx.all("SELECT id, size FROM notes WHERE id < 3 ORDER BY id"),
-            "tuples": tx.tuples("SELECT id FROM notes WHERE id BETWEEN ? AND ? ORDER BY id", (2, 4)),
-            "value": tx.value("SELECT id FROM notes WHERE id > 5 ORDER BY id"),
-            "ours": tx.value("SELECT value FROM facts WHERE name = 'first'"),
+            "one": tx.fetch_one("SELECT id, text FROM notes WHERE id >= :id ORDER BY id", id=1),
+            "none": tx.fetch_one("SELECT id FROM notes WHERE id = 99"),
+            "all": tx.fetch_all("SELECT id, size FROM notes WHERE id < 3 ORDER BY id"),
+            "tuples": tx.fetch_tuples("SELECT id FROM notes WHERE id BETWEEN ? AND ? ORDER BY id", (2, 4)),
+            "value": tx.fetch_value("SELECT id FROM notes WHERE id > 5 ORDER BY id"),
+            "ours": tx.fetch_value("SELECT value FROM facts WHERE name = 'first'"),
             "now": tx.now,
         }
 
     async with Writer(database) as writer:
-        seen: dict[str, Any] = await writer.commit_apart(look, (), lambda tx, result: result)
+        seen: dict[str, Any] = await writer.commit_user_sql(look, (), lambda tx, result: result)
 
     assert seen == {
         "many": list(range(2, 50)),
@@ -81,10 +81,10 @@ async def test_a_function_may_make_change_and_drop_what_is_the_users(database):
         tx.run("DROP VIEW open_orders; DROP TRIGGER orders_added; DROP INDEX orders_note; DROP TABLE purchases")
 
     async with Writer(database) as writer:
-        await writer.commit_apart(build, (), record)
+        await writer.commit_user_sql(build, (), record)
         built = {name for (name,) in ask(database, "SELECT name FROM sqlite_schema")}
         cascaded = ask(database, "SELECT * FROM purchases"), ask(database, "SELECT text FROM notes")
-        await writer.commit_apart(clear, (), record)
+        await writer.commit_user_sql(clear, (), record)
 
     assert {"purchases", "orders_note", "open_orders", "orders_added", "copied"} <= built
     assert cascaded == ([], [("again",)])
@@ -98,12 +98,12 @@ async def test_a_function_may_keep_a_full_text_index(database):
 
     def find(tx: Transaction) -> Any:
         tx.run("INSERT INTO words VALUES ('second')")
-        return tx.tuples("SELECT text FROM words WHERE words MATCH ?", ("first OR second",))
+        return tx.fetch_tuples("SELECT text FROM words WHERE words MATCH ?", ("first OR second",))
 
     async with Writer(database) as writer:
-        await writer.commit_apart(index, (), record)
-        found = await writer.commit_apart(find, (), lambda tx, result: result)
-        await writer.commit_apart(lambda tx: tx.run("DROP TABLE words"), (), record)
+        await writer.commit_user_sql(index, (), record)
+        found = await writer.commit_user_sql(find, (), lambda tx, result: result)
+        await writer.commit_user_sql(lambda tx: tx.run("DROP TABLE words"), (), record)
 
     assert found == [("first",), ("second",)]
 
@@ -112,10 +112,10 @@ async def test_a_function_may_read_the_views(database):
     views = ("v_overdue", "v_running", "v_dead", "v_unknown", "v_inbox", "v_timeline")
 
     def look(tx: Transaction) -> list[int]:
-        return [tx.value(f"SELECT count(*) FROM {view} WHERE 1") for view in views]
+        return [tx.fetch_value(f"SELECT count(*) FROM {view} WHERE 1") for view in views]
 
     async with Writer(database) as writer:
-        assert await writer.commit_apart(look, (), lambda tx, result: result) == [0] * len(views)
+        assert await writer.commit_user_sql(look, (), lambda tx, result: result) == [0] * len(views)
 
 
 async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(database):
@@ -128,7 +128,7 @@ async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(dat
         raise AssertionError("the constraint must refuse it")
 
     async with Writer(database) as writer:
-        said = await writer.commit_apart(upsert, (), lambda tx, result: result)
+        said = await writer.commit_user_sql(upsert, (), lambda tx, result: result)
 
     assert "UNIQUE constraint failed: notes.text" in said
     assert notes(database) == [1, 2]
@@ -137,7 +137,7 @@ async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(dat
 async def test_a_constraint_that_nobody_catches_is_the_answer(database):
     async with Writer(database) as writer:
         with pytest.raises(RowInvalid, match="CHECK constraint failed"):
-            await writer.commit_apart(write_then("UPDATE notes SET size = 1000"), (2,), record)
+            await writer.commit_user_sql(write_then("UPDATE notes SET size = 1000"), (2,), record)
 
         assert writer.failed is None
     assert notes(database) == [1]
@@ -155,11 +155,11 @@ async def test_a_constraint_that_nobody_catches_is_the_answer(database):
 async def test_sql_that_sqlite_does_not_understand_is_told_with_its_text(database, sql, said):
     def user(tx: Transaction) -> None:
         write(tx, 2)
-        tx.tuples(sql)
+        tx.fetch_tuples(sql)
 
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput) as refused:
-            await writer.commit_apart(user, (), record)
+            await writer.commit_user_sql(user, (), record)
 
     assert said in str(refused.value)
     assert notes(database) == [1]
@@ -247,11 +247,11 @@ async def test_what_is_not_the_users_to_do_is_refused_and_nothing_was_written(da
 
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput):
-            await writer.commit_apart(write_then(sql), (2,), record)
+            await writer.commit_user_sql(write_then(sql), (2,), record)
 
         assert everything(database) == before
         assert writer.failed is None
-        await writer.commit_apart(write, (3,), record)
+        await writer.commit_user_sql(write, (3,), record)
 
     assert (notes(database), records(database)) == ([1, 3], [3])
 
@@ -261,7 +261,7 @@ async def test_a_refusal_that_the_function_ignores_is_still_one(database, sql):
     before = everything(database)
 
     async with Writer(database) as writer:
-        await writer.commit_apart(write_then(sql, caught=True), (2,), lambda tx, _: None)
+        await writer.commit_user_sql(write_then(sql, caught=True), (2,), lambda tx, _: None)
 
     after = everything(database)
     assert {table for table in after if after[table] != before[table]} == {"notes"}
@@ -288,7 +288,7 @@ async def test_a_refusal_that_the_function_ignores_is_still_one(database, sql):
 async def test_a_refusal_says_what_was_refused_and_why(database, sql, said):
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput) as refused:
-            await writer.commit_apart(write_then(sql), (2,), record)
+            await writer.commit_user_sql(write_then(sql), (2,), record)
 
     assert said in str(refused.value)
 
@@ -313,7 +313,7 @@ async def test_a_trigger_of_the_users_that_writes_a_table_of_ours_is_refused_by_
 
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput, match="facts by the trigger sneaks is refused"):
-            await writer.commit_apart(write, (2,), record)
+            await writer.commit_user_sql(write, (2,), record)
 
     assert everything(database) == before
 
@@ -323,9 +323,9 @@ async def test_what_we_may_run_ourselves_the_user_may_not_also_when_it_is_the_sa
 
     async with Writer(database) as writer:
         for id in (2, 3):
-            await writer.commit_apart(write, (id,), lambda tx, _: tx.run(text))
+            await writer.commit_user_sql(write, (id,), lambda tx, _: tx.run(text))
             with pytest.raises(InvalidInput, match="UPDATE facts is refused"):
-                await writer.commit_apart(write_then(text), (9,), record)
+                await writer.commit_user_sql(write_then(text), (9,), record)
 
     assert notes(database) == [1, 2, 3]
 
@@ -334,8 +334,8 @@ async def test_what_is_ours_is_what_a_new_database_has(tmp_path, clock):
     database = Database(tmp_path / "new.db", clock)
     migrate(database, clock)
 
-    assert our_names() == {name.lower() for (name,) in ask(database, "SELECT name FROM sqlite_schema")}
-    assert {"triggers", "triggers_pending", "facts", "schema_migrations"} <= our_names()
+    assert list_reserved_names() == {name.lower() for (name,) in ask(database, "SELECT name FROM sqlite_schema")}
+    assert {"triggers", "triggers_pending", "facts", "schema_migrations"} <= list_reserved_names()
 
 
 async def test_a_deferred_foreign_key_that_leads_nowhere_is_the_users_error_and_not_a_failed_flush(database):
@@ -350,11 +350,11 @@ async def test_a_deferred_foreign_key_that_leads_nowhere_is_the_users_error_and_
         write(tx, 77)
 
     async with Writer(database, on_fatal=fatal.append) as writer:
-        await writer.commit_apart(lambda tx: tx.run(deferred), (), record)
+        await writer.commit_user_sql(lambda tx: tx.run(deferred), (), record)
         with pytest.raises(RowInvalid, match="a deferred foreign key leads to no row; nothing was written"):
-            await writer.commit_apart(dangle, (), record)
+            await writer.commit_user_sql(dangle, (), record)
         left = ask(database, "SELECT count(*) FROM line")
-        await writer.commit_apart(resolve, (), record)
+        await writer.commit_user_sql(resolve, (), record)
 
     assert left == [(0,)]
     assert notes(database) == [1, 77]

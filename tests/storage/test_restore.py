@@ -19,11 +19,11 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.storage.backup.backup import read_manifest
 from craftcore.storage.backup.manifest import Manifest, manifest_path, manifest_text
 from craftcore.storage.backup.restore import bring, make_current, present_id, replace
-from craftcore.storage.backup.staging_file import BEGINS, NAME, Draft, a_draft, draft_path
+from craftcore.storage.backup.staging_file import BEGINS, NAME, StagingFile, staging_file, staging_path
 from craftcore.storage.database import Database
-from craftcore.storage.facts import forget
+from craftcore.storage.facts import delete_fact
 from craftcore.storage.migrate import migrate
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from tests.processes import a_program
 from tests.storage.backups import ask, change, emit, files, named, take
 from tests.virtual import VirtualClock, VirtualCore
@@ -31,7 +31,7 @@ from tests.virtual import VirtualClock, VirtualCore
 
 def restore(database: Database, file: Path, *, patience: float = 0.05) -> Path | None:
     """Where the one before is kept."""
-    with a_draft(database.path) as draft:
+    with staging_file(database.path) as draft:
         bring(file, read_manifest(file), draft)
         make_current(draft, file, database)
         return replace(draft, database, patience=patience)
@@ -134,22 +134,22 @@ def test_one_that_is_not_sound_is_refused_although_its_manifest_fits(core, backu
 
 def test_one_of_an_older_program_is_migrated_before_it_takes_its_place(core, tmp_path, clock):
     old = Database(tmp_path / "old.db", clock)
-    migrate(old, clock, shipped()[:-2])
+    migrate(old, clock, list_migrations()[:-2])
     body = old.path.read_bytes()
     old.path.with_name("backup.db").write_bytes(body)
     manifest = Manifest(
         sha256=sha256(body).hexdigest(), bytes=len(body), taken_at=1.0, version="0.0.1", database_id=None, epoch=0,
-        schema=shipped()[-3].name, rows={}, head=None,
+        schema=list_migrations()[-3].name, rows={}, head=None,
     )  # fmt: skip
     manifest_path(tmp_path / "backup.db").write_text(manifest_text(manifest))
 
-    with a_draft(core.database.path) as draft:
+    with staging_file(core.database.path) as draft:
         bring(tmp_path / "backup.db", manifest, draft)
         applied = make_current(draft, tmp_path / "backup.db", core.database)
         core.close()
         replace(draft, core.database, patience=0.05)
 
-    assert applied == [one.name for one in shipped()[-2:]]
+    assert applied == [one.name for one in list_migrations()[-2:]]
     assert core.rows("SELECT count(*) AS n FROM audit_log") == [{"n": 0}]
     assert not [name for name in os.listdir(tmp_path) if "before-0" in name]
 
@@ -174,7 +174,7 @@ def test_what_a_killed_restore_left_does_not_get_into_the_next(core, tmp_path, b
     emit(core, 5)
     wal = core.database.path.with_name("agent.db-wal").read_bytes()
     core.close()
-    draft = draft_path(core.database.path)
+    draft = staging_path(core.database.path)
     draft.mkdir(mode=0o700)
     (draft / NAME).write_bytes(os.urandom(3_000_000))
     (draft / f"{NAME}-wal").write_bytes(wal)
@@ -331,10 +331,10 @@ def test_whoever_opened_it_while_it_was_replaced_cannot_write_to_what_was_there(
             late[0].execute("SELECT * FROM triggers")
         put(self)  # type: ignore[arg-type]
 
-    from craftcore.storage.backup.staging_file import Draft
+    from craftcore.storage.backup.staging_file import StagingFile
 
-    put = Draft.put
-    monkeypatch.setattr(Draft, "put", put_and_be_met)
+    put = StagingFile.publish
+    monkeypatch.setattr(StagingFile, "publish", put_and_be_met)
     restore(core.database, backup)
 
     for statement in ("PRAGMA journal_mode = wal", "DELETE FROM triggers"):
@@ -399,16 +399,16 @@ def test_a_copy_takes_nobody_the_locks_on_what_is_replaced(core, backup, monkeyp
     """A process that closes a file has no lock on it any more, whichever of its parts had it."""
     emit(core)
     core.close()
-    put, met = Draft.put, []
+    put, met = StagingFile.publish, []
     look = "import apsw, sys; apsw.Connection(sys.argv[1], flags=2).execute('SELECT * FROM triggers')"
 
-    def put_and_be_met(self: Draft) -> None:
+    def put_and_be_met(self: StagingFile) -> None:
         if self.place == core.database.path:
             looked = subprocess.run([sys.executable, "-c", look, core.database.path], capture_output=True, text=True)
             met.append(looked.stderr.splitlines()[-1])
         put(self)
 
-    monkeypatch.setattr(Draft, "put", put_and_be_met)
+    monkeypatch.setattr(StagingFile, "publish", put_and_be_met)
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
 
     restore(core.database, backup)
@@ -451,7 +451,7 @@ def test_without_room_for_the_copy_nothing_is_replaced(core, tmp_path, backup, m
 def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, tmp_path, clock):
     assert present_id(Database(tmp_path / "nowhere.db", clock)) == (False, None)
     with core.transaction() as tx:
-        forget(tx, "database_id")  # as in a file that an older version made and never started
+        delete_fact(tx, "database_id")  # as in a file that an older version made and never started
     assert present_id(core.database) == (True, None)
     named(core.database, "this-one")
     assert present_id(core.database) == (True, "this-one")

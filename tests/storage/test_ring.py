@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.storage.doorbell_client import SUN_PATH_MAX, address, bell_path, ring
+from craftcore.storage.doorbell_client import SUN_PATH_MAX, address, doorbell_path, ring
 
 
 def test_nobody_listens_where_there_is_no_bell(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_nobody_listens_where_there_is_no_bell(tmp_path: Path) -> None:
 
 def test_nobody_listens_at_a_bell_left_behind_by_a_killed_daemon(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
-        dead.bind(bell_path(tmp_path / "agent.db"))
+        dead.bind(doorbell_path(tmp_path / "agent.db"))
 
     assert not ring(tmp_path / "agent.db")
 
@@ -27,14 +27,14 @@ def test_a_path_that_cannot_be_is_no_error(path: str) -> None:
 
 
 def test_a_file_that_is_not_a_socket_is_no_error(tmp_path: Path) -> None:
-    Path(bell_path(tmp_path / "agent.db")).write_text("not a socket")
+    Path(doorbell_path(tmp_path / "agent.db")).write_text("not a socket")
 
     assert not ring(tmp_path / "agent.db")
 
 
 def test_a_bell_that_is_full_counts_as_ringing_and_never_blocks(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
-        bell.bind(bell_path(tmp_path / "agent.db"))
+        bell.bind(doorbell_path(tmp_path / "agent.db"))
         heard = [ring(tmp_path / "agent.db") for _ in range(3000)]
 
         queued = 0
@@ -48,7 +48,7 @@ def test_a_bell_that_is_full_counts_as_ringing_and_never_blocks(tmp_path: Path) 
 def test_two_links_to_one_database_have_one_bell(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "agent.db")
 
-    assert bell_path(tmp_path / "link.db") == bell_path(tmp_path / "agent.db")
+    assert doorbell_path(tmp_path / "link.db") == doorbell_path(tmp_path / "agent.db")
 
 
 def test_a_short_path_is_its_own_address_and_a_long_one_gets_an_alias_that_fits(tmp_path: Path) -> None:

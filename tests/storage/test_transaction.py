@@ -34,7 +34,7 @@ def database(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
 
 def rows(database: Database) -> list[int]:
     with database.reading() as reader:
-        return [row["x"] for row in reader.all("SELECT x FROM t ORDER BY x")]
+        return [row["x"] for row in reader.fetch_all("SELECT x FROM t ORDER BY x")]
 
 
 def test_leaving_the_block_commits(database):
@@ -91,9 +91,9 @@ def test_a_value_is_the_first_column_of_the_first_row(database):
     with database.transaction() as tx:
         tx.run("INSERT INTO t (x, y) VALUES (3, 'c'), (1, 'a'), (2, 'b')")
 
-        assert tx.value("SELECT x FROM t ORDER BY x DESC") == 3
-        assert tx.value("SELECT y, x FROM t ORDER BY x") == "a"
-        assert tx.value("SELECT x FROM t WHERE x > :x", x=3) is None
+        assert tx.fetch_value("SELECT x FROM t ORDER BY x DESC") == 3
+        assert tx.fetch_value("SELECT y, x FROM t ORDER BY x") == "a"
+        assert tx.fetch_value("SELECT x FROM t WHERE x > :x", x=3) is None
 
 
 def test_after_commit_is_called_once_it_is_on_disk(database):

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from craftcore.clock import utc_iso
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.backoff import RetryPolicy
 from tests.activities.life import DONE, UNKNOWN, an_activity
 from tests.cli.bank import LOST, Bank
@@ -265,7 +265,7 @@ def plan(connection: apsw.Connection, sql: str) -> list[str]:
 @pytest.fixture
 def empty() -> Iterator[apsw.Connection]:
     connection = apsw.Connection(":memory:")
-    for migration in shipped():
+    for migration in list_migrations():
         connection.execute(migration.sql)
     yield connection
     connection.close()
@@ -311,7 +311,10 @@ def test_ten_thousand_that_are_over_cost_no_step_more(core):
 
     def steps() -> dict[str, int]:
         with undone(core) as tx:
-            return {sql: steps_of(tx, partial(tx.tuples, sql, (running.claim.id,) * sql.count("?"))) for sql in QUERIES}
+            return {
+                sql: steps_of(tx, partial(tx.fetch_tuples, sql, (running.claim.id,) * sql.count("?")))
+                for sql in QUERIES
+            }
 
     before = steps()
     with core.transaction() as tx:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from craftcore.storage import wal_locks
-from craftcore.storage.wal_locks import reading_pids, writing_pid
+from craftcore.storage.wal_locks import reader_pids, writer_pid
 from tests.processes import a_reader
 from tests.virtual import VirtualCore
 
@@ -13,36 +13,36 @@ from tests.virtual import VirtualCore
 def test_a_process_is_named_for_as_long_as_its_snapshot_is_open(tmp_path, core):
     other = VirtualCore(tmp_path / "other.db", core.clock)
     path = core.database.path
-    assert reading_pids(path) == []
+    assert reader_pids(path) == []
 
     with a_reader(path) as pid, a_reader(other.database.path) as elsewhere:
-        assert (reading_pids(path), reading_pids(other.database.path)) == ([pid], [elsewhere])
+        assert (reader_pids(path), reader_pids(other.database.path)) == ([pid], [elsewhere])
         with core.reading() as reader:
-            reader.value("SELECT count(*) FROM facts")
-            assert reading_pids(path) == sorted([pid, os.getpid()])
-            assert reading_pids(path) == sorted([pid, os.getpid()]), "to look takes no lock from anybody"
+            reader.fetch_value("SELECT count(*) FROM facts")
+            assert reader_pids(path) == sorted([pid, os.getpid()])
+            assert reader_pids(path) == sorted([pid, os.getpid()]), "to look takes no lock from anybody"
         link = tmp_path / "link.db"
         link.symlink_to(path)
-        assert reading_pids(link) == [pid]
+        assert reader_pids(link) == [pid]
 
-    assert reading_pids(path) == []
+    assert reader_pids(path) == []
     other.close()
 
 
 def test_who_writes_is_named_for_as_long_as_its_transaction_is_open(core):
     path = core.database.path
     with core.reading() as reader:
-        reader.value("SELECT count(*) FROM facts")
-        assert writing_pid(path) is None
+        reader.fetch_value("SELECT count(*) FROM facts")
+        assert writer_pid(path) is None
 
     with core.transaction():
-        assert (writing_pid(path), writing_pid(path.with_name("other.db"))) == (os.getpid(), None)
+        assert (writer_pid(path), writer_pid(path.with_name("other.db"))) == (os.getpid(), None)
 
-    assert writing_pid(path) is None
+    assert writer_pid(path) is None
 
 
 def test_where_the_system_does_not_say_nobody_is_named(tmp_path, core, monkeypatch):
-    assert reading_pids(tmp_path / "none.db") == []
+    assert reader_pids(tmp_path / "none.db") == []
     with a_reader(core.database.path):
         monkeypatch.setattr(wal_locks, "LOCKS", tmp_path / "no such list")
-        assert reading_pids(core.database.path) == []
+        assert reader_pids(core.database.path) == []

@@ -133,7 +133,7 @@ async def test_a_piece_that_raises_is_undone_alone(database):
 
 async def test_one_item_at_fault_does_not_spoil_the_ride_of_the_others(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit_each, insert_each, x) for x in range(100)])
+        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100)])
 
     assert isinstance(answers.pop(13), LookupError)
     assert answers == {x: x for x in range(100) if x != 13}
@@ -142,7 +142,7 @@ async def test_one_item_at_fault_does_not_spoil_the_ride_of_the_others(database)
 
 async def test_an_answer_that_is_an_exception_is_raised_to_its_own_caller(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit_each, insert_each, x) for x in range(100, 200)])
+        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100, 200)])
 
     assert [type(answers[x - 100]) for x in range(100, 200)] == [int, ValueError] * 50
     assert rows(database) == list(range(100, 200, 2))
@@ -201,7 +201,7 @@ async def test_a_ride_under_which_sqlite_ends_the_transaction_pays_only_for_the_
 
     async with Writer(database) as writer:
         await writer.commit(insert, 5)
-        answers = await together(writer, [(writer.commit_each, each_or_rollback, x) for x in range(10)])
+        answers = await together(writer, [(writer.commit_batched, each_or_rollback, x) for x in range(10)])
         failed = writer.failed
 
     assert isinstance(answers.pop(5), StorageError)
@@ -454,7 +454,7 @@ async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database
         raise RuntimeError("a bug of ours")
 
     async with Writer(database, on_fatal=fatal.append) as writer:
-        monkeypatch.setattr("craftcore.storage.writer.run_rides", broken)
+        monkeypatch.setattr("craftcore.storage.writer.run_groups", broken)
         answers = Answers()
         async with anyio.create_task_group() as tasks:
             for x in (1, 2):

@@ -28,7 +28,7 @@ from craftcore.daemon.metrics.prometheus import render
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import EventType
 from craftcore.registry.registry import Registry
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 
@@ -109,7 +109,9 @@ def schema() -> str:
         migrate.migrate(database, SystemClock())
         database.close()
         with database.reading() as reader:
-            rows = reader.all("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name")
+            rows = reader.fetch_all(
+                "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
+            )
     return "\n".join(f"-- {row['type']} {row['name']}\n{row['sql']};\n" for row in rows)
 
 
@@ -153,7 +155,7 @@ def metrics() -> str:
     counters = Counters({"hello"}, SystemClock())
     counters.count("hello", "done", 0.0, 0.0)
     with tempfile.TemporaryDirectory() as folder:
-        core = Core(Path(folder) / "new.db", Config(), SystemClock())
+        core = Services(Path(folder) / "new.db", Config(), SystemClock())
         core.prepare()
         text = render(core, counters).decode()
         core.close()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from craftcore.executions.model import EventType
-from craftcore.executions.recorder import Attempt, Record, Recorder, Routed
-from craftcore.serialization.canonical import canonical
+from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import (
     CONTINUED,
@@ -23,11 +23,11 @@ from craftcore.tasks.model import (
     Suspends,
     Task,
     WaitKind,
-    entered,
+    entry_text,
 )
 from craftcore.tasks.turn_end import Followed, TurnEnd
 from craftcore.tasks.turn_event_store import NewEvent
-from craftcore.tasks.turn_start import Gone, Start
+from craftcore.tasks.turn_start import StaleTurn, TurnStart
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Cancelled, Continued, Outcome, Succeeded, Suspended, is_cancellation
@@ -52,16 +52,16 @@ class Running:
 
 def enter(
     core: VirtualCore, claim: Claim, *, epoch: int = 1, is_task: bool = True, deadline: float | None = None
-) -> Running | Gone | None:
+) -> Running | StaleTurn | None:
     """Start a claim and enter its turn, in one commit."""
 
-    def start(tx: Transaction) -> Running | Gone | None:
+    def start(tx: Transaction) -> Running | StaleTurn | None:
         started = get_single_result(core.claims.start_all(tx, [claim])).claim
-        [entry] = core.entering.enter_all(tx, [Start(started, claim.workflow or "greet", is_task, deadline)])
+        [entry] = core.entering.enter_all(tx, [TurnStart(started, claim.workflow or "greet", is_task, deadline)])
         if not isinstance(entry, Entry):
             return entry
         routed = Routed(entry.task.workflow, "explicit workflow")
-        attempt = Attempt(started, routed, entry.task.id, entry.task.turn, entered(entry))
+        attempt = AttemptInfo(started, routed, entry.task.id, entry.task.turn, entry_text(entry))
         [record] = RECORDER.open_all(tx, epoch, [attempt])
         return Running(claim=started, entry=entry, record=record)
 
@@ -99,7 +99,7 @@ def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
     child_id = core.clock.new_id()
     row = core.triggers.accept(a_trigger(id=child_id, task_id=child_id, **trigger))
     child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
-    said = event_of(parent, f"child:{child_id}", canonical({"id": child_id}))._replace(type=EventType.CHILD_STARTED)
+    said = event_of(parent, f"child:{child_id}", canonicalize({"id": child_id}))._replace(type=EventType.CHILD_STARTED)
     core.do(core.recording.emit_recorded, row, lambda _: said, child)
     return child_id
 
@@ -117,7 +117,7 @@ def end_turn(
     """Settle the trigger of a turn, and what it comes to, in one commit."""
 
     def settle(tx: Transaction) -> Followed:
-        settlement = core.claims.ack(tx, running.claim, outcome, policy or RetryPolicy())
+        settlement = core.claims.settle(tx, running.claim, outcome, policy or RetryPolicy())
         mine = None if is_cancellation(settlement) else move
         end = TurnEnd(running.entry, settlement, mine, steps, claim_next, False)
         [followed] = core.turns.settle_all(tx, 1, [end])
@@ -133,11 +133,11 @@ def suspend(core: VirtualCore, running: Running, wait: NewWait) -> Followed:
 def go_on(core: VirtualCore, running: Running, state: Any = None, wait: NewWait | None = None, **how: Any) -> Followed:
     """Continue(state): with the next turn, at once or after a wait."""
     outcome = Continued() if wait is None else Suspended(reason="continues later")
-    return end_turn(core, running, outcome, Continues(state_json=canonical(state), wait=wait), **how)
+    return end_turn(core, running, outcome, Continues(state_json=canonicalize(state), wait=wait), **how)
 
 
 def finish(core: VirtualCore, running: Running, result: Any = None) -> Followed:
-    return end_turn(core, running, Succeeded(), Returned(result_json=canonical(result)))
+    return end_turn(core, running, Succeeded(), Returned(result_json=canonicalize(result)))
 
 
 def fail(core: VirtualCore, running: Running, outcome: Outcome = HOPELESS, **how: Any) -> Followed:
@@ -152,7 +152,7 @@ def unwind(core: VirtualCore, running: Running) -> Followed:
 def complete(core: VirtualCore, running: Running, name: str = "step:fetch", result: Any = None) -> None:
     """A step of the turn, on record."""
     payload = {"args": "", "key": None, "latency_ms": 1.0, "name": name, "result": result}
-    core.do(core.recording.record, event_of(running, name, canonical(payload)))
+    core.do(core.recording.record, event_of(running, name, canonicalize(payload)))
 
 
 def event_of(running: Running, memo: str | None, payload_json: str = "{}") -> NewEvent:

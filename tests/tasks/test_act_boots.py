@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from craftcore.activities.model import Activity, Begun, CallEnd, Decision
+from craftcore.activities.model import Activity, CallOutcome, Decision, StartedCall
 from craftcore.executions.model import EventType
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from tests.activities.life import DONE, UNKNOWN, an_intent, decide, look
@@ -14,11 +14,11 @@ from tests.triggers.life import claim_all
 from tests.virtual import VirtualCore
 
 
-def act(core: VirtualCore, running: Running, place: str = "1.1", end: CallEnd | None = None) -> Begun:
+def act(core: VirtualCore, running: Running, place: str = "1.1", end: CallOutcome | None = None) -> StartedCall:
     """An act of a running turn, as the engine writes it; None: it is being called."""
     event = event_of(running, None)._replace(type=EventType.ACTIVITY_INTENT)
     [begun] = core.do(core.acts.begin_all, [NewAct(an_intent(running, place), event)])
-    assert isinstance(begun, Begun), begun
+    assert isinstance(begun, StartedCall), begun
     if end is not None:
         event = event._replace(type=f"ACTIVITY_{end.status}", activity_seq=begun.seq)
         core.do(core.acts.settle_all, [ActEnd(begun, end, event)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.activities.model import Activity, ActivityStatus, Begun, Decision
+from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import ErrorCode, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.storage.facts import call_mark
@@ -185,7 +185,7 @@ def test_what_the_provider_refused_may_be_sent_again_although_nobody_is_asked(co
 
     decided(core, refused, Decision.RESEND)
 
-    assert begin_call(core, an_intent(running)) == Begun(refused.seq, 2, False)
+    assert begin_call(core, an_intent(running)) == StartedCall(refused.seq, 2, False)
 
 
 def test_the_second_of_two_is_told_that_it_was_too_late(core):
@@ -341,7 +341,7 @@ def test_one_that_is_called_again_is_not_asked_about_any_more(core):
 
     [call] = core.do(core.acts.begin_all, [act(again, again=activity)])
 
-    assert call == Begun(activity.seq, 2, True, mark=1)
+    assert call == StartedCall(activity.seq, 2, True, mark=1)
     assert questions(core) == [("activity", "WITHDRAWN")]
     assert [(row["decision"], row["decided_by"]) for row in rows(core, "activity_decisions")] == [
         ("resend", "policy ask")
@@ -459,7 +459,7 @@ def test_what_was_decided_of_a_failed_task_holds_when_it_is_tried_again(core):
     decided(core, activity, Decision.RESEND)
     core.do(core.tasks.retry, running.task.id)
 
-    assert begin_call(core, an_intent(enter_next(core))) == Begun(activity.seq, 2, False)
+    assert begin_call(core, an_intent(enter_next(core))) == StartedCall(activity.seq, 2, False)
 
 
 def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(core):
@@ -469,7 +469,7 @@ def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(co
     fail(core, running)
     assert rows(core, "questions") == []
 
-    assert core.do(core.acts.leave_behind) == 1
+    assert core.do(core.acts.mark_interrupted) == 1
 
     assert the_question(core)["activity_seq"] == 1
     assert "look before you answer" in the_question(core)["question"]
@@ -478,7 +478,7 @@ def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(co
 def test_a_boot_asks_nothing_of_a_task_that_goes_on(core):
     an_activity(core, begin(core), None)
 
-    assert core.do(core.acts.leave_behind) == 1
+    assert core.do(core.acts.mark_interrupted) == 1
     assert rows(core, "questions") == []
 
 
@@ -610,7 +610,7 @@ def test_a_boot_that_finds_a_call_of_it_does_not_ask_that_again(core, answer):
     if answer is not None:
         core.do(core.tasks.answer, the_question(core)["id"], answer, answered_by="ada")
 
-    core.do(core.acts.leave_behind)
+    core.do(core.acts.mark_interrupted)
 
     assert [kind for kind, _ in questions(core)] == ["conflict", "activity"]
 
@@ -690,7 +690,7 @@ def test_a_turn_that_has_lost_its_trigger_begins_nothing_and_the_others_of_its_b
 
     assert isinstance(first, LeaseLost)
     assert isinstance(last, LeaseLost)
-    assert call == Begun(1, 1, False, mark=1)
+    assert call == StartedCall(1, 1, False, mark=1)
     assert [row["task_id"] for row in rows(core, "activity_log")] == [holding.task.id]
     assert recorded(core) == [("ACTIVITY_INTENT", 1)]
 
@@ -734,7 +734,7 @@ def test_a_call_that_a_policy_repeats_is_one_of_the_record_and_a_decision_of_tha
 
     [call] = core.do(core.acts.begin_all, [act(running, again=doubt)])
 
-    assert call == Begun(doubt.seq, 2, True, mark=1)
+    assert call == StartedCall(doubt.seq, 2, True, mark=1)
     [row] = rows(core, "activity_decisions")
     assert (row["decision"], row["decided_by"]) == ("resend", "policy ask")
     assert recorded(core) == [("ACTIVITY_INTENT", doubt.seq)]

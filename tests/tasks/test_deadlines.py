@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.engine.attempt_commits import bounded_by
+from craftcore.engine.attempt_commits import limited_outcome
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
 from tests.schedules.life import HOUR
@@ -88,7 +88,7 @@ def test_a_question_that_is_open_at_the_deadline_expires_with_it(core, clock):
 def test_a_backoff_ends_with_the_deadline_at_the_latest(core):
     running = begin(core, deadline=HOUR)
 
-    fail(core, running, bounded_by(running.task.deadline_at, BROKEN), policy=A_DAY_LATER)
+    fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=A_DAY_LATER)
 
     assert due(core) == HOUR
 
@@ -96,7 +96,7 @@ def test_a_backoff_ends_with_the_deadline_at_the_latest(core):
 def test_a_backoff_that_ends_before_the_deadline_is_what_it_was(core):
     running = begin(core, deadline=HOUR)
 
-    fail(core, running, bounded_by(running.task.deadline_at, BROKEN), policy=RetryPolicy(base=60, cap=60))
+    fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=RetryPolicy(base=60, cap=60))
 
     assert 30 <= due(core) <= 60
 
@@ -104,15 +104,15 @@ def test_a_backoff_that_ends_before_the_deadline_is_what_it_was(core):
 def test_a_snooze_ends_with_the_deadline(core, clock):
     running = begin(core, deadline=HOUR)
 
-    fail(core, running, bounded_by(running.task.deadline_at, Snoozed(until=clock.now() + 2 * HOUR)))
+    fail(core, running, limited_outcome(running.task.deadline_at, Snoozed(until=clock.now() + 2 * HOUR)))
 
     assert due(core) == HOUR
 
 
 def test_only_what_comes_back_is_bounded():
-    assert bounded_by(5.0, Succeeded()) == Succeeded()
-    assert bounded_by(None, BROKEN) is BROKEN
-    assert isinstance(bounded_by(5.0, BROKEN), Failed)
+    assert limited_outcome(5.0, Succeeded()) == Succeeded()
+    assert limited_outcome(None, BROKEN) is BROKEN
+    assert isinstance(limited_outcome(5.0, BROKEN), Failed)
 
 
 def test_a_task_that_is_tried_again_has_all_of_its_time_again_from_then_on(core, clock):

@@ -48,7 +48,7 @@ def test_messages_of_one_commit_may_go_beyond_the_limit_and_stop_nobody(core, ma
         deliver(core, running.task.id)
 
     assert len(rows(core, "mailbox")) == 3
-    refused = core.do(core.turns.refuses_mail, running.task.id)
+    refused = core.do(core.turns.delivery_refusal, running.task.id)
     assert isinstance(refused, Failed)
     assert refused.retryable
 
@@ -202,7 +202,7 @@ def test_a_message_for_a_task_that_has_ended_meanwhile_is_given_back_to_be_route
     running = begin(core)
     finish(core, running)
 
-    assert core.do(core.turns.refuses_mail, running.task.id) == Released(reason=f"task {running.task.id} has ended")
+    assert core.do(core.turns.delivery_refusal, running.task.id) == Released(reason=f"task {running.task.id} has ended")
 
 
 # A message that answers

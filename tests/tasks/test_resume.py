@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from craftcore.engine.boot import Boot
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Released, Snoozed
@@ -172,7 +172,9 @@ def test_a_next_turn_that_was_never_claimed_waits_for_its_turn(core):
 
 def test_tasks_that_wait_are_not_visited(core):
     with core.reading() as reader:
-        plan = [row[3] for row in reader.tuples("EXPLAIN QUERY PLAN SELECT seq FROM tasks WHERE status = 'RUNNING'")]
+        plan = [
+            row[3] for row in reader.fetch_tuples("EXPLAIN QUERY PLAN SELECT seq FROM tasks WHERE status = 'RUNNING'")
+        ]
 
     assert plan == ["SCAN tasks USING COVERING INDEX tasks_running"]
 
@@ -351,7 +353,7 @@ def test_all_that_go_on_are_told_at_once_and_a_few_by_name(core, clock):
     assert notice["tasks"] == going_on[:20]
     assert set(stale) == set(boot.resumed.stale)
     with core.reading() as reader:
-        remembered = json.loads(fact(reader, "restart") or "")
+        remembered = json.loads(get_fact(reader, "restart") or "")
     assert remembered == {**notice, "at": clock.now(), "epoch": boot.epoch}
 
 
@@ -360,4 +362,4 @@ def test_a_boot_that_finds_nothing_tells_nothing(core):
 
     assert not boot.resumed.is_anything
     with core.reading() as reader:
-        assert fact(reader, "restart") is None
+        assert get_fact(reader, "restart") is None

@@ -9,9 +9,9 @@ import pytest
 from craftcore.errors import LeaseLost
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.task_end import ended
+from craftcore.tasks.task_end import end_of_task
 from craftcore.tasks.turn_end import Followed
-from craftcore.tasks.turn_start import Gone
+from craftcore.tasks.turn_start import StaleTurn
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Corrupt, Released, Snoozed
@@ -125,7 +125,7 @@ def test_what_a_turn_completed_is_not_known_to_the_next_one(core):
 def test_a_trigger_whose_task_is_not_there_has_nothing_to_do(core):
     emit(core, source="RESUME", task_id="gone")
 
-    assert enter(core, claim_one(core)) == Gone("task gone is not there any more")
+    assert enter(core, claim_one(core)) == StaleTurn("task gone is not there any more")
 
 
 # Recorded
@@ -294,7 +294,7 @@ def test_a_turn_that_unwound_ends_as_cancelled(core):
 def moved(core: VirtualCore, running: Running, **changes: Any) -> bool:
     """Whether a move that was decided for this turn is still written."""
     before = rows(core, "tasks")
-    move = ended(running.task, TaskStatus.DONE, "late", core.clock.now(), result_json='"late"')
+    move = end_of_task(running.task, TaskStatus.DONE, "late", core.clock.now(), result_json='"late"')
     core.do(TaskStore().advance_all, [move._replace(**changes)])
     return rows(core, "tasks") != before
 
@@ -382,7 +382,7 @@ def test_the_first_trigger_of_a_task_that_moved_on_does_not_enter_it_again(core)
         )
     claim = next(claim for claim in claim_all(core) if claim.id == running.claim.id)
 
-    assert enter(core, claim) == Gone(f"task {running.task.id} goes on with another trigger")
+    assert enter(core, claim) == StaleTurn(f"task {running.task.id} goes on with another trigger")
     assert state(core, running.task.id) == ("RUNNING", 2, "1")
 
 

@@ -10,7 +10,7 @@ from craftcore.errors import LeaseLost, RowInvalid, StateRefused
 from craftcore.tasks.model import Move, ResolvedBy, Returned, Suspends, TaskStatus, Wait
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import REST_SECONDS, Waiting
+from craftcore.tasks.waits import REST_SECONDS, WaitService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Outcome, Succeeded, Suspended
 from tests.tasks.life import (
@@ -188,7 +188,7 @@ def test_a_wait_that_is_resolved_is_not_resolved_again(core):
     with core.transaction() as tx:
         assert not WaitStore().resolve(tx, before[0]["seq"], ResolvedBy.TIMER, "null")
         wait = Wait(**{name: before[0][name] for name in Wait.__dataclass_fields__})
-        waiting = Waiting(core.clock, core.triggers)
+        waiting = WaitService(core.clock, core.triggers)
         assert not waiting.resolve(tx, core.tasks.get(tx, running.task.id), wait, ResolvedBy.SIGNAL, "2")
 
     assert rows(core, "waits") + rows(core, "tasks") + rows(core, "triggers") == before
@@ -293,7 +293,7 @@ def test_a_parent_that_is_suspended_in_the_commit_that_ends_its_child_goes_on(co
     with core.transaction() as tx:
         turns = []
         for running, outcome, move in ends if first == "parent" else reversed(ends):
-            settlement = core.claims.ack(tx, running.claim, outcome, RetryPolicy())
+            settlement = core.claims.settle(tx, running.claim, outcome, RetryPolicy())
             turns.append(TurnEnd(running.entry, settlement, move, 0, False, False))
         core.turns.settle_all(tx, 1, turns)
 

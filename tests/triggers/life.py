@@ -45,7 +45,7 @@ def start_one(core: VirtualCore, *, epoch: int = 1, alone: bool = False) -> Clai
 
 
 def ack(core: VirtualCore, claim: Claim, outcome: Outcome, policy: RetryPolicy | None = None) -> Settlement:
-    return core.do(core.claims.ack, claim, outcome, policy or RetryPolicy())
+    return core.do(core.claims.settle, claim, outcome, policy or RetryPolicy())
 
 
 def run_one(core: VirtualCore, outcome: Outcome | None = None, policy: RetryPolicy | None = None) -> Settlement:

@@ -226,7 +226,7 @@ def test_one_lost_lease_of_many_costs_the_others_nothing(core):
     running = [start(core, claim) for claim in claim_all(core)]
     ack(core, running[7], Succeeded())
 
-    moves = core.do(core.claims.ack_all, [(claim, Succeeded()) for claim in running], lambda _: RetryPolicy())
+    moves = core.do(core.claims.settle_all, [(claim, Succeeded()) for claim in running], lambda _: RetryPolicy())
 
     assert isinstance(moves.pop(7), LeaseLost)
     assert all(isinstance(move, Settlement) for move in moves)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Snoozed
@@ -26,7 +26,7 @@ def refill(tx, triggers, specs):
     """A table with these triggers only."""
     tx.run("DELETE FROM triggers")
     triggers.emit_all(tx, [triggers.accept(spec) for spec in specs])
-    return [tuple(row) for row in tx.tuples("SELECT seq, due_at, priority, lane FROM triggers ORDER BY seq")]
+    return [tuple(row) for row in tx.fetch_tuples("SELECT seq, due_at, priority, lane FROM triggers ORDER BY seq")]
 
 
 @pytest.mark.parametrize("weight", [0.0, 60.0])
@@ -242,7 +242,7 @@ def test_a_heartbeat_extends_every_lease_of_its_epoch_and_of_no_other(core, cloc
 
 def test_of_two_claimers_one_wins(core, clock):
     emit(core)
-    other = Core(core.database.path, core.config, clock)
+    other = Services(core.database.path, core.config, clock)
 
     with other.transaction() as tx:
         second = other.claims.claim(tx, epoch=2, limit=10).claims
@@ -258,7 +258,7 @@ def test_eight_claimers_at_once_share_a_hundred_triggers_without_one_in_two_hand
 
     def claim_until_empty(epoch):
         mine: list[int] = []
-        claimer = Core(core.database.path, core.config, VirtualClock(seed=epoch))
+        claimer = Services(core.database.path, core.config, VirtualClock(seed=epoch))
         while True:
             with claimer.transaction() as tx:
                 claims = claimer.claims.claim(tx, epoch=epoch, limit=3).claims

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from craftcore.executions.recorder import Attempt, Recorder, Routed
+from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
@@ -116,9 +116,9 @@ def whole_life(core: VirtualCore, tx: Transaction) -> None:
     leases.reclaim_strays(tx, 1, {(claim.seq, claim.lease_token) for claim in claims[1:]})
     answers = leases.start_all(tx, claims)
     started = [answer.claim for answer in answers if isinstance(answer, Started)]
-    records = recorder.open_all(tx, 1, [Attempt(claim, Routed("greet", "explicit workflow")) for claim in started])
+    records = recorder.open_all(tx, 1, [AttemptInfo(claim, Routed("greet", "explicit workflow")) for claim in started])
     outcomes: list[Outcome] = [Succeeded(), BROKEN, Released(reason="shutdown"), Succeeded()]
-    leases.ack_all(tx, list(zip(started, outcomes, strict=False)), lambda _: RetryPolicy())
+    leases.settle_all(tx, list(zip(started, outcomes, strict=False)), lambda _: RetryPolicy())
     recorder.close_all(tx, list(zip(records, outcomes, strict=False)))
     leases.claim(tx, epoch=1, limit=1, before_rank=NEW_YEAR + 1e6)
     leases.release_epoch(tx, 1)
@@ -154,7 +154,7 @@ def test_every_statement_of_a_claims_life_seeks_and_none_walks_through_the_table
 
 def test_this_test_would_see_a_walk(crowded):
     with undone(crowded) as tx:
-        plan = [row[3] for row in tx.tuples("EXPLAIN QUERY PLAN SELECT id FROM triggers WHERE reason = 'x'")]
+        plan = [row[3] for row in tx.fetch_tuples("EXPLAIN QUERY PLAN SELECT id FROM triggers WHERE reason = 'x'")]
 
     assert plan == ["SCAN triggers"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.errors import DuplicateTrigger, InvalidInput, LeaseLost
-from craftcore.services import Core
+from craftcore.services import Services
 from craftcore.storage.transaction import get_single_result
 from craftcore.triggers.model import DedupScope, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
@@ -22,9 +22,9 @@ def emit_batch(core, *specs):
 def test_an_emitted_trigger_is_on_disk_for_any_other_reader(core):
     emitted = emit(core, payload={"name": "Ada"})
 
-    other = Core(core.database.path, core.config)
+    other = Services(core.database.path, core.config)
     with other.reading() as reader:
-        rows = reader.all("SELECT id, status, payload_json FROM triggers")
+        rows = reader.fetch_all("SELECT id, status, payload_json FROM triggers")
     assert rows == [{"id": emitted.id, "status": "PENDING", "payload_json": '{"name":"Ada"}'}]
     assert (emitted.created, emitted.status, emitted.due_at) == (True, TriggerStatus.PENDING, NEW_YEAR)
 

@@ -81,7 +81,7 @@ def test_the_best_are_claimed_but_of_a_limited_workflow_no_more_than_its_places(
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
         core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in specs])
-        rows = list(tx.tuples(PENDING))
+        rows = list(tx.fetch_tuples(PENDING))
 
         found, is_more = CandidateStore().due(
             tx,
@@ -198,7 +198,7 @@ def test_without_limits_nothing_of_them_is_asked(core, how, statements):
 
 
 def plan(tx, sql: str, *values: Any) -> list[str]:
-    return [row[3] for row in tx.tuples(f"EXPLAIN QUERY PLAN {sql}", values)]
+    return [row[3] for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
 def test_the_index_alone_is_read_with_limits_and_without(core):

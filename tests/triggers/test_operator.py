@@ -99,7 +99,7 @@ def test_what_would_come_back_but_was_to_be_cancelled_does_not_come_back(core, o
     running = [start(core, claim) for claim in claim_all(core)]
     cancel(core, unwanted.id)
 
-    moves = core.do(core.claims.ack_all, [(claim, outcome) for claim in running], lambda _: RetryPolicy())
+    moves = core.do(core.claims.settle_all, [(claim, outcome) for claim in running], lambda _: RetryPolicy())
 
     stored = look(core, unwanted.id)
     assert [move.status for move in moves] == [TriggerStatus.PENDING, TriggerStatus.DONE]
@@ -310,13 +310,13 @@ def test_what_has_failed_can_be_discarded_and_is_no_news_any_more(core):
     emitted = emit(core)
     run_one(core, HOPELESS)
     with core.reading() as reader:
-        assert TriggerLists().failed_lately(reader, 0.0) == FailedLately(1, HOPELESS.code)
+        assert TriggerLists().count_failed_since(reader, 0.0) == FailedLately(1, HOPELESS.code)
 
     discarded = core.do(core.triggers.discard, emitted.id)
 
     assert (discarded.status, discarded.reason, discarded.error_code) == ("FAILED", "discarded", HOPELESS.code)
     with core.reading() as reader:
-        assert TriggerLists().failed_lately(reader, 0.0) == FailedLately(0, None)
+        assert TriggerLists().count_failed_since(reader, 0.0) == FailedLately(0, None)
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), None], ids=["done", "pending"])

@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.triggers.model import TriggerSource
-from craftcore.triggers.overdue import in_words, overdue_note, overdue_seconds
+from craftcore.triggers.overdue import format_duration, overdue_note, overdue_seconds
 from tests.triggers.life import BROKEN, ack, emit, look, start_one
 from tests.virtual import NEW_YEAR
 
@@ -88,7 +88,7 @@ def test_the_wait_of_a_backoff_is_no_lateness(core, clock):
     ],
 )
 def test_lateness_is_told_in_the_largest_unit_of_which_there_are_two(seconds, words):
-    assert in_words(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_a_clock_that_was_set_back_makes_nothing_late():

@@ -259,7 +259,7 @@ def test_a_suspect_that_something_was_started_beside_is_not_proven_guilty(core):
     for epoch in (1, 2):
         crash_while_running(core, epoch=epoch)
     claim = start_one(core, epoch=3, alone=True)
-    core.do(core.claims.joined, claim)
+    core.do(core.claims.note_joined, claim)
 
     reclaimed = core.do(core.claims.reclaim, 4)
 

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from craftcore.actions.email.message import Draft, outgoing
+from craftcore.actions.email.message import Draft, build_message
 from craftcore.actions.email.smtp import QUIT_SECONDS, Delivery
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import EmailSettings
 from craftcore.config.references import Mailbox, mailbox
@@ -66,14 +66,14 @@ def email_action(
             sender=sender,
         )
         own_id = message_id(call.key, configured.domain)
-        mail = outgoing(draft, message_id=own_id, sender=configured, now=time.now())
+        mail = build_message(draft, message_id=own_id, sender=configured, now=time.now())
         password = secret(settings.password) if settings.password else None
         reply = await Delivery(settings, password, mail).send()
         return {"provider_ref": own_id, "message_id": own_id, "reply": reply}
 
     on_unknown = OnUnknown.ASK if reconcile is None else OnUnknown.RECONCILE
     limit = 2 * settings.timeout + 2 * QUIT_SECONDS  # for both halves: the limit of each is met before this one
-    terms = Terms(irreversible=True, on_unknown=on_unknown, timeout=limit, settle_after=settle_after)
+    terms = ActionTerms(irreversible=True, on_unknown=on_unknown, timeout=limit, settle_after=settle_after)
     action = Action(EMAIL, send, terms)
     if reconcile is not None:
         action.reconcile(reconcile)

@@ -17,7 +17,7 @@ from email.utils import format_datetime
 
 from craftcore.config.references import ADDRESS_SAID, Mailbox, is_one_line, mailbox
 from craftcore.errors import ErrorCode, Fail
-from craftcore.serialization.untrusted import bounded, shown
+from craftcore.serialization.untrusted import safe_repr, truncate_text
 
 RECIPIENTS_MAX = 100
 SUBJECT_MAX = 500
@@ -33,7 +33,7 @@ _WORD_BYTES = 45
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class OutgoingMessage:
     """A message as a server takes it: the envelope, and its content in ASCII lines that end with CR LF."""
 
     message_id: str
@@ -57,7 +57,7 @@ class Draft:
     sender: object = None
 
 
-def outgoing(draft: Draft, *, message_id: str, sender: Mailbox, now: float) -> Outgoing:
+def build_message(draft: Draft, *, message_id: str, sender: Mailbox, now: float) -> OutgoingMessage:
     """The message. `sender` is whom it is from unless it names another of the same domain.
 
     Raises Fail with every mistake in the arguments: nothing was sent, and the same arguments never will be.
@@ -74,15 +74,15 @@ def outgoing(draft: Draft, *, message_id: str, sender: Mailbox, now: float) -> O
     headers = [
         f"Date: {format_datetime(datetime.fromtimestamp(now, UTC))}",
         f"Message-ID: {message_id}",
-        f"From: {_spelt(author)}",
-        f"To: {_listed(to)}",
-        *([f"Cc: {_listed(cc)}"] if cc else []),
-        *([f"Reply-To: {_listed(reply_to)}"] if reply_to else []),
-        f"Subject: {_spelt_text(str(draft.subject))}",
+        f"From: {_spell_address(author)}",
+        f"To: {_join_addresses(to)}",
+        *([f"Cc: {_join_addresses(cc)}"] if cc else []),
+        *([f"Reply-To: {_join_addresses(reply_to)}"] if reply_to else []),
+        f"Subject: {_spell_text(str(draft.subject))}",
         *([f"In-Reply-To: {draft.in_reply_to}", f"References: {draft.in_reply_to}"] if draft.in_reply_to else []),
     ]
     content = "".join(f"{header}\r\n" for header in headers).encode("ascii") + _body(draft)
-    return Outgoing(message_id=message_id, sender=author.address, recipients=recipients, content=content)
+    return OutgoingMessage(message_id=message_id, sender=author.address, recipients=recipients, content=content)
 
 
 def _mailboxes(name: str, given: object, mistakes: list[str]) -> list[Mailbox]:
@@ -92,7 +92,7 @@ def _mailboxes(name: str, given: object, mistakes: list[str]) -> list[Mailbox]:
     for text in texts:
         if (read := mailbox(text)) is None:
             hint = ", several as a list" if isinstance(text, str) and "," in text else ""
-            mistakes.append(f"{name} has {_shown(text)}; allowed: {ADDRESS_SAID}{hint}")
+            mistakes.append(f"{name} has {_quote_value(text)}; allowed: {ADDRESS_SAID}{hint}")
         else:
             found.append(read)
     return found
@@ -103,9 +103,9 @@ def _author(given: object, sender: Mailbox, mistakes: list[str]) -> Mailbox:
         return sender
     read = mailbox(given)
     if read is None:
-        mistakes.append(f"sender is {_shown(given)}; allowed: {ADDRESS_SAID}")
+        mistakes.append(f"sender is {_quote_value(given)}; allowed: {ADDRESS_SAID}")
     elif read.domain.lower() != sender.domain.lower():
-        mistakes.append(f"sender is {_shown(given)}; allowed: an address of {sender.domain}, as email.sender is")
+        mistakes.append(f"sender is {_quote_value(given)}; allowed: an address of {sender.domain}, as email.sender is")
     else:
         return read
     return sender
@@ -119,16 +119,16 @@ def _mistakes(draft: Draft, to: list[Mailbox], reply_to: list[Mailbox], recipien
     if len(reply_to) > 1:
         yield "reply_to has several addresses; allowed: one"
     if not isinstance(draft.subject, str) or len(draft.subject) > SUBJECT_MAX or not is_one_line(draft.subject):
-        yield f"subject is {_shown(draft.subject)}; allowed: one line, at most {SUBJECT_MAX} characters"
+        yield f"subject is {_quote_value(draft.subject)}; allowed: one line, at most {SUBJECT_MAX} characters"
     texts = {"body": draft.body} if draft.html is None else {"body": draft.body, "html": draft.html}
     for name, text in texts.items():
         if not isinstance(text, str) or "\0" in text or not _is_encodable(text):
-            yield f"{name} is {_shown(text)}; allowed: text without NUL"
+            yield f"{name} is {_quote_value(text)}; allowed: text without NUL"
         elif len(text) > BODY_MAX_CHARACTERS:
             yield f"{name} has {len(text)} characters; allowed: at most {BODY_MAX_CHARACTERS}"
     reply = draft.in_reply_to
     if reply is not None and not (isinstance(reply, str) and _MESSAGE_ID.fullmatch(reply)):
-        yield f"in_reply_to is {_shown(reply)}; allowed: a Message-ID like <name@example.org>"
+        yield f"in_reply_to is {_quote_value(reply)}; allowed: a Message-ID like <name@example.org>"
 
 
 def _body(draft: Draft) -> bytes:
@@ -144,11 +144,11 @@ def _identity(each: Mailbox) -> tuple[str, str]:
     return each.local_part, each.domain.lower()
 
 
-def _listed(mailboxes: list[Mailbox]) -> str:
-    return ",\r\n ".join(_spelt(each) for each in mailboxes)
+def _join_addresses(mailboxes: list[Mailbox]) -> str:
+    return ",\r\n ".join(_spell_address(each) for each in mailboxes)
 
 
-def _spelt(each: Mailbox) -> str:
+def _spell_address(each: Mailbox) -> str:
     if not each.name:
         return each.address
     if _PLAIN.fullmatch(each.name) and "=?" not in each.name:
@@ -157,7 +157,7 @@ def _spelt(each: Mailbox) -> str:
     return f"{_words(each.name)}\r\n <{each.address}>"
 
 
-def _spelt_text(text: str) -> str:
+def _spell_text(text: str) -> str:
     return text if _PLAIN.fullmatch(text) and "=?" not in text else _words(text)
 
 
@@ -179,5 +179,5 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-def _shown(value: object) -> str:
-    return bounded(shown(value), SHOWN_CHARACTERS)
+def _quote_value(value: object) -> str:
+    return truncate_text(safe_repr(value), SHOWN_CHARACTERS)

@@ -20,11 +20,11 @@ from typing import cast
 
 import anyio
 
-from craftcore.actions.email.message import Outgoing
+from craftcore.actions.email.message import OutgoingMessage
 from craftcore.actions.redaction import Scrubber
 from craftcore.config import EmailSettings
 from craftcore.errors import CraftcoreError, ErrorCode, Fail, NoEffect
-from craftcore.serialization.untrusted import bounded, message_of
+from craftcore.serialization.untrusted import message_of, truncate_text
 
 QUIT_SECONDS = 2.0
 CHUNK_BYTES = 64 << 10
@@ -45,7 +45,7 @@ class DeliveryUnknown(CraftcoreError):
 class Delivery:
     """One connection for one message. No text of it, and none of its errors, tells the password."""
 
-    def __init__(self, settings: EmailSettings, password: str | None, mail: Outgoing) -> None:
+    def __init__(self, settings: EmailSettings, password: str | None, mail: OutgoingMessage) -> None:
         import aiosmtplib
 
         self._settings = settings
@@ -60,7 +60,7 @@ class Delivery:
             local_hostname="localhost",  # else it is looked up, for as long as that takes
             timeout=None,  # one time limit, and it is ours
         )
-        self._scrubber = Scrubber(_spelt(settings.username or "", password))
+        self._scrubber = Scrubber(_password_forms(settings.username or "", password))
         self._is_heard = False
         """The server has replied to the last thing we said, and waits for another command."""
 
@@ -86,7 +86,7 @@ class Delivery:
             with anyio.fail_after(limit):
                 await self._introduce()
                 await self._address()
-                await self._hand_over()
+                await self._send_content()
         except TimeoutError:
             told = f"{self} did not let us begin within {limit:g} seconds; nothing was sent"
             return NoEffect(told, code=ErrorCode.AGENT_TIMEOUT)
@@ -94,7 +94,7 @@ class Delivery:
             self._is_heard = True
             return self._refusal(error.code, error.message)
         except Exception as error:  # whatever it is, the final dot was not sent
-            told = f"{self} cannot be talked to: {self._said(message_of(error))}; nothing was sent"
+            told = f"{self} cannot be talked to: {self._answer_text(message_of(error))}; nothing was sent"
             return NoEffect(told, code=ErrorCode.TRANSPORT_ERROR)
         except anyio.get_cancelled_exc_class():
             if anyio.current_effective_deadline() != -math.inf:
@@ -130,7 +130,7 @@ class Delivery:
             worst.code, f"{worst.message} (refused: {names}{more}; so nobody gets it)"
         )
 
-    async def _hand_over(self) -> None:
+    async def _send_content(self) -> None:
         """The content, up to and without the final dot; it has left us when this returns."""
         import aiosmtplib
 
@@ -141,7 +141,7 @@ class Delivery:
         # So that to drain is to have handed over all of it. Not 0: of asyncio's TLS nothing is as much as that, too.
         transport.set_write_buffer_limits(high=1, low=0)
         self._stream = asyncio.StreamWriter(transport, self._smtp.protocol, None, asyncio.get_running_loop())  # type: ignore[arg-type]
-        for chunk in _chunks(_stuffed(self._mail.content)):
+        for chunk in _chunks(_dot_stuff(self._mail.content)):
             self._stream.write(chunk)
             await self._stream.drain()
 
@@ -158,11 +158,11 @@ class Delivery:
         except TimeoutError:
             said = f"no reply within {self._settings.timeout:g} seconds"
         except aiosmtplib.SMTPResponseException as error:
-            said = self._said(error.message)
+            said = self._answer_text(error.message)
         except Exception as error:
-            said = self._said(message_of(error))
+            said = self._answer_text(message_of(error))
         else:
-            said = self._said(f"{reply.code} {reply.message}")
+            said = self._answer_text(f"{reply.code} {reply.message}")
             self._is_heard = 200 <= reply.code < 600
             if 200 <= reply.code < 300:
                 return said
@@ -175,15 +175,15 @@ class Delivery:
 
     def _refusal(self, code: int, message: str) -> NoEffect | Fail:
         words = f"{code} {message}" if code > 0 else message  # the library's own words when what it said is no reply
-        said = f"{self} said {self._said(words)}; nothing was sent"
+        said = f"{self} said {self._answer_text(words)}; nothing was sent"
         if not 500 <= code < 600:
             is_busy = 400 <= code < 500  # else it is no reply that SMTP knows
             return NoEffect(said, code=ErrorCode.AGENT_UNAVAILABLE if is_busy else ErrorCode.TRANSPORT_ERROR)
         return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, said, smtp_code=code)
 
-    def _said(self, text: str) -> str:
+    def _answer_text(self, text: str) -> str:
         """What somebody else said, as it can be kept."""
-        return bounded(" ".join(self._scrubber.beginning(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
+        return truncate_text(" ".join(self._scrubber.head(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
 
     async def _leave(self) -> None:
         """Politely where the server listens, and at once elsewhere. What is decided is decided."""
@@ -198,7 +198,7 @@ class Delivery:
         self._smtp.close()
 
 
-def _spelt(username: str, password: str | None) -> Iterator[str]:
+def _password_forms(username: str, password: str | None) -> Iterator[str]:
     """The password, and the ways in which it is told to the server."""
     if password is not None:
         yield password
@@ -206,7 +206,7 @@ def _spelt(username: str, password: str | None) -> Iterator[str]:
             yield b64encode(spelt.encode()).decode()
 
 
-def _stuffed(content: bytes) -> bytes:
+def _dot_stuff(content: bytes) -> bytes:
     """With the dots that tell a line of the message from its end."""
     return re.sub(rb"(?m)^\.", b"..", content)
 

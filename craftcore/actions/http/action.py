@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from craftcore.actions.http.address_rules import Resolve, look_up
-from craftcore.actions.http.exchange import Answer, AnswerMissing, Exchange
-from craftcore.actions.http.request import SAFE_METHODS, Request, check, compose, origin, refused
-from craftcore.actions.http.response import header, judge, off_the_loop, result
+from craftcore.actions.http.exchange import Answer, Exchange, MissingAnswer
+from craftcore.actions.http.request import SAFE_METHODS, Request, check, compose, origin, refusal
+from craftcore.actions.http.response import header, judge, read_in_thread, result
 from craftcore.actions.redaction import Scrubber
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import HttpSettings
 from craftcore.config.http_targets import ANSWER_MARGIN_SECONDS, HttpTarget
 from craftcore.engine.turn.context import TaskContext
 from craftcore.errors import ErrorCode, Fail, NoEffect
 from craftcore.registry.action import Action, Call
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 
 if TYPE_CHECKING:
     import httpx2
@@ -74,15 +74,15 @@ def http_action(
         dedupes = known is not None and known.provider_dedupes
         try:
             answer, asked = await _ask(request, settings, known, resolve)
-            return await off_the_loop(answer, lambda: read(answer, asked, request, dedupes=dedupes))
-        except (NoEffect, Fail, AnswerMissing) as ended:
-            raise _as_told(ended, request) from None
+            return await read_in_thread(answer, lambda: read(answer, asked, request, dedupes=dedupes))
+        except (NoEffect, Fail, MissingAnswer) as ended:
+            raise _masked_error(ended, request) from None
 
     def read(answer: Answer, asked: httpx2.URL, request: Request, *, dedupes: bool) -> dict[str, Any]:
         judge(answer, safe=request.safe, provider_dedupes=dedupes, now=clock.now(), scrubber=request.scrubber)
         return result(answer, keep=settings.response_max_bytes, url=str(asked), scrubber=request.scrubber)
 
-    def terms_of(arguments: Mapping[str, Any]) -> Terms:
+    def terms_of(arguments: Mapping[str, Any]) -> ActionTerms:
         return _terms(settings, arguments.get("method", "GET"), arguments.get("target"))
 
     return Action(HTTP_REQUEST, http_request, _terms(settings, "POST", None), terms_of=terms_of)
@@ -104,16 +104,16 @@ async def send_request(
     )
 
 
-def _terms(settings: HttpSettings, method: object, name: object) -> Terms:
+def _terms(settings: HttpSettings, method: object, name: object) -> ActionTerms:
     """A safe method is a plain step. Of others the target says whether it may be repeated, and what doubt comes to."""
     seconds = settings.timeout + ANSWER_MARGIN_SECONDS
     if isinstance(method, str) and method.upper() in SAFE_METHODS:
-        return Terms(irreversible=False, timeout=seconds)
+        return ActionTerms(irreversible=False, timeout=seconds)
     target = settings.target.get(name) if isinstance(name, str) else None
     if target is None:
-        return Terms(timeout=seconds)
+        return ActionTerms(timeout=seconds)
     unless_said = OnUnknown.RESEND if target.provider_dedupes else OnUnknown.ASK
-    return Terms(
+    return ActionTerms(
         on_unknown=unless_said if target.on_unknown is None else OnUnknown(target.on_unknown),
         idempotent_provider=target.provider_dedupes,
         idempotency_window=target.dedup_window,
@@ -125,7 +125,7 @@ def _target(settings: HttpSettings, name: object) -> HttpTarget | None:
     """The target of this name. Raises Fail when there is none."""
     found = settings.target.get(name) if isinstance(name, str) else None
     if name is not None and found is None:
-        raise refused(f"there is no [http.target.{name!s:.100}] in the configuration")
+        raise refusal(f"there is no [http.target.{name!s:.100}] in the configuration")
     return found
 
 
@@ -140,7 +140,7 @@ async def _ask(
     import httpx2
 
     now, cancelled_at = anyio.current_time(), anyio.current_effective_deadline()
-    deadline = stops_at(settings.timeout, now=now, cancelled_at=cancelled_at)
+    deadline = deadline_of_call(settings.timeout, now=now, cancelled_at=cancelled_at)
     home = None if target is None else origin(httpx2.URL(target.base_url))
     keep = max(ERROR_BODY_BYTES, settings.response_max_bytes + request.scrubber.longest)
     url, own = request.url, request.own
@@ -157,40 +157,40 @@ async def _ask(
         if location is None or answer.status not in _REDIRECTS or request.method not in _FOLLOWED:
             break
         if hops == settings.redirects_max:
-            told = request.scrubber.beginning(location, 200)[
+            told = request.scrubber.head(location, 200)[
                 :200
             ]  # cut off after that: a half of a secret is not recognised
-            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {counted(hops, 'time')}, at last to {told}")
-        url = _redirected(url, location, request.scrubber)
+            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {format_count(hops, 'time')}, at last to {told}")
+        url = _redirect_url(url, location, request.scrubber)
     return answer, url
 
 
-def stops_at(timeout: float, *, now: float, cancelled_at: float) -> float:
+def deadline_of_call(timeout: float, *, now: float, cancelled_at: float) -> float:
     """When a call stops by itself: before it is cancelled, so that it can say what it knows."""
     left = max(0.0, cancelled_at - now)
     return now + min(timeout, left - min(HEADROOM_SECONDS, left / 10))
 
 
-def _redirected(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.URL:
+def _redirect_url(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.URL:
     """Where a redirect leads. Raises Fail when that is not asked."""
     import httpx2
 
-    told = scrubber.beginning(location, 200)[:200]
+    told = scrubber.head(location, 200)[:200]
 
     try:
         led = url.join(location).copy_with(fragment=None)
     except (httpx2.InvalidURL, ValueError):
-        raise refused(f"redirected to {told!r}, which cannot be read") from None
+        raise refusal(f"redirected to {told!r}, which cannot be read") from None
     try:
         check(led, scrubber.text)
     except Fail as error:
-        raise refused(f"redirected to {told!r}, which is not asked: {error}") from None
+        raise refusal(f"redirected to {told!r}, which is not asked: {error}") from None
     if (url.scheme, led.scheme) == ("https", "http"):
-        raise refused(f"redirected to {told!r}, which is not asked: it would be in clear text")
+        raise refusal(f"redirected to {told!r}, which is not asked: it would be in clear text")
     return led
 
 
-def _as_told(ended: NoEffect | Fail | AnswerMissing, request: Request) -> Exception:
+def _masked_error(ended: NoEffect | Fail | MissingAnswer, request: Request) -> Exception:
     """The same, told without a secret. Where nothing can have happened, an answer that is missing is no doubt."""
     said = request.scrubber.text(str(ended))
     if isinstance(ended, Fail):
@@ -199,7 +199,7 @@ def _as_told(ended: NoEffect | Fail | AnswerMissing, request: Request) -> Except
         return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
     if request.safe:
         return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
-    return AnswerMissing(said, code=ended.code, retry_after=ended.retry_after, **ended.details)
+    return MissingAnswer(said, code=ended.code, retry_after=ended.retry_after, **ended.details)
 
 
 def _require_library() -> None:

@@ -68,11 +68,11 @@ _global = ip_network("2000::/3")
 
 def refusal(address: Address, *, allow_private: bool) -> str | None:
     """What kind of address it is that no request may go to. None: it may."""
-    if (inner := _inner(address)) is not None:
+    if (inner := _embedded_address(address)) is not None:
         return refusal(inner, allow_private=allow_private)
     if (kind := _kind(address, _never)) is not None:
         return kind
-    if isinstance(address, IPv6Address) and _leads_to_metadata(address):
+    if isinstance(address, IPv6Address) and _is_metadata_address(address):
         return "a cloud's address for the machine itself, behind a translation to IPv4"
     if (kind := _kind(address, _allowable)) is not None:
         return None if allow_private else kind
@@ -108,14 +108,14 @@ async def look_up(host: str, port: int) -> list[str]:
     return [place[0] for _, _, _, _, place in found]
 
 
-def _inner(address: Address) -> IPv4Address | None:
+def _embedded_address(address: Address) -> IPv4Address | None:
     for network, shift in _within:
         if address in network:
             return IPv4Address(int(address) >> shift & 0xFFFF_FFFF)
     return None
 
 
-def _leads_to_metadata(address: IPv6Address) -> bool:
+def _is_metadata_address(address: IPv6Address) -> bool:
     number = int(address)
     if number & 0xFFFF_FFFF in _METADATA:
         return True

@@ -37,7 +37,7 @@ BODY_READ_MAX_BYTES = 16 << 20
 CLOSE_SECONDS = 1.0
 
 
-class AnswerMissing(CraftcoreError):
+class MissingAnswer(CraftcoreError):
     """The request, or part of it, left, and no answer tells what became of it."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Exchange:
                 raise
             raise NoEffect("cancelled before anything was sent") from None
         if self._left:
-            raise AnswerMissing(f"{host} was asked, and no answer came: {trouble}", code=trouble.code)
+            raise MissingAnswer(f"{host} was asked, and no answer came: {trouble}", code=trouble.code)
         raise NoEffect(f"{host} cannot be talked to: {trouble}", code=trouble.code)
 
     async def _ask(self, address: str, deadline: float) -> Answer:
@@ -142,13 +142,13 @@ class Exchange:
         try:
             with anyio.CancelScope(deadline=deadline) as waiting:
                 try:
-                    request = self._pinned(address)
+                    request = self._pin_address(address)
                     self._left = True  # unless the transport says that it is still connecting
                     response = await transport.handle_async_request(request)
                 except Exception as error:  # whatever it is: what counts is whether something left
                     timed_out = isinstance(error, httpx2.TimeoutException)
                     code = ErrorCode.AGENT_TIMEOUT if timed_out else ErrorCode.TRANSPORT_ERROR
-                    raise _Missed(_why(error, before), code) from None
+                    raise _Missed(_cause_text(error, before), code) from None
             if waiting.cancelled_caught:
                 raise _Missed("it was out of time", ErrorCode.AGENT_TIMEOUT)
             return await self._answer(response, deadline)
@@ -158,7 +158,7 @@ class Exchange:
                 if self._stream is not None:  # the transport forgets it when it is cancelled in the TLS handshake
                     await self._stream.aclose()
 
-    def _pinned(self, address: str) -> httpx2.Request:
+    def _pin_address(self, address: str) -> httpx2.Request:
         """The request as it goes to this very address: the name is in its Host header, and in the TLS handshake."""
         import httpx2
 
@@ -225,7 +225,7 @@ def _certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _why(error: BaseException, before: BaseException | None) -> str:
+def _cause_text(error: BaseException, before: BaseException | None) -> str:
     """In the words of its first cause that has any: the errors of the libraries often have none. What was being handled
     `before` is no cause of it."""
     why, cause = error, error.__cause__ or error.__context__

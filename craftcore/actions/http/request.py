@@ -23,7 +23,7 @@ from craftcore.config.http_targets import (
     REROUTING_PREFIXES,
     HttpTarget,
     SecretHeader,
-    comparable,
+    comparable_name,
 )
 from craftcore.errors import ErrorCode, Fail, NoEffect
 
@@ -71,17 +71,17 @@ def method_of(given: object) -> str:
     """The method as it is sent. Raises Fail."""
     method = given.upper() if isinstance(given, str) else ""
     if method not in METHODS:
-        raise refused(f"method {given!r:.40} is none of {', '.join(sorted(METHODS))}")
+        raise refusal(f"method {given!r:.40} is none of {', '.join(sorted(METHODS))}")
     return method
 
 
 def compose(arguments: Mapping[str, Any], target: HttpTarget | None, key: str, secret: Callable[[str], str]) -> Request:
     """The request of a call. Raises Fail for what no attempt could send, NoEffect when a secret is not to be had."""
     method = method_of(arguments["method"])
-    url = with_query(absolute(arguments["url"], target), arguments["query"])
+    url = add_query(absolute_url(arguments["url"], target), arguments["query"])
     check(url)
     key_header = DEFAULT_KEY_HEADER if target is None else target.key_header
-    headers = dict(_given_headers(arguments["headers"] or {}, target, key_header))
+    headers = dict(_payload_headers(arguments["headers"] or {}, target, key_header))
     content, content_type = _content(method, arguments["json"], arguments["body"])
     ours = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "craftcore"} | content_type
     if method not in SAFE_METHODS:
@@ -93,12 +93,12 @@ def compose(arguments: Mapping[str, Any], target: HttpTarget | None, key: str, s
     return Request(method=method, url=url, headers=headers, content=content, own=own, scrubber=Scrubber(secrets))
 
 
-def absolute(given: object, target: HttpTarget | None) -> httpx2.URL:
+def absolute_url(given: object, target: HttpTarget | None) -> httpx2.URL:
     """The address, which with a target is within its own. Raises Fail."""
     import httpx2
 
     if not isinstance(given, str) or len(given) > URL_MAX_CHARACTERS:
-        raise refused(f"url must be a text of at most {URL_MAX_CHARACTERS} characters")
+        raise refusal(f"url must be a text of at most {URL_MAX_CHARACTERS} characters")
     try:
         url = httpx2.URL(given)
         if target is None:
@@ -108,9 +108,9 @@ def absolute(given: object, target: HttpTarget | None) -> httpx2.URL:
             start = base.raw_path.rstrip(b"/") + (b"" if given[:1] in ("", "?", "#") else b"/")
             url = base.copy_with(raw_path=(start or b"/") + url.raw_path.lstrip(b"/"))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise refused(f"url cannot be read: {error}") from None
+        raise refusal(f"url cannot be read: {error}") from None
     if origin(url) != origin(base) or url.userinfo or not _is_within(_path(url), _path(base).rstrip("/")):
-        raise refused(f"url must be within the base_url of its target, {base}")
+        raise refusal(f"url must be within the base_url of its target, {base}")
     return url.copy_with(fragment=None)
 
 
@@ -133,57 +133,57 @@ def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
     """Raise Fail for an address that is not asked, whatever it leads to. `told` makes a part of it fit to be told."""
     if url.scheme not in ("http", "https"):
         relative = "url must be absolute, like https://api.example.com/v1, where no target is named"
-        raise refused(f"url must be http or https, not {told(url.scheme)[:40]!r}" if url.scheme else relative)
+        raise refusal(f"url must be http or https, not {told(url.scheme)[:40]!r}" if url.scheme else relative)
     if url.userinfo:
-        raise refused("url must have no user and no password: secrets stand in a target")
+        raise refusal("url must have no user and no password: secrets stand in a target")
     host = url.raw_host.decode("ascii")
     if not _HOST.fullmatch(host) or len(host) > 254 or not 0 < (80 if url.port is None else url.port) < 65536:
-        raise refused(f"{told(host)[:200]!r} is no name of a host")
+        raise refusal(f"{told(host)[:200]!r} is no name of a host")
 
 
-def with_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:
+def add_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:
     """The address with `query` behind what it asks already. Raises Fail."""
     pairs = []
     for name, value in (query or {}).items():
         for one in value if isinstance(value, list) else [value]:
             if not isinstance(one, str | int | float):
-                raise refused(f"query: {name!r:.80} must be a text, a number, true, false, or a list of them")
+                raise refusal(f"query: {name!r:.80} must be a text, a number, true, false, or a list of them")
             pairs.append((name, str(one).lower() if isinstance(one, bool) else one))
     try:
         added = urlencode(pairs, quote_via=quote).encode()
     except ValueError:
-        raise refused("query must be valid Unicode") from None
+        raise refusal("query must be valid Unicode") from None
     return url.copy_with(query=b"&".join(filter(None, (url.query, added)))) if added else url
 
 
-def refused(message: str) -> Fail:
+def refusal(message: str) -> Fail:
     return Fail(ErrorCode.VALIDATION_ERROR, message)
 
 
-def _given_headers(given: object, target: HttpTarget | None, key_header: str) -> Iterator[tuple[str, str]]:
+def _payload_headers(given: object, target: HttpTarget | None, key_header: str) -> Iterator[tuple[str, str]]:
     """The payload's headers. Raises Fail for one that is not the payload's to give."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise refused("headers must be a table of texts")
-    if len({comparable(name) for name in given}) != len(given) or len(given) > HEADERS_MAX:
-        raise refused(f"headers must be at most {HEADERS_MAX}, each once")
-    targets = {comparable(name) for name in target.headers} if target else set()
+        raise refusal("headers must be a table of texts")
+    if len({comparable_name(name) for name in given}) != len(given) or len(given) > HEADERS_MAX:
+        raise refusal(f"headers must be at most {HEADERS_MAX}, each once")
+    targets = {comparable_name(name) for name in target.headers} if target else set()
     for name, value in given.items():
-        lower = comparable(name)
+        lower = comparable_name(name)
         if lower in CREDENTIAL_HEADERS:
-            raise refused(f"header {name} is given by a target of the configuration: a payload is stored and shown")
+            raise refusal(f"header {name} is given by a target of the configuration: a payload is stored and shown")
         if lower in targets:
-            raise refused(f"header {name} is given by the target")
-        if lower in (comparable(key_header), comparable(DEFAULT_KEY_HEADER)):
-            raise refused(f"header {name} carries the key of the call, which is not the payload's to give")
+            raise refusal(f"header {name} is given by the target")
+        if lower in (comparable_name(key_header), comparable_name(DEFAULT_KEY_HEADER)):
+            raise refusal(f"header {name} carries the key of the call, which is not the payload's to give")
         if lower in FRAMING_HEADERS or lower in _OVERRIDES or not _HEADER_NAME.fullmatch(name):
-            raise refused(f"header {name!r:.80} cannot be given")
+            raise refusal(f"header {name!r:.80} cannot be given")
         if target is not None and (lower in _NOT_WITH_TARGET or lower.startswith(REROUTING_PREFIXES)):
-            raise refused(
+            raise refusal(
                 f"header {name} cannot be given with a target: it could lead the secret of the target elsewhere, or "
                 "bring it back in a form that is not recognised. If it is needed, write it into the target's headers"
             )
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value) or value != value.strip():
-            raise refused(f"header {name} must be a text of ASCII characters, in one line and without spaces around it")
+            raise refusal(f"header {name} must be a text of ASCII characters, in one line and without spaces around it")
         yield name, value
 
 
@@ -203,11 +203,11 @@ def _own_headers(
             )
         secrets.append(text)
         if value.prefix.strip().lower() == "basic":
-            secrets += _in_basic(text)
+            secrets += _basic_parts(text)
         yield name, f"{value.prefix}{text}"
 
 
-def _in_basic(text: str) -> list[str]:
+def _basic_parts(text: str) -> list[str]:
     """What the provider reads out of HTTP's Basic scheme, and may echo: user and password, and the password alone."""
     try:
         pair = b64decode(text, validate=True).decode()
@@ -221,13 +221,13 @@ def _content(method: str, json: Any, body: str | None) -> tuple[bytes | None, di
     if json is None and body is None:
         return None, {}
     if json is not None and body is not None:
-        raise refused("give json or body, one of them")
+        raise refusal("give json or body, one of them")
     if method in SAFE_METHODS:
-        raise refused(f"a {method} has no body; use query")
+        raise refusal(f"a {method} has no body; use query")
     try:
         if body is not None:
             return body.encode(), {"Content-Type": "text/plain; charset=utf-8"}
         text = json_module.dumps(json, ensure_ascii=False, allow_nan=False)
         return text.encode(), {"Content-Type": "application/json"}
     except (TypeError, ValueError, RecursionError, AttributeError):
-        raise refused("json must be JSON, body a text, both of valid Unicode") from None
+        raise refusal("json must be JSON, body a text, both of valid Unicode") from None

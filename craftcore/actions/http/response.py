@@ -25,11 +25,11 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from craftcore.actions.http.exchange import Answer, AnswerMissing, Cut
+from craftcore.actions.http.exchange import Answer, Cut, MissingAnswer
 from craftcore.actions.http.status_codes import code_of, retry_after
 from craftcore.actions.redaction import Scrubber
 from craftcore.errors import ErrorCode, Fail, NoEffect
-from craftcore.serialization.untrusted import bounded
+from craftcore.serialization.untrusted import truncate_text
 
 HEADERS_MAX = 64
 HEADER_MAX_CHARACTERS = 1024
@@ -69,14 +69,14 @@ def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scr
             code = ErrorCode.AGENT_TIMEOUT if answer.cut is Cut.LATE else ErrorCode.TRANSPORT_ERROR
             raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})", code=code)
         return
-    said = f"answered with HTTP status {status}{_complaint(answer, scrubber)}"
+    said = f"answered with HTTP status {status}{_error_message(answer, scrubber)}"
     code, wait = code_of(status), retry_after(header(answer, "retry-after"), header(answer, "date"), now)
     unclear = status >= 500 or status in _UNCLEAR or status < 200 or (status == 409 and provider_dedupes)
     if status in (425, 429) or (safe and unclear):
         raise NoEffect(said, retry_after=wait, code=code)
     if unclear:
         told = f"{said}, which does not tell whether it happened"
-        raise AnswerMissing(told, code=code, retry_after=wait, status=status)
+        raise MissingAnswer(told, code=code, retry_after=wait, status=status)
     raise Fail(code, said, status=status)
 
 
@@ -90,7 +90,7 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
     text = _text(content, header(answer, "content-type") or "", complete=cut is None)
     return {
         "status": answer.status,
-        "url": _masked(url, 2048, scrubber),
+        "url": _mask(url, 2048, scrubber),
         "headers": _headers(answer, scrubber),
         "body": base64.b64encode(content).decode() if text is None else text,
         "body_encoding": "base64" if text is None else "text",
@@ -101,7 +101,7 @@ def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[s
     }
 
 
-async def off_the_loop(answer: Answer, read: Callable[[], _Read]) -> _Read:
+async def read_in_thread(answer: Answer, read: Callable[[], _Read]) -> _Read:
     """Return what `read` makes of the answer. A large answer is read in a thread, so that the loop goes on.
 
     A cancellation waits for it: what happened is known by now, and must not be forgotten.
@@ -124,11 +124,11 @@ def _is_encoded(answer: Answer) -> bool:
     return bool({coding.strip().lower() for coding in given.split(",")} - {"", "identity"})
 
 
-def _complaint(answer: Answer, scrubber: Scrubber) -> str:
+def _error_message(answer: Answer, scrubber: Scrubber) -> str:
     """What the provider says is wrong, or where else it is to be asked."""
     if 300 <= answer.status < 400:
         location = header(answer, "location") or ""
-        where = f" to {_masked(location, SAID_CHARACTERS, scrubber)}" if location else ""
+        where = f" to {_mask(location, SAID_CHARACTERS, scrubber)}" if location else ""
         return f", a redirect{where} that is not followed"
     match _json(answer):
         case (
@@ -138,7 +138,7 @@ def _complaint(answer: Answer, scrubber: Scrubber) -> str:
             | {"detail": str(said)}
             | {"title": str(said)}
         ):
-            return f": {_masked(said, SAID_CHARACTERS, scrubber)}"
+            return f": {_mask(said, SAID_CHARACTERS, scrubber)}"
     return ""
 
 
@@ -146,11 +146,11 @@ def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
     """How the provider calls what it did: the `id` of its answer, or where it is, or how it calls the request."""
     match _json(answer):
         case {"id": str(said)} if said:
-            return _masked(said, REFERENCE_CHARACTERS, scrubber)
+            return _mask(said, REFERENCE_CHARACTERS, scrubber)
         case {"id": int(number)} if not isinstance(number, bool):
-            return bounded(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
+            return truncate_text(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
     found = next((value for name in _REFERENCES if (value := header(answer, name))), None)
-    return None if found is None else _masked(found, REFERENCE_CHARACTERS, scrubber)
+    return None if found is None else _mask(found, REFERENCE_CHARACTERS, scrubber)
 
 
 def _json(answer: Answer) -> Any:
@@ -167,14 +167,14 @@ def _headers(answer: Answer, scrubber: Scrubber) -> dict[str, str]:
         lower = scrubber.text(name.lower())
         if lower in _NOT_KEPT or (lower not in kept and len(kept) >= HEADERS_MAX):
             continue
-        masked = scrubber.beginning(value, HEADER_MAX_CHARACTERS)
+        masked = scrubber.head(value, HEADER_MAX_CHARACTERS)
         joined = f"{kept[lower]}, {masked}" if lower in kept else masked
-        kept[lower] = bounded(joined, HEADER_MAX_CHARACTERS)
+        kept[lower] = truncate_text(joined, HEADER_MAX_CHARACTERS)
     return kept
 
 
-def _masked(text: str, limit: int, scrubber: Scrubber) -> str:
-    return bounded(scrubber.beginning(text, limit), limit)
+def _mask(text: str, limit: int, scrubber: Scrubber) -> str:
+    return truncate_text(scrubber.head(text, limit), limit)
 
 
 def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:

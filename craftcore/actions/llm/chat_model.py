@@ -20,7 +20,7 @@ from craftcore.actions.http.status_codes import code_of, retry_after
 from craftcore.actions.redaction import Scrubber
 from craftcore.clock import SystemClock
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
-from craftcore.serialization.untrusted import bounded, message_of
+from craftcore.serialization.untrusted import message_of, truncate_text
 
 if TYPE_CHECKING:
     import httpx2
@@ -62,9 +62,9 @@ class ChatModel:
         except ModuleNotFoundError as error:
             raise ConfigInvalid("asking a model needs httpx2: pip install 'craftcore[llm]'") from error
         mistakes = [
-            *_of_address(base_url, keyed=api_key is not None, allow_plain_http=allow_plain_http),
-            *_of_words(model, api_key, parameters),
-            *_of_timeout(timeout),
+            *_address_mistakes(base_url, keyed=api_key is not None, allow_plain_http=allow_plain_http),
+            *_word_mistakes(model, api_key, parameters),
+            *_timeout_mistakes(timeout),
         ]
         if mistakes:
             raise ConfigInvalid("\n".join(mistakes))
@@ -116,13 +116,13 @@ class ChatModel:
             verify=self._certificates, trust_env=False, follow_redirects=False, timeout=None
         ) as client:
             async with client.stream("POST", url, content=content, headers=headers) as response:
-                return response, await _beginning(response)
+                return response, await _read_beginning(response)
 
     def _content(self, answer: httpx2.Response, body: bytes) -> str:
         status = answer.status_code
         if status != 200:
             hint = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-            told = f"{self} answered with HTTP status {status}{hint}{self._complaint(body)}"
+            told = f"{self} answered with HTTP status {status}{hint}{self._error_message(body)}"
             wait = retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), self._clock.now())
             raise ModelFailed(told, code_of(status), wait)
         if len(body) > BODY_MAX_BYTES:
@@ -132,15 +132,15 @@ class ChatModel:
                 return content
         raise ModelFailed(f"{self} answered with something else than a chat completion; is the address right?")
 
-    def _complaint(self, body: bytes) -> str:
+    def _error_message(self, body: bytes) -> str:
         """What the endpoint says is wrong, where it says so the usual way."""
         match _json(body):
             case {"error": {"message": str(said)}} | {"error": str(said)} | {"message": str(said)}:
-                return f": {bounded(self._scrubber.beginning(said, SAID_CHARACTERS), SAID_CHARACTERS)}"
+                return f": {truncate_text(self._scrubber.head(said, SAID_CHARACTERS), SAID_CHARACTERS)}"
         return ""
 
 
-async def _beginning(response: httpx2.Response) -> bytes:
+async def _read_beginning(response: httpx2.Response) -> bytes:
     """Of a body no more than tells that it is too long."""
     body = bytearray()
     with anyio.CancelScope() as enough:
@@ -159,7 +159,7 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _of_address(base_url: object, *, keyed: bool, allow_plain_http: bool) -> Iterator[str]:
+def _address_mistakes(base_url: object, *, keyed: bool, allow_plain_http: bool) -> Iterator[str]:
     """The mistakes in an address. It is not shown: what stands in a wrong place may be a password."""
     import httpx2
 
@@ -176,7 +176,7 @@ def _of_address(base_url: object, *, keyed: bool, allow_plain_http: bool) -> Ite
         yield "an api_key would travel in clear text: use https, or allow_plain_http=True in a network you trust"
 
 
-def _of_words(model: object, api_key: object, parameters: Mapping[str, object]) -> Iterator[str]:
+def _word_mistakes(model: object, api_key: object, parameters: Mapping[str, object]) -> Iterator[str]:
     if not isinstance(model, str) or not 0 < len(model) <= 200 or not model.isprintable():
         yield "model must be its name, at most 200 characters"
     if api_key is not None and not (isinstance(api_key, str) and _KEY.fullmatch(api_key)):
@@ -189,7 +189,7 @@ def _of_words(model: object, api_key: object, parameters: Mapping[str, object]) 
         yield "parameters must be JSON"
 
 
-def _of_timeout(timeout: object) -> Iterator[str]:
+def _timeout_mistakes(timeout: object) -> Iterator[str]:
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX_SECONDS:
         yield f"timeout must be more than 0 and at most {TIMEOUT_MAX_SECONDS:.0f} seconds"

@@ -14,7 +14,7 @@ from datetime import timedelta
 from craftcore.actions.llm.chat_model import ChatModel
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
 from craftcore.registry.router import LiveSession, Route, RoutedTrigger, RoutingContext
-from craftcore.serialization.untrusted import bounded
+from craftcore.serialization.untrusted import truncate_text
 from craftcore.triggers.validation import NAME
 
 SESSIONS_MAX = 20
@@ -97,7 +97,7 @@ class LLMRouter:
             return self._begin(trigger, context)
         offered = {str(number): session for number, session in enumerate(context.sessions[:SESSIONS_MAX], start=1)}
         answer = await self._model.ask(INSTRUCTIONS, question(trigger, offered))
-        choice = chosen(answer, {NEW, *offered})
+        choice = parse_choice(answer, {NEW, *offered})
         return self._begin(trigger, context) if choice == NEW else Route(session_id=offered[choice].session_id)
 
     def _begin(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
@@ -115,8 +115,8 @@ def question(trigger: RoutedTrigger, offered: Mapping[str, LiveSession]) -> str:
     """What the model is shown, as JSON: a text in it cannot pretend to be the end of its own field."""
     message = {
         "source": trigger.source,
-        "description": bounded(trigger.description or "", DESCRIPTION_CHARACTERS),
-        "payload": bounded(_legible(trigger.payload_json), MESSAGE_CHARACTERS),
+        "description": truncate_text(trigger.description or "", DESCRIPTION_CHARACTERS),
+        "payload": truncate_text(_unescape(trigger.payload_json), MESSAGE_CHARACTERS),
     }
     sessions = [
         {
@@ -124,14 +124,14 @@ def question(trigger: RoutedTrigger, offered: Mapping[str, LiveSession]) -> str:
             "name": session.session_id,
             "workflow": session.workflow,
             "waits_for": session.waits_for,
-            "description": bounded(session.description or "", DESCRIPTION_CHARACTERS),
+            "description": truncate_text(session.description or "", DESCRIPTION_CHARACTERS),
         }
         for number, session in offered.items()
     ]
     return json.dumps({"message": message, "sessions": sessions}, ensure_ascii=False, indent=1)
 
 
-def chosen(answer: str, offered: Container[str]) -> str:
+def parse_choice(answer: str, offered: Container[str]) -> str:
     """The offered word that the answer consists of, bare, quoted, fenced or as `{"session": …}`.
 
     Raises RoutingFailed for anything else, also for a right word among others.
@@ -159,6 +159,6 @@ def _session_in(text: str) -> str:
     return ""
 
 
-def _legible(payload_json: str) -> str:
+def _unescape(payload_json: str) -> str:
     r"""A payload with its letters as they are: a small model reads no \u0441, and each would count for six."""
     return json.dumps(json.loads(payload_json), ensure_ascii=False)

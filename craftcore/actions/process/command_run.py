@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from craftcore.actions.process.program import CommandFailed, Programs, is_timeout, refused
-from craftcore.activities.model import OnUnknown, Terms
+from craftcore.actions.process.program import CommandFailed, Programs, is_timeout, refusal
+from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.engine.turn.context import TaskContext
 from craftcore.errors import NoEffect
 from craftcore.registry.action import Action, Call
@@ -68,12 +68,12 @@ def command_action(programs: Programs) -> Action:
                 raise NoEffect(said, code=failed.code) from failed
             raise
 
-    def terms_of(arguments: Mapping[str, Any]) -> Terms:
+    def terms_of(arguments: Mapping[str, Any]) -> ActionTerms:
         given = arguments.get("timeout")  # one that is none is refused when it is called
         limit = given if is_timeout(given) else programs.timeout
-        return Terms(on_unknown=OnUnknown.ASK, timeout=limit + programs.grace + STOPPING_SECONDS)
+        return ActionTerms(on_unknown=OnUnknown.ASK, timeout=limit + programs.grace + STOPPING_SECONDS)
 
-    return Action(COMMAND, run_once, Terms(on_unknown=OnUnknown.ASK), terms_of=terms_of)
+    return Action(COMMAND, run_once, ActionTerms(on_unknown=OnUnknown.ASK), terms_of=terms_of)
 
 
 def command_run(programs: Programs, action: Action) -> Callable[..., Coroutine[Any, Any, dict[str, object]]]:
@@ -91,7 +91,7 @@ def command_run(programs: Programs, action: Action) -> Callable[..., Coroutine[A
     ) -> dict[str, object]:
         if not irreversible:
             if no_effect_exit_codes is not None:
-                raise refused('no_effect_exit_codes is for an irreversible command: add "irreversible": true')
+                raise refusal('no_effect_exit_codes is for an irreversible command: add "irreversible": true')
             return await programs.run(argv, cwd, env, timeout, stdin)
         assert ctx is not None, "a program that must not run twice is run by a task"
         arguments = {
@@ -114,5 +114,5 @@ def _exit_codes(given: Any) -> list[int]:
     if given is None:
         return []
     if not isinstance(given, list) or not all(type(code) is int and 1 <= code <= 255 for code in given):
-        raise refused("no_effect_exit_codes must be a list of exit codes, 1 to 255")
+        raise refusal("no_effect_exit_codes must be a list of exit codes, 1 to 255")
     return given

@@ -29,17 +29,17 @@ async def stop_group(process: Process, *, grace: float = GRACE_SECONDS) -> None:
         try:
             if _signal(process.pid, SIGTERM):
                 with anyio.move_on_after(grace):
-                    await _gone(process)
+                    await _wait_until_gone(process)
         finally:
             if _signal(process.pid, SIGKILL):
                 with anyio.move_on_after(REAP_SECONDS):
-                    await _gone(process)
+                    await _wait_until_gone(process)
 
 
-async def _gone(process: Process) -> None:
+async def _wait_until_gone(process: Process) -> None:
     await process.wait()
     wait = POLL_SECONDS
-    while _alive(process.pid):
+    while _is_alive(process.pid):
         await anyio.sleep(wait)
         wait = min(2 * wait, POLL_SECONDS_MAX)
 
@@ -53,13 +53,13 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
-def _alive(group: int) -> bool:
+def _is_alive(group: int) -> bool:
     """True while anybody in the group runs. The dead may stay in it for long, where nobody reaps orphans soon."""
     _reap_adopted(group)
-    return _signal(group, 0) and any(_runs_in(group, pid) for pid in os.listdir("/proc") if pid.isdigit())
+    return _signal(group, 0) and any(_is_in_group(group, pid) for pid in os.listdir("/proc") if pid.isdigit())
 
 
-def _runs_in(group: int, pid: str) -> bool:
+def _is_in_group(group: int, pid: str) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             state, _parent, its_group = stat.read().rpartition(b")")[2].split()[:3]

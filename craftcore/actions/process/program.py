@@ -91,7 +91,7 @@ class Programs:
 
         variables = {**self.environment, **(env or {}), **(told or {})}
         process = await _start(argv, cwd, variables, stdin=PIPE if stdin else DEVNULL)
-        exit_code = await _attend(process, out, err, stdin or "", limit, self.grace)
+        exit_code = await _supervise(process, out, err, stdin or "", limit, self.grace)
 
         seen: dict[str, object] = {
             "exit_code": exit_code,
@@ -102,13 +102,13 @@ class Programs:
             "seconds": round(anyio.current_time() - began, 6),
         }
         if exit_code is None:
-            raise TimeoutError(f"{program} was stopped: it was not done after {limit:g} seconds{_last_words(err)}")
+            raise TimeoutError(f"{program} was stopped: it was not done after {limit:g} seconds{_output_tail(err)}")
         if exit_code != 0:
-            raise CommandFailed(f"{program} {_ending(exit_code)}{_last_words(err)}", **seen)
+            raise CommandFailed(f"{program} {_ending_text(exit_code)}{_output_tail(err)}", **seen)
         return seen
 
 
-def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+def select_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Of `environ` what is in `names`."""
     return {name: environ[name] for name in names if name in environ}
 
@@ -116,26 +116,26 @@ def passed_on(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str
 def check(argv: Any, cwd: Any, env: Any, timeout: Any, stdin: Any) -> None:
     """Refuse what no attempt could run: raise Fail. Nothing is taken to be of any type."""
     if not isinstance(argv, list) or not argv or not all(isinstance(argument, str) for argument in argv) or not argv[0]:
-        raise refused("argv must be a list of texts, the program first")
+        raise refusal("argv must be a list of texts, the program first")
     for name, text in {"cwd": cwd, "stdin": stdin}.items():
         if text is not None and not isinstance(text, str):
-            raise refused(f"{name} must be a text")
+            raise refusal(f"{name} must be a text")
     if env is not None and not isinstance(env, dict):
-        raise refused("env must be names and texts")
+        raise refusal("env must be names and texts")
     env = env or {}
     if bad := [name for name in env if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name)]:
-        raise refused(f"not a name for an environment variable: {bad[0]!r:.80}")
+        raise refusal(f"not a name for an environment variable: {bad[0]!r:.80}")
     if not all(isinstance(value, str) for value in env.values()):
-        raise refused("the values of env must be texts")
+        raise refusal("the values of env must be texts")
     for text in (*argv, cwd or "", *env.values()):
         if "\0" in text:
-            raise refused(f"argv, cwd and env must not contain NUL characters: {text[:40]!r}")
+            raise refusal(f"argv, cwd and env must not contain NUL characters: {text[:40]!r}")
     try:
         "".join((*argv, cwd or "", *env.values(), stdin or "")).encode()
     except UnicodeEncodeError as error:
-        raise refused("argv, cwd, env and stdin must be valid Unicode") from error
+        raise refusal("argv, cwd, env and stdin must be valid Unicode") from error
     if not is_timeout(timeout):
-        raise refused("timeout must be a positive number of seconds, at most a year")
+        raise refusal("timeout must be a positive number of seconds, at most a year")
 
 
 def is_timeout(value: Any) -> TypeGuard[float]:
@@ -151,24 +151,26 @@ async def _start(argv: list[str], cwd: str | None, env: Mapping[str, str], *, st
                 argv, stdin=stdin, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
             )
     except OSError as error:
-        if not _never_ran(error):
+        if not _has_not_started(error):
             raise
         where = f" in {cwd[:200]!r}" if cwd is not None and error.filename == cwd else ""
         message = f"cannot start {argv[0][:200]!r}{where}: {error.strerror}"
         if error.errno in _HOPELESS:
-            raise refused(message) from error
+            raise refusal(message) from error
         raise NoEffect(message) from error
     return process
 
 
-def _never_ran(error: OSError) -> bool:
+def _has_not_started(error: OSError) -> bool:
     """Whether the process was not made, or could not become the program. What fails after that (somebody to wait for
     its end, its pipes) leaves one that runs."""
     made_by = Popen.__init__.__code__
     return any(frame.f_code is made_by for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-async def _attend(process: Process, out: Capture, err: Capture, stdin: str, timeout: float, grace: float) -> int | None:
+async def _supervise(
+    process: Process, out: Capture, err: Capture, stdin: str, timeout: float, grace: float
+) -> int | None:
     """Feed it, hear it, wait for it, and leave nothing of it behind. None when it was not done in time."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -183,12 +185,12 @@ async def _attend(process: Process, out: Capture, err: Capture, stdin: str, time
                 await process.wait()
             exit_code = process.returncode
             if exit_code is not None:
-                await _heard(out, err)
+                await _read_output(out, err)
         finally:
             with anyio.CancelScope(shield=True):
                 try:
                     await stop_group(process, grace=grace)
-                    await _heard(out, err)
+                    await _read_output(out, err)
                 finally:  # also when asyncio's own cancellation, which knows no shield, comes in between
                     feeding.cancel()
                     out.close()
@@ -206,25 +208,25 @@ async def _feed(stream: ByteSendStream, text: str, scope: anyio.CancelScope) -> 
         await stream.aclose()
 
 
-async def _heard(*captures: Capture) -> None:
+async def _read_output(*captures: Capture) -> None:
     with anyio.move_on_after(EOF_SECONDS):
         for capture in captures:
             await capture.ended.wait()
 
 
-def _ending(exit_code: int) -> str:
+def _ending_text(exit_code: int) -> str:
     if exit_code >= 0:
         return f"exited with {exit_code}"
     name = Signals(-exit_code).name if -exit_code in set(Signals) else f"signal {-exit_code}"
     return f"was killed by {name}"
 
 
-def _last_words(err: Capture) -> str:
+def _output_tail(err: Capture) -> str:
     text = err.text().strip()
     shown = text if len(text) <= LAST_WORDS_CHARACTERS else "..." + text[-LAST_WORDS_CHARACTERS:]
     return f": {shown}" if shown else ""
 
 
-def refused(message: str) -> Fail:
+def refusal(message: str) -> Fail:
     """Nothing was run, and no other attempt could."""
     return Fail(ErrorCode.VALIDATION_ERROR, message)

@@ -6,30 +6,30 @@ from typing import Any
 
 import click
 
-from craftcore.activities.listing_store import ActivityListing
+from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.cli.activity.resolve import resolve
 from craftcore.cli.activity.view import (
     FLAGS,
     LIST_COLUMNS,
-    cells,
+    activity_document,
+    activity_row,
     decisions_for,
-    standing,
-    told_activity,
-    told_event,
-    told_task_of,
+    describe_status,
+    event_document,
+    task_summary,
 )
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
-from craftcore.cli.lookup import allowed, the_activity, the_task
+from craftcore.cli.lookup import find_activity, find_task, parse_choice
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Verbatim, json_shown, with_iso
+from craftcore.cli.output import Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
-from craftcore.serialization.display import json_or_text, shortened
+from craftcore.serialization.display import json_or_text, shorten
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore
@@ -68,16 +68,16 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 
     Each with what it came to and the provider's reference.
     """
-    chosen = allowed("status", status, list(ActivityStatus))
+    chosen = parse_choice("status", status, list(ActivityStatus))
     with session.core().reading() as reader:
-        found = ActivityListing().newest(
+        found = ActivityListStore().list_newest(
             reader,
             limit,
             status=None if chosen is None else ActivityStatus(chosen),
-            task_id=None if task_id is None else the_task(reader, task_id).id,
+            task_id=None if task_id is None else find_task(reader, task_id).id,
             action=action,
         )
-    return print_list(session, LIST_COLUMNS, found, told=told_activity, cells=cells, key="key")
+    return print_list(session, LIST_COLUMNS, found, told=activity_document, cells=activity_row, key="key")
 
 
 @activity.command(
@@ -96,27 +96,27 @@ def show(session: Session, /, key: str) -> None:
     core = session.core()
     note, held = read_note(core.database.path)
     with core.reading() as reader:
-        found = the_activity(reader, key)
+        found = find_activity(reader, key)
         claims_live = held and not is_booting(reader, note, held=held)
-        task = TaskStore().by_seq(reader, found.task_seq)
-        question = QuestionStore().about(reader, found.seq)
-        told = {**told_activity(found), **_around(reader, found, task)}
+        task = TaskStore().get_by_seq(reader, found.task_seq)
+        question = QuestionStore().open_question_about(reader, found.seq)
+        told = {**activity_document(found), **_related_document(reader, found, task)}
     told["question_id"] = None if question is None else question.id
     if session.json:
         session.out.document(told)
     else:
-        _print(session, found, task, told, standing(found, task, question, claims_live=claims_live))
+        _print(session, found, task, told, describe_status(found, task, question, claims_live=claims_live))
 
 
-def _around(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
+def _related_document(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
     """What belongs to an activity, beside its row."""
-    store = ActivityListing()
+    store = ActivityListStore()
     return {
-        "task": told_task_of(task),
+        "task": task_summary(task),
         "arguments": json_or_text(found.request_json),
         "result": json_or_text(found.result_json),
-        "decisions": [with_iso(row) for row in store.decisions(reader, found.seq)],
-        "events": [told_event(event) for event in store.history(reader, found)],
+        "decisions": [add_iso_times(row) for row in store.decisions(reader, found.seq)],
+        "events": [event_document(event) for event in store.list_history(reader, found)],
     }
 
 
@@ -134,7 +134,7 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
             "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
             "arguments": arguments,
             "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
-            "mailed as": _sent_as(found),
+            "mailed as": _message_id(found),
             "policy": found.policy,
             "reference": found.provider_ref,
             "result": None if found.result_json is None else _value(told["result"]),
@@ -161,7 +161,7 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
             session.suggest("activity", "resolve", found.key, FLAGS[decision])
 
 
-def _sent_as(found: Activity) -> str | None:
+def _message_id(found: Activity) -> str | None:
     """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
     if found.status is ActivityStatus.DONE or found.action != EMAIL:
         return None
@@ -175,4 +175,4 @@ def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _value(value: Any) -> Verbatim:
-    return Verbatim(shortened(json_shown(value), TEXT_MAX))
+    return Verbatim(shorten(show_json(value), TEXT_MAX))

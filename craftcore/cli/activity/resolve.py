@@ -7,13 +7,19 @@ import sys
 import click
 
 from craftcore.activities.model import Activity, Decision
-from craftcore.cli.activity.view import asked_first, brought_about, comes_to_it_again, told_activity, told_task_of
+from craftcore.cli.activity.view import (
+    activity_document,
+    confirmation_text,
+    decision_result,
+    retry_command,
+    task_summary,
+)
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import refuse_bad_note, the_activity
+from craftcore.cli.lookup import find_activity, refuse_bad_note
 from craftcore.cli.session import Session
-from craftcore.daemon.log_format import escaped
+from craftcore.daemon.log_format import escape_control
 from craftcore.operations import activities
 from craftcore.tasks.model import Task
 
@@ -59,14 +65,14 @@ def resolve(
         refuse_bad_note(note)
     core = session.core()
     with core.reading() as reader:
-        seen = the_activity(reader, key)
+        seen = find_activity(reader, key)
     # A script named it; a person at a terminal may have meant another one.
-    confirm(yes or not sys.stdin.isatty(), escaped(asked_first(seen, decision)))
+    confirm(yes or not sys.stdin.isatty(), escape_control(confirmation_text(seen, decision)))
     reference = None if happened == NOT_SAID else happened
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         after, task = activities.resolve(tx, scope, core, seen, decision, reference=reference, note=note)
     if session.json:
-        session.out.document({**told_activity(after), "task": told_task_of(task)})
+        session.out.document({**activity_document(after), "task": task_summary(task)})
     else:
         say_decided(session, after, decision, task)
         if task.status.is_live:
@@ -75,6 +81,6 @@ def resolve(
 
 def say_decided(session: Session, after: Activity, decision: Decision, task: Task) -> None:
     """What a decision comes to, and the command that lets a task that has failed come to it again."""
-    session.out.line(brought_about(after, decision, task))
-    if again := comes_to_it_again(decision, task):
+    session.out.line(decision_result(after, decision, task))
+    if again := retry_command(decision, task):
         session.suggest(*again)

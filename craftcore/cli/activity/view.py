@@ -6,7 +6,7 @@ from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, TaskStatus
@@ -24,23 +24,23 @@ FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.
 """What `activity resolve` calls each decision."""
 
 
-def told_activity(activity: Activity) -> dict[str, Any]:
+def activity_document(activity: Activity) -> dict[str, Any]:
     """The row for programs, without its arguments and its result."""
-    return with_iso({name: getattr(activity, name) for name in DOCUMENT})
+    return add_iso_times({name: getattr(activity, name) for name in DOCUMENT})
 
 
-def told_event(event: Row) -> dict[str, Any]:
+def event_document(event: Row) -> dict[str, Any]:
     """An event of an activity's history."""
     known = {name: value for name, value in event.items() if name != "payload_json"}
-    return with_iso({**known, "payload": json_or_text(event["payload_json"])})
+    return add_iso_times({**known, "payload": json_or_text(event["payload_json"])})
 
 
-def told_task_of(task: Task) -> dict[str, Any]:
+def task_summary(task: Task) -> dict[str, Any]:
     """What an activity's document says of its task."""
     return {"id": task.id, "workflow": task.workflow, "status": task.status, "turn": task.turn}
 
 
-def cells(activity: Activity) -> tuple[object, ...]:
+def activity_row(activity: Activity) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
     # Of one that was decided, the reason says who did, and the error is that of the call before.
     said = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
@@ -54,7 +54,7 @@ def cells(activity: Activity) -> tuple[object, ...]:
     )
 
 
-def standing(activity: Activity, task: Task, question: Question | None, *, claims_live: bool) -> str | None:
+def describe_status(activity: Activity, task: Task, question: Question | None, *, claims_live: bool) -> str | None:
     """What its status means for who wants to know whether it happened; None where the status says it all."""
     match activity.status:
         case ActivityStatus.DONE:
@@ -64,17 +64,17 @@ def standing(activity: Activity, task: Task, question: Question | None, *, claim
         case ActivityStatus.INTENT:
             return "its process has died: a daemon that starts puts it in doubt, as its policy says"
         case ActivityStatus.FAILED if activity.may_retry:
-            return f"nothing happened, that is certain; it is called again {_when(task)}"
+            return f"nothing happened, that is certain; it is called again {_time_text(task)}"
         case ActivityStatus.FAILED:
             return "nothing happened, that is certain: it was refused, and it is not called again"
         case _ if activity.decision is Decision.RESEND:
-            return f"decided: it is called again {_when(task)}"
+            return f"decided: it is called again {_time_text(task)}"
         case _ if activity.decision is Decision.GIVE_UP:
             return "given up: nobody knows whether it happened"
         case _ if question is not None:
             return f"nobody knows whether it happened; a person is asked with question {question.id}"
         case _:
-            return f"nobody knows whether it happened; policy {activity.policy} is applied {_when(task)}"
+            return f"nobody knows whether it happened; policy {activity.policy} is applied {_time_text(task)}"
 
 
 def decisions_for(activity: Activity) -> tuple[Decision, ...]:
@@ -88,27 +88,30 @@ def decisions_for(activity: Activity) -> tuple[Decision, ...]:
             return ()
 
 
-def brought_about(activity: Activity, decision: Decision, task: Task) -> str:
+def decision_result(activity: Activity, decision: Decision, task: Task) -> str:
     """What a decision comes to, after it was taken."""
     what = f"{activity.action} ({activity.key})"
     match decision:
         case Decision.HAPPENED:
             reference = f", reference {activity.provider_ref}" if activity.provider_ref else ""
-            return f"{what} happened{reference}: it is not called again; {_then(task, 'goes on with that')}"
+            return f"{what} happened{reference}: it is not called again; {_follow_up_text(task, 'goes on with that')}"
         case Decision.GIVE_UP:
-            return f"{what} is given up: nobody knows whether it happened; {_then(task, 'fails when it comes to it')}"
+            return (
+                f"{what} is given up: nobody knows whether it happened; "
+                f"{_follow_up_text(task, 'fails when it comes to it')}"
+            )
         case Decision.RESEND if task.status in (TaskStatus.DONE, TaskStatus.CANCELLED):
             return f"{what} may be called again, but nothing does: task {task.id} is {task.status}"
         case Decision.RESEND:
-            return f"{what} is called again with the same key, {_when(task)}"
+            return f"{what} is called again with the same key, {_time_text(task)}"
 
 
-def comes_to_it_again(decision: Decision, task: Task) -> tuple[str, ...]:
+def retry_command(decision: Decision, task: Task) -> tuple[str, ...]:
     """The command that lets a task that has failed come to its act again, where that is of use."""
     return ("task", "retry", task.id) if task.status is TaskStatus.FAILED and decision is not Decision.GIVE_UP else ()
 
 
-def asked_first(activity: Activity, decision: Decision) -> str:
+def confirmation_text(activity: Activity, decision: Decision) -> str:
     """What a person at a terminal is asked to confirm: `This will …. Go on?`"""
     what = f"{activity.action} ({activity.key})"
     match decision:
@@ -120,7 +123,7 @@ def asked_first(activity: Activity, decision: Decision) -> str:
             return f"give up {what}: its task fails with that when it comes to it"
 
 
-def _when(task: Task) -> str:
+def _time_text(task: Task) -> str:
     if task.status.is_live:
         return f"when task {task.id} comes to it"
     if task.status is TaskStatus.FAILED:
@@ -128,5 +131,5 @@ def _when(task: Task) -> str:
     return f"never: task {task.id} is {task.status}"
 
 
-def _then(task: Task, does: str) -> str:
+def _follow_up_text(task: Task, does: str) -> str:
     return f"task {task.id} {does}" if task.status.is_live else f"task {task.id} is {task.status}"

@@ -17,10 +17,10 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from craftcore.activities.model import ActivityStatus
 from craftcore.cli.completion.id_store import MOST, QUERIES
-from craftcore.daemon.log_format import escaped
+from craftcore.daemon.log_format import escape_control
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import Status
-from craftcore.storage.passive_read import glancing
+from craftcore.storage.passive_read import read_passively
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 
@@ -110,12 +110,12 @@ def _rows(ctx: click.Context, kind: str, incomplete: str) -> list[CompletionItem
     typed = incomplete.removeprefix("activity:") if kind == "key" else incomplete
     prefix = incomplete.removesuffix(typed) if typed else incomplete
     low = str(ctx.params.get(OWNERS[kind]) or "") if kind in OWNERS else typed
-    with glancing(ctx.find_root().obj.path) as reader:
-        rows = reader.all(QUERIES[kind], low=low, high=low + "\x7f", most=MOST)
+    with read_passively(ctx.find_root().obj.path) as reader:
+        rows = reader.fetch_all(QUERIES[kind], low=low, high=low + "\x7f", most=MOST)
     if kind in OWNERS:
         return _match((value for row in rows if SAFE.fullmatch(value := row["value"])), incomplete)
     return [
-        CompletionItem(prefix + row["value"], help=escaped(row["about"])[:HELP_MAX] if row["about"] else None)
+        CompletionItem(prefix + row["value"], help=escape_control(row["about"])[:HELP_MAX] if row["about"] else None)
         for row in rows
         if SAFE.fullmatch(prefix + row["value"])
     ]

@@ -10,11 +10,11 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.executions.chain.head import head_document
 from craftcore.executions.chain.head_store import read_head
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.backup.backup import back_up, back_up_into
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.transaction import Reader
@@ -65,7 +65,7 @@ def backup(session: Session, /, output: str | None, folder: str | None, keep: in
         file = Path(output).absolute()
         manifest = back_up(core.database, file, version("craftcore"), head)
     if session.json:
-        told = with_iso({"taken_at": manifest.taken_at})
+        told = add_iso_times({"taken_at": manifest.taken_at})
         session.out.document(
             {
                 "file": str(file),
@@ -84,7 +84,7 @@ def backup(session: Session, /, output: str | None, folder: str | None, keep: in
     rows = manifest.rows
     out = session.out
     out.line(f"{file}: {manifest.bytes:,} bytes, checked", style="good")
-    out.line(", ".join(counted(rows[f"{noun}s"], noun) for noun in ("trigger", "task", "execution")))
+    out.line(", ".join(format_count(rows[f"{noun}s"], noun) for noun in ("trigger", "task", "execution")))
     out.line(f"manifest: {manifest_path(file)}")
     for one in gone:
         out.line(f"removed {one}")

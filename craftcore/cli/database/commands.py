@@ -11,7 +11,7 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand, name_of
 from craftcore.cli.caller import actor
 from craftcore.cli.database.backup import backup
-from craftcore.cli.database.gc import OLDEST, due_lines, gc
+from craftcore.cli.database.gc import OLDEST, format_due_counts, gc
 from craftcore.cli.database.restore import restore
 from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
 from craftcore.cli.moments import clock_time, iso
@@ -20,12 +20,12 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.integrity import check_file
+from craftcore.storage.migrate import list_pending, require_current
 from craftcore.storage.migrate import migrate as migrate_file
-from craftcore.storage.migrate import pending, require_current
-from craftcore.storage.migrations import shipped
+from craftcore.storage.migrations import list_migrations
 from craftcore.storage.transaction import Transaction
 
 ROWS = """
@@ -79,7 +79,7 @@ def migrate(context: click.Context, /) -> None:
         AuditScope(tx, actor(), name_of(context)).record(applied=applied)
 
     with core.database.reading() as reader:  # refuses what is not there or not ours before anything is made beside it
-        pending(reader, shipped(), core.database.path)
+        list_pending(reader, list_migrations(), core.database.path)
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()):
         applied = migrate_file(core.database, core.clock, also=note)
     if session.json:
@@ -143,12 +143,12 @@ def stats(session: Session, /) -> None:
     """
     core = session.core()
     with core.reading() as reader:
-        has_dbstat = reader.value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')")
-        sizes = reader.all(SIZES) if has_dbstat else []
-        rows, pages = reader.one(ROWS) or {}, reader.one(PAGES) or {}
-        oldest = reader.one(OLDEST) or {}
+        has_dbstat = reader.fetch_value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')")
+        sizes = reader.fetch_all(SIZES) if has_dbstat else []
+        rows, pages = reader.fetch_one(ROWS) or {}, reader.fetch_one(PAGES) or {}
+        oldest = reader.fetch_one(OLDEST) or {}
         now = core.clock.now()
-        due = Retention(core.config.retention).limited(reader, now).due(reader, now).kinds
+        due = Retention(core.config.retention).tighten(reader, now).count_due(reader, now).kinds
     wal = wal_bytes(core.database.path)
     if session.json:
         moments = {table: {"at": at, "at_iso": iso(at)} for table, at in oldest.items()}
@@ -157,9 +157,11 @@ def stats(session: Session, /) -> None:
         return
     out = session.out
     total = pages["pages"] * pages["page_size"]
-    out.line(f"{total:,} bytes in {counted(pages['pages'], 'page')}, {pages['free_pages']:,} of them free; WAL {wal:,}")
+    out.line(
+        f"{total:,} bytes in {format_count(pages['pages'], 'page')}, {pages['free_pages']:,} of them free; WAL {wal:,}"
+    )
     out.line("rows: " + ", ".join(f"{name} {count:,}" for name, count in rows.items()))
-    for line in due_lines(due):
+    for line in format_due_counts(due):
         out.line(f"retention would take {line}")
     out.table(("table", "oldest row"), [(table, clock_time(at)) for table, at in oldest.items() if at is not None])
     if sizes:

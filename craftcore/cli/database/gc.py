@@ -16,10 +16,10 @@ from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.operations import maintenance
 from craftcore.retention.service import Retention
-from craftcore.retention.size_store import Weight
-from craftcore.serialization.plurals import counted
-from craftcore.services import Core
-from craftcore.storage.file_size import free_pages, gives_back, rebuild
+from craftcore.retention.size_store import TableSizes
+from craftcore.serialization.plurals import format_count
+from craftcore.services import Services
+from craftcore.storage.file_size import can_shrink, count_free_pages, rebuild
 
 OLDEST = """
 SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS triggers,
@@ -62,22 +62,22 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
     progress = Progress("looking for what is old" if dry_run else "taking what is old", quiet=session.json)
     if dry_run:
         try:
-            with core.reading() as reader, reader.beating(progress):
+            with core.reading() as reader, reader.with_progress(progress):
                 now = core.clock.now()
-                due = retention.limited(reader, now, beat=progress).due(reader, now, beat=progress)
+                due = retention.tighten(reader, now, beat=progress).count_due(reader, now, beat=progress)
         finally:
-            progress.over()
+            progress.finish()
         if session.json:
             session.out.document({"dry_run": True, "tables": due.weight.tables, "due": due.kinds})
         else:
             _say_tables(session, "would take", due.weight)
         return
-    with _alone(core) if vacuum else nullcontext():
-        with session.changing(core) as (_, scope):
+    with _lock_exclusively(core) if vacuum else nullcontext():
+        with session.write(core) as (_, scope):
             scope.record(vacuum=vacuum)
         try:
-            with core.reading() as reader, reader.beating(progress):
-                retention = retention.limited(reader, core.clock.now(), beat=progress)
+            with core.reading() as reader, reader.with_progress(progress):
+                retention = retention.tighten(reader, core.clock.now(), beat=progress)
             taken, weight = maintenance.take_old(core, retention, progress)
             given = maintenance.give_pages_back(core, progress)
             core.close()
@@ -85,9 +85,9 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
                 rebuild(core.database, beat=progress)
         finally:
             core.close()
-            progress.over()
+            progress.finish()
     with core.reading() as reader:
-        free, can = free_pages(reader), gives_back(reader)
+        free, can = count_free_pages(reader), can_shrink(reader)
     removed, stripped = dict(+taken.removed), dict(+taken.stripped)
     if session.json:
         told = {"dry_run": False, "tables": weight.tables, "removed": removed, "stripped": stripped}
@@ -96,27 +96,27 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
         return
     out = session.out
     _say_tables(session, "took", weight)
-    out.line(f"{counted(given, 'page')} given back, {free:,} {'is' if free == 1 else 'are'} free")
+    out.line(f"{format_count(given, 'page')} given back, {free:,} {'is' if free == 1 else 'are'} free")
     if not can:
         out.line("this file cannot give pages back in steps; stop the daemon, then:", style="warn")
         session.suggest("db", "gc", "--vacuum")
 
 
-def _say_tables(session: Session, verb: str, weight: Weight) -> None:
+def _say_tables(session: Session, verb: str, weight: TableSizes) -> None:
     for table, of_it in weight.tables.items():
         session.out.line(f"{verb} {of_it['rows']:,} of {table}, {of_it['bytes']:,} bytes")
     if not weight.tables:
         session.out.line("nothing is old enough to go")
 
 
-def due_lines(due: Mapping[str, int]) -> Iterator[str]:
+def format_due_counts(due: Mapping[str, int]) -> Iterator[str]:
     """`1,204 triggers`, for each kind of which there is any."""
     for kind, count in due.items():
         if count:
             yield f"{kind}: {count:,}"
 
 
-def _alone(core: Core) -> DaemonLock:
+def _lock_exclusively(core: Services) -> DaemonLock:
     with core.reading():
         pass  # nothing is made beside a file that is not there
     return DaemonLock.acquire(core.database.path, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now())

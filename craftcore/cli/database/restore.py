@@ -15,18 +15,18 @@ from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
 from craftcore.cli.moments import iso
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import DaemonLock
-from craftcore.engine.boot import Process, PutBack
+from craftcore.engine.boot import Process, RestoreMark
 from craftcore.errors import InvalidInput
 from craftcore.operations import maintenance
-from craftcore.serialization.plurals import counted
-from craftcore.services import Core
+from craftcore.serialization.plurals import format_count
+from craftcore.services import Services
 from craftcore.storage.backup.backup import read_manifest
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
-from craftcore.storage.backup.staging_file import Draft, a_draft, make_folder
+from craftcore.storage.backup.staging_file import StagingFile, make_folder, staging_file
 from craftcore.storage.facts import LastSeen
 
 NO_MACHINE = ""
@@ -77,12 +77,12 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
         give_to_owner(place, lock.fileno())
         is_there, id = present_id(database)
         seen = lock.previous.last_seen if lock.previous is not None else None
-        with a_draft(place) as draft:
+        with staging_file(place) as draft:
             sha256 = bring(source, manifest, draft)
             applied = make_current(draft, source, database)
             brought = origin(draft, database, sha256, manifest)
             if is_there:
-                confirm(yes, _what_it_does(place, id, brought))
+                confirm(yes, _summary(place, id, brought))
             done = _hold(session, draft, name_of(context), brought, source, seen)
             kept = replace(draft, database, patience=core.config.storage.busy_timeout)
         if done.database_id is not None:
@@ -90,13 +90,13 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
     _say(session, place, source, brought, kept, applied, done)
 
 
-def _named(brought: Origin) -> str:
+def _name_files(brought: Origin) -> str:
     if brought.has_manifest:
         return f"the backup of {iso(brought.until)}"
     return f"a copy that goes up to {iso(brought.until) or 'nobody knows when'}"
 
 
-def _what_it_does(place: Path, id: str | None, brought: Origin) -> str:
+def _summary(place: Path, id: str | None, brought: Origin) -> str:
     what = "backup" if brought.has_manifest else "copy"
     if id is None:
         which = f", which has no id yet or cannot be read, so nobody can tell whether the {what} is of it,"
@@ -105,20 +105,21 @@ def _what_it_does(place: Path, id: str | None, brought: Origin) -> str:
     else:
         which = ""
     return (
-        f"replace {place}{which} by {_named(brought)}; what was done since is only in the file that is kept beside it"
+        f"replace {place}{which} by {_name_files(brought)}; what was done since is only in the "
+        "file that is kept beside it"
     )
 
 
 def _hold(
     session: Session,
-    draft: Draft,
+    draft: StagingFile,
     command: str,
     brought: Origin,
     source: Path,
     seen: LastSeen | None,
-) -> PutBack:
+) -> RestoreMark:
     """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
-    core = Core(draft.path, session.settings(), vfs=draft.vfs)
+    core = Services(draft.path, session.settings(), vfs=draft.vfs)
     process = Process(
         boot_id=core.clock.new_id(),
         machine_boot_id=NO_MACHINE,
@@ -126,7 +127,7 @@ def _hold(
         host=socket.gethostname(),
         version=version("craftcore"),
     )
-    why = f"it was restored from {_named(brought)}"
+    why = f"it was restored from {_name_files(brought)}"
     return maintenance.hold_restored(core, actor(), command, process, str(source), brought, why, seen)
 
 
@@ -137,13 +138,13 @@ def _say(
     brought: Origin,
     kept: Path | None,
     applied: list[str],
-    done: PutBack,
+    done: RestoreMark,
 ) -> None:
     if session.json:
         told: dict[str, Any] = {
             "database": str(place),
             "restored_from": str(source),
-            **with_iso({"taken_at": brought.until}),
+            **add_iso_times({"taken_at": brought.until}),
             "database_id": done.database_id,
             "epoch": done.epoch,
             "migrated": applied,
@@ -154,13 +155,13 @@ def _say(
         session.out.document(told)
         return
     out = session.out
-    out.line(f"{place} is {_named(brought)}", style="good")
+    out.line(f"{place} is {_name_files(brought)}", style="good")
     if kept is not None:
         out.line(f"the one before is kept: {kept}")
     if applied:
         out.line(f"applied {', '.join(applied)}")
     if done.in_doubt:
-        which = counted(done.in_doubt, "irreversible action is", "irreversible actions are")
+        which = format_count(done.in_doubt, "irreversible action is", "irreversible actions are")
         out.line(f"{which} in doubt: {hint('activity', 'list', '--status', 'UNKNOWN')}")
     out.line("everything is held. Look at what was done since, then:")
     session.suggest("release")

@@ -23,8 +23,8 @@ from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import StorageError
 from craftcore.producer import Producer
-from craftcore.serialization.plurals import counted
-from craftcore.services import Core
+from craftcore.serialization.plurals import format_count
+from craftcore.services import Services
 from craftcore.triggers.model import TriggerSpec
 
 WORK_SECONDS = 0.03
@@ -50,14 +50,14 @@ def demo(session: Session, /, triggers: int, kills: int) -> int:
     A real daemon is killed in the middle of work, again and again; then everything is counted: what was accepted, done,
     lost, settled twice, and run again because a kill cut it off.
     """
-    before = signal.signal(signal.SIGTERM, _interrupted)
+    before = signal.signal(signal.SIGTERM, _on_interrupt)
     try:
         with tempfile.TemporaryDirectory(prefix="craftcore-demo-") as folder:
             verdict = Demo(session, Path(folder), triggers, kills).play()
     finally:
         signal.signal(signal.SIGTERM, before)
     if session.json:
-        session.out.document(verdict.told())
+        session.out.document(verdict.document())
     else:
         session.out.line()
         for line in verdict.lines():
@@ -72,7 +72,7 @@ class Demo:
     def __init__(self, session: Session, folder: Path, triggers: int, kills: int) -> None:
         self._session = session
         self._ledger = folder / "ledger"
-        self._core = Core(folder / "demo.db", Config())
+        self._core = Services(folder / "demo.db", Config())
         self._triggers = triggers
         self._kills = kills
         self._accepted: list[str] = []
@@ -90,8 +90,8 @@ class Demo:
                 pid = daemon.pid
                 code = daemon.kill()
                 assert code == -signal.SIGKILL, code
-                self._ended_at_kill = self._ended()
-                counts = f"{self._ended_at_kill} of {len(self._accepted)} done, {self._in_progress()} in progress"
+                self._ended_at_kill = self._ended_count()
+                counts = f"{self._ended_at_kill} of {len(self._accepted)} done, {self._running_count()} in progress"
                 self._say(f"kill -9 {pid} in the middle of work: {counts}")
                 if kill == 0:  # with nobody there to do the work, emitting works all the same
                     self._emit(self._triggers - len(self._accepted) - ELSEWHERE)
@@ -110,7 +110,7 @@ class Demo:
         with Producer(self._core.database.path) as producer:
             for number in range(first, first + count):
                 self._accepted.append(producer.emit_many([TriggerSpec(**self._spec(number))])[0].id)
-        self._say(f"{counted(count, 'trigger')} emitted, each on disk before the next")
+        self._say(f"{format_count(count, 'trigger')} emitted, each on disk before the next")
 
     def _emit_elsewhere(self) -> None:
         first = len(self._accepted)
@@ -127,16 +127,16 @@ class Demo:
         # Once those that the last kill cut off are done: cut off three times in a row, one would count as poison.
         enough = max(ended, self._ended_at_kill + FRESH)
 
-        def in_the_middle() -> bool:
-            done = self._ended()
-            return (done >= enough and self._in_progress() > 0) or done == len(self._accepted)
+        def is_in_the_middle() -> bool:
+            done = self._ended_count()
+            return (done >= enough and self._running_count() > 0) or done == len(self._accepted)
 
-        self._wait(daemon, in_the_middle)
+        self._wait(daemon, is_in_the_middle)
 
     def _wait_until_settled(self, daemon: DemoDaemon) -> None:
         def settled() -> bool:
             with self._core.reading() as reader:
-                return not reader.value("SELECT count(*) FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+                return not reader.fetch_value("SELECT count(*) FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
 
         self._wait(daemon, settled)
 
@@ -148,10 +148,10 @@ class Demo:
                 raise StorageError(f"the demo did not get on within {DEADLINE_SECONDS:.0f} s: {daemon.last_words()}")
             time.sleep(POLL_SECONDS)
 
-    def _ended(self) -> int:
+    def _ended_count(self) -> int:
         return len({number for word, number in lines_of(self._ledger) if word == "end"})
 
-    def _in_progress(self) -> int:
+    def _running_count(self) -> int:
         lines = lines_of(self._ledger)
         return len({number for _, number in lines} - {number for word, number in lines if word == "end"})
 
@@ -160,6 +160,6 @@ class Demo:
             self._session.out.line(f"{time.monotonic() - self._began:5.1f} s  {text}")
 
 
-def _interrupted(_signal: int, _frame: object) -> NoReturn:
+def _on_interrupt(_signal: int, _frame: object) -> NoReturn:
     """Ended from outside: leave by the same door as Ctrl-C, which puts everything away."""
     raise KeyboardInterrupt

@@ -34,7 +34,7 @@ class DemoDaemon:
         """Start it and wait until it holds the database."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                craftcore(self._database, "run", "craftcore.cli.demo.demo_app:app"),
+                craftcore_command(self._database, "run", "craftcore.cli.demo.demo_app:app"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -95,7 +95,7 @@ def emit_elsewhere(database: Path, specs: list[dict[str, Any]]) -> list[str]:
     try:
         for spec in specs:
             payload = json.dumps(spec["payload"])
-            command = craftcore(database, "--json", "emit", spec["workflow"], "--payload", payload)
+            command = craftcore_command(database, "--json", "emit", spec["workflow"], "--payload", payload)
             processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), cwd=database.parent))
         answers = [process.communicate()[0] for process in processes]
     finally:
@@ -108,7 +108,7 @@ def emit_elsewhere(database: Path, specs: list[dict[str, Any]]) -> list[str]:
     return [json.loads(answer)["id"] for answer in answers]
 
 
-def craftcore(database: Path, *arguments: str) -> list[str]:
+def craftcore_command(database: Path, *arguments: str) -> list[str]:
     """This very craftcore, as a command."""
     return [sys.executable, "-m", "craftcore", "--db", str(database), *arguments]
 

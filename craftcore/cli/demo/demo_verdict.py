@@ -38,7 +38,7 @@ class Verdict:
         """Every promise holds."""
         return not (self.lost or self.settled_twice or self.left_claimed or self.dead) and self.done == self.accepted
 
-    def told(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         return {**asdict(self), "kept": self.kept}
 
     def lines(self) -> list[str]:
@@ -65,14 +65,14 @@ def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds
     lines = lines_of(ledger)
     begun = Counter(number for word, number in lines if word == "begin")
     ended = {number for word, number in lines if word == "end"}
-    done = {trigger_id for trigger_id, number in reader.tuples(SUCCEEDED) if number in ended}
+    done = {trigger_id for trigger_id, number in reader.fetch_tuples(SUCCEEDED) if number in ended}
     return Verdict(
         accepted=len(accepted),
         done=len(done),
         lost=len(set(accepted) - done),
-        settled_twice=reader.value(SETTLED_TWICE),
-        left_claimed=reader.value("SELECT count(*) FROM triggers WHERE status = 'CLAIMED'"),
-        dead=reader.value("SELECT count(*) FROM triggers WHERE status = 'DEAD'"),
+        settled_twice=reader.fetch_value(SETTLED_TWICE),
+        left_claimed=reader.fetch_value("SELECT count(*) FROM triggers WHERE status = 'CLAIMED'"),
+        dead=reader.fetch_value("SELECT count(*) FROM triggers WHERE status = 'DEAD'"),
         run_again=sum(times - 1 for times in begun.values()),
         kills=kills,
         seconds=round(seconds, 2),

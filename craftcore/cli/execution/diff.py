@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.execution.source import given_record, is_file
+from craftcore.cli.execution.source import is_file, load_record
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Verbatim, json_shown, with_iso
+from craftcore.cli.output import Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.executions.document.diff import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal
-from craftcore.serialization.plurals import counted as of_events
+from craftcore.serialization.plurals import format_count as of_events
 
 SHOWN = 40
 """Differences that are shown to people; --json has all of them."""
@@ -42,12 +42,16 @@ def diff(session: Session, /, a: str, b: str) -> int:
     status, error, workflow, routing, response, envelope, and the events one by one. What every record has of its own
     (ids, times, latencies, the number of the attempt) is no difference; --json lists it, too, as "own".
     """
-    records = given_record(session, a), given_record(session, b)
+    records = load_record(session, a), load_record(session, b)
     found = differences(*records)
     counted = [one for one in found if not one.is_own]
     if session.json:
-        told = {"same": not counted, "a": _told(a, records[0]), "b": _told(b, records[1])}
-        session.out.document({**told, "differences": [_told_difference(one) for one in found]})
+        told = {
+            "same": not counted,
+            "a": _difference_documents(a, records[0]),
+            "b": _difference_documents(b, records[1]),
+        }
+        session.out.document({**told, "differences": [_difference_document(one) for one in found]})
     else:
         _print(session, records, counted, len(found) - len(counted))
     return 1 if counted else 0
@@ -76,27 +80,27 @@ def _print(
 
 
 def _cells(one: Difference) -> tuple[str, str, str]:
-    a, b = _shown(one.a), _shown(one.b)
+    a, b = _show_value(one.a), _show_value(one.b)
     same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return one.path, _around(a, same), _around(b, same)
+    return one.path, _excerpt(a, same), _excerpt(b, same)
 
 
-def _around(text: str, place: int) -> str:
+def _excerpt(text: str, place: int) -> str:
     """So much of a text that what stands at `place` can be seen."""
     start = 0 if len(text) <= TEXT_MAX or place <= BEFORE else place - BEFORE
     part = f"{'…' if start else ''}{text[start : start + TEXT_MAX]}{'…' if start + TEXT_MAX < len(text) else ''}"
     return Verbatim(part) if isinstance(text, Verbatim) else part
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if value is ABSENT:
         return "(not there)"
-    return value if isinstance(value, str) and value else json_shown(value, compact=True)
+    return value if isinstance(value, str) and value else show_json(value, compact=True)
 
 
-def _told(given: str, record: ExecutionRecord) -> dict[str, Any]:
+def _difference_documents(given: str, record: ExecutionRecord) -> dict[str, Any]:
     reason = refusal(record)
-    return with_iso(
+    return add_iso_times(
         {
             "execution_id": record.id,
             "file": given if is_file(given) else None,
@@ -109,7 +113,7 @@ def _told(given: str, record: ExecutionRecord) -> dict[str, Any]:
     )
 
 
-def _told_difference(one: Difference) -> dict[str, Any]:
+def _difference_document(one: Difference) -> dict[str, Any]:
     """Without `a` or `b` where it is not there."""
     sides = {side: value for side, value in (("a", one.a), ("b", one.b)) if value is not ABSENT}
     return {"path": one.path, **sides, "own": one.is_own}

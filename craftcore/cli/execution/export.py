@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.lookup import refuse_database, the_record
+from craftcore.cli.lookup import find_record, refuse_database
 from craftcore.cli.session import Session
 from craftcore.executions.document.export import document_of
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.whole_file import write_whole
 
 
@@ -34,7 +34,7 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     if output is not None:
         refuse_database(core.database.path, output)
     with core.reading() as reader:
-        record = the_record(reader, execution_id)
+        record = find_record(reader, execution_id)
     document = document_of(record)
     if output is None:
         session.out.document(document)
@@ -44,6 +44,6 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     if session.json:
         session.out.document({"execution_id": record.id, "file": output, "bytes": len(body)})
         return
-    session.out.line(f"{record.id} is in {output}: {counted(len(record.events), 'event')}, {len(body):,} bytes")
+    session.out.line(f"{record.id} is in {output}: {format_count(len(record.events), 'event')}, {len(body):,} bytes")
     if (reason := document["header"]["replayableReason"]) is not None:
         session.out.line(f"it cannot be replayed: {reason}", style="warn")

@@ -12,23 +12,23 @@ from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list, say_damaged
 from craftcore.cli.execution.view import (
     LIST_COLUMNS,
-    cells,
+    envelope_document,
+    event_document,
+    record_document,
+    record_row,
     say_statistics,
-    told_envelope,
-    told_event,
-    told_listed,
-    told_record,
-    told_statistics,
+    statistics_document,
+    summary_document,
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.lookup import bound, require_text, the_record
-from craftcore.cli.output import pasted
+from craftcore.cli.lookup import find_record, parse_time_bound, require_text
+from craftcore.cli.output import paste
 from craftcore.cli.session import Session
-from craftcore.cli.why import reasons, task_reasons
+from craftcore.cli.why import list_reasons, task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.errors import ErrorCode, FilterInvalid
-from craftcore.executions.listing_store import ExecutionListing, Sought
+from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.recovery import Recommendation, State, assess
@@ -38,10 +38,10 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.attempt_service import facts_of
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.workflow_names import bare
+from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
-    from craftcore.services import Core
+    from craftcore.services import Services
 
 LIMIT_MAX = 100_000
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -70,7 +70,7 @@ LISTED, COUNTED = 50, 10_000
 @click.option("--stats", "counted", is_flag=True, help="Counts and latencies of the newest records.")
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(Status)}.")
 @click.option("--error-code", metavar="CODE", help="Only what failed with it.")
-@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare_name, help="Only of this workflow.")
 @click.option("--since", metavar="TIME", help="Begun from then on.")
 @click.option("--until", metavar="TIME", help="Begun before then.")
 @click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")
@@ -99,45 +99,45 @@ def inspect(
     if execution_id is not None:
         if limit is not None or any(value is not None for value in given.values()):
             raise click.UsageError("filters and --limit belong to --list and --stats")
-        _one(session, execution_id, with_events=with_events, with_envelope=with_envelope)
+        _print_record(session, execution_id, with_events=with_events, with_envelope=with_envelope)
         return None
     if with_events or with_envelope:
         raise click.UsageError("--events and --envelope belong to an ID")
     limit = limit or (LISTED if listed else COUNTED)
     with session.core().reading() as reader:
-        found = ExecutionListing().newest(reader, limit, _sought(reader, given))
+        found = ExecutionListStore().list_newest(reader, limit, _parse_filter(reader, given))
     if listed:
-        return print_list(session, LIST_COLUMNS, found, told=told_listed, cells=cells)
+        return print_list(session, LIST_COLUMNS, found, told=summary_document, cells=record_row)
     many = statistics([row for row in found if not isinstance(row, Damaged)])
     if session.json:
-        session.out.document(told_statistics(many, limit))
+        session.out.document(statistics_document(many, limit))
     else:
         say_statistics(session.out, many, limit)
     return say_damaged(session, [row for row in found if isinstance(row, Damaged)])
 
 
-def _one(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
+def _print_record(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
     core = session.core()
     note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
-        record = the_record(reader, given)
+        record = find_record(reader, given)
         booting = is_booting(reader, note, held=daemon_runs)
-        found = _assessed(reader, core, record, daemon_runs=daemon_runs, booting=booting)
-    told = told_record(record)
+        found = _recommendation(reader, core, record, daemon_runs=daemon_runs, booting=booting)
+    told = record_document(record)
     told["recommendation"] = {
         "state": found.state,
         "text": found.text,
-        "commands": [pasted(*session.words(*words)) for words in found.commands],
+        "commands": [paste(*session.words(*words)) for words in found.commands],
     }
     if with_events:
-        told["events"] = [told_event(event) for event in record.events]
+        told["events"] = [event_document(event) for event in record.events]
     if with_envelope:
-        told["envelope"] = told_envelope(record)
+        told["envelope"] = envelope_document(record)
     session.out.document(told)
 
 
-def _assessed(
-    reader: Reader, core: Core, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
+def _recommendation(
+    reader: Reader, core: Services, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
 ) -> Recommendation:
     """What to do about it; of one that waits, what for."""
     now, weight = core.clock.now(), core.config.triggers.priority_weight
@@ -149,23 +149,23 @@ def _assessed(
     if task is not None:
         why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     elif trigger is not None:
-        why = reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+        why = list_reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     else:
         return found
     return replace(found, text="; ".join(one.text for one in why))
 
 
-def _sought(reader: Reader, given: dict[str, Any]) -> Sought:
+def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:
     """The filters as they are stored. Raises FilterInvalid, naming those there are."""
     for field in ("workflow", "envelope_hash"):
         if given[field] is not None:
             require_text(field.replace("_", " "), given[field])
-    return Sought(
+    return RecordFilter(
         status=_status(given["status"]),
         error_code=_error_code(reader, given["error_code"]),
         workflow=given["workflow"],
-        since=bound("since", given["since"]),
-        until=bound("until", given["until"]),
+        since=parse_time_bound("since", given["since"]),
+        until=parse_time_bound("until", given["until"]),
         envelope_hash=_hash(given["envelope_hash"]),
     )
 
@@ -186,7 +186,7 @@ def _error_code(reader: Reader, code: str | None) -> str | None:
     """A code of ours, however it was typed, or one that a workflow of the user's failed with."""
     if code is None or code.upper() in list(ErrorCode):
         return None if code is None else code.upper()
-    theirs = ExecutionListing().error_codes(reader) - set(ErrorCode)
+    theirs = ExecutionListStore().error_codes(reader) - set(ErrorCode)
     if code in theirs:
         return code
     those = ", ".join([*ErrorCode, *sorted(theirs)])

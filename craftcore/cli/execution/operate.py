@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 import click
 
 from craftcore.cli.base import CommandGroup, OperatorCommand
-from craftcore.cli.execution.view import told_record
+from craftcore.cli.execution.view import record_document
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import refuse_bad_reason, the_record
+from craftcore.cli.lookup import find_record, refuse_bad_reason
 from craftcore.cli.session import Session
-from craftcore.cli.trigger.view import cancelled, pending_again, tasks_of, told_task_of, told_trigger
+from craftcore.cli.trigger.view import cancelled_text, requeued_text, task_summary, tasks_of, trigger_document
 from craftcore.daemon.lock import read_note
 from craftcore.operations import executions
 from craftcore.tasks.model import Task
@@ -51,7 +51,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     if session.json:
         return
     trigger = decided.trigger
-    session.out.line(f"{decided.execution_id} is retried: {trigger.id} {pending_again(trigger, decided.tasks)}")
+    session.out.line(f"{decided.execution_id} is retried: {trigger.id} {requeued_text(trigger, decided.tasks)}")
     session.say_without_daemon(session.core())
 
 
@@ -74,17 +74,17 @@ def skip(session: Session, /, execution_id: str, reason: str) -> None:
     if session.json:
         return
     trigger = decided.trigger
-    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {_skipped(trigger, decided.tasks)}")
+    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {_skipped_text(trigger, decided.tasks)}")
 
 
-def _skipped(trigger: Trigger, tasks: dict[str, Task]) -> str:
+def _skipped_text(trigger: Trigger, tasks: dict[str, Task]) -> str:
     match trigger.status:
         case TriggerStatus.FAILED:
             return "is discarded, and stays readable as FAILED"
         case TriggerStatus.CLAIMED:
             return "is cancelled by the next daemon, before anything runs; its own is gone"
         case _:
-            return cancelled(trigger, tasks)
+            return cancelled_text(trigger, tasks)
 
 
 class _Decided(NamedTuple):
@@ -98,14 +98,14 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     refuse_bad_reason(reason)
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
-    with session.changing(core) as (tx, scope):
-        record = the_record(tx, given)
+    with session.write(core) as (tx, scope):
+        record = find_record(tx, given)
         trigger = executions.decide(
             tx, scope, core, decision, record, reason, daemon_runs=daemon_runs, program=session.words()
         )
         tasks = tasks_of(tx, [trigger])
     if session.json:
-        told = {"trigger": told_trigger(trigger), "task": told_task_of(tasks.get(trigger.id))}
+        told = {"trigger": trigger_document(trigger), "task": task_summary(tasks.get(trigger.id))}
         session.out.document({"execution_id": record.id, "decision": decision, **told})
     return _Decided(record.id, trigger, tasks)
 
@@ -127,10 +127,10 @@ def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
     """
     refuse_bad_reason(reason)
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        done = executions.invalidate(tx, scope, [the_record(tx, given).id for given in ids], reason)
+    with session.write(core) as (tx, scope):
+        done = executions.invalidate(tx, scope, [find_record(tx, given).id for given in ids], reason)
     if session.json:
-        session.out.document([told_record(record) for record in done])
+        session.out.document([record_document(record) for record in done])
         return
     for record in done:
         session.out.line(f"{record.id} is invalidated: it is not replayed any more")

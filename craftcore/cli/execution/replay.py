@@ -11,7 +11,7 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.execution.source import envelope_in, is_file, record_in
 from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
-from craftcore.cli.lookup import the_execution
+from craftcore.cli.lookup import resolve_execution_id
 from craftcore.cli.session import Session
 from craftcore.errors import CraftcoreError, RowInvalid
 from craftcore.executions import replay as rule
@@ -45,38 +45,38 @@ def replay(session: Session, /, those: tuple[str, ...], envelope_file: str | Non
     """
     envelope = None if envelope_file is None else envelope_in(envelope_file)
     if len(those) == 1:
-        result = _replayed(session, those[0], envelope, force)
-        session.out.document(_told(result))
+        result = _replay(session, those[0], envelope, force)
+        session.out.document(_result_document(result))
         _warn(session, result)
         return 0
     told: list[dict[str, Any]] = []
     code = 0
     for given in those:
         try:
-            result = _replayed(session, given, envelope, force)
-            told.append(_told(result))
+            result = _replay(session, given, envelope, force)
+            told.append(_result_document(result))
             _warn(session, result)
         except CraftcoreError as error:
             told.append({"given": given, "refused": _refusal(error)})
             code = max(code, error.exit_code)
-            session.out.aside(error.message)
+            session.out.print_note(error.message)
     session.out.document(told)
     return code
 
 
-def _replayed(session: Session, given: str, envelope: Mapping[str, Any] | None, force: bool) -> ReplayResult:
+def _replay(session: Session, given: str, envelope: Mapping[str, Any] | None, force: bool) -> ReplayResult:
     if is_file(given):
         return rule.replay(record_in(given), envelope, force=force)
     core = session.core()
     try:
         with core.reading() as reader:
-            execution_id = the_execution(reader, given)
+            execution_id = resolve_execution_id(reader, given)
     except UnicodeDecodeError as error:
         raise RowInvalid(f"{given}: a damaged row has an id that is not UTF-8") from error
     return ReplayEngine(core).replay(execution_id, envelope, force=force)
 
 
-def _told(result: ReplayResult) -> dict[str, Any]:
+def _result_document(result: ReplayResult) -> dict[str, Any]:
     """The result; the text of the response would say the same once more."""
     return {field.name: getattr(result, field.name) for field in fields(result) if field.name != "response_json"}
 
@@ -87,4 +87,4 @@ def _refusal(error: CraftcoreError) -> dict[str, Any]:
 
 def _warn(session: Session, result: ReplayResult) -> None:
     if result.warnings:
-        session.out.aside(f"{result.original_execution_id}: {'. '.join(result.warnings)}")
+        session.out.print_note(f"{result.original_execution_id}: {'. '.join(result.warnings)}")

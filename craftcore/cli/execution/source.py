@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.lookup import the_record
-from craftcore.cli.payload import strict_json, utf8_text
+from craftcore.cli.lookup import find_record
+from craftcore.cli.payload import parse_strict_json, utf8_text
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.record import ExecutionRecord
@@ -19,12 +19,12 @@ def is_file(given: str) -> bool:
     return "/" in given or given.endswith(".json")
 
 
-def given_record(session: Session, given: str) -> ExecutionRecord:
+def load_record(session: Session, given: str) -> ExecutionRecord:
     """The record of an id, which may be shortened, or in a file. Raises NotFound; InvalidInput for a bad file."""
     if is_file(given):
         return record_in(given)
     with session.core().reading() as reader:
-        return the_record(reader, given)
+        return find_record(reader, given)
 
 
 def record_in(path: str) -> ExecutionRecord:
@@ -55,4 +55,4 @@ def _read(path: str, where: str) -> Any:
             body = file.read(READ_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{where} cannot be read: {error.strerror}") from None
-    return strict_json(utf8_text(body, where, READ_MAX_BYTES), where)
+    return parse_strict_json(utf8_text(body, where, READ_MAX_BYTES), where)

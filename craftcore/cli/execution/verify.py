@@ -12,8 +12,8 @@ import click
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import refuse_database, the_execution
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.lookup import refuse_database, resolve_execution_id
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
@@ -22,7 +22,7 @@ from craftcore.executions.chain.verify_rules import Area, Fault
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.files import open_regular
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 
@@ -59,7 +59,7 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
     if execution_id is not None:
         if against is not None or write_head is not None:
             raise click.UsageError("--against and --write-head are about all records; leave out the ID")
-        return _one(session, execution_id)
+        return _verify_record(session, execution_id)
     before = None if against is None else _head_in(against)
     core = session.core()
     if write_head is not None:
@@ -73,8 +73,8 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
     if written is not None and verification.head is not None:
         write_whole(Path(written), head_text(verification.head).encode())
     if session.json:
-        head = None if verification.head is None else with_iso(asdict(verification.head))
-        faults = [_told(fault) for fault in told]
+        head = None if verification.head is None else add_iso_times(asdict(verification.head))
+        faults = [_fault_document(fault) for fault in told]
         session.out.document(
             {
                 "ok": not told,
@@ -97,17 +97,17 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
     return 1 if told else 0
 
 
-def _one(session: Session, execution_id: str) -> int:
+def _verify_record(session: Session, execution_id: str) -> int:
     with session.core().reading() as reader:
         record, faults = _record(reader, execution_id)
     if session.json:
         place = None if record is None else record.chain_seq
-        told = [_told(fault) for fault in faults]
+        told = [_fault_document(fault) for fault in faults]
         id = execution_id if record is None else record.id
         session.out.document({"ok": not faults, "id": id, "place": place, "faults": told})
         return 1 if faults else 0
     if record is not None:
-        session.out.line(f"{record.id}: {_standing(record)}")
+        session.out.line(f"{record.id}: {_status_text(record)}")
     _say_faults(session.out, faults, len(faults))
     if not faults:
         session.out.line("it is what was written", style="good")
@@ -116,7 +116,7 @@ def _one(session: Session, execution_id: str) -> int:
 
 def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, list[Fault]]:
     """The record, and what is wrong with it; None where it cannot even be read. Raises NotFound."""
-    whole = the_execution(reader, execution_id)
+    whole = resolve_execution_id(reader, execution_id)
     try:
         record = RecordStore().get(reader, whole)
         assert record is not None, whole
@@ -140,7 +140,7 @@ def _head_in(file: str) -> Head:
         raise InvalidInput(f"{file}: {error.message}") from error
 
 
-def _standing(record: ExecutionRecord) -> str:
+def _status_text(record: ExecutionRecord) -> str:
     if record.ended_at is None:
         return "open, so only its envelope and the numbers of its events can be checked"
     if record.chain_seq is None:
@@ -153,7 +153,7 @@ def _say(out: Output, counts: Counts, head: Head | None) -> None:
     before = f", {counts.before:,} from before there was a chain" if counts.before else ""
     gone = f"; {counts.removed:,} removed by retention"
     out.line(f"records: {counts.chained:,} in the chain{before}, {counts.open:,} open{gone}")
-    out.line(f"operators' log: {counted(counts.audit, 'row')}")
+    out.line(f"operators' log: {format_count(counts.audit, 'row')}")
     if head is not None:
         out.line(f"head: place {head.place} {head.hash or '(nothing was closed yet)'}")
 
@@ -163,18 +163,18 @@ def _say_faults(out: Output, faults: Iterable[Fault], count: int) -> None:
     if not shown:
         return
     if shown[0].area in (Area.RECORD, Area.MISSING):
-        out.line(f"the first bad record: {_named(shown[0])}", style="bad")
+        out.line(f"the first bad record: {_name_records(shown[0])}", style="bad")
     advised: set[Area] = set()
     for fault in shown:
-        out.line(f"FAIL  {_named(fault)}: {fault.wrong}", style="bad")
+        out.line(f"FAIL  {_name_records(fault)}: {fault.wrong}", style="bad")
         if fault.area not in advised:
             out.line(f"      {fault.advice}")
             advised.add(fault.area)
     if count > len(shown):
-        out.line(f"and {counted(count - len(shown), 'more problem')}")
+        out.line(f"and {format_count(count - len(shown), 'more problem')}")
 
 
-def _named(fault: Fault) -> str:
+def _name_records(fault: Fault) -> str:
     match fault.area:
         case Area.RECORD:
             return f"{fault.id} at place {fault.place}" if fault.place is not None else f"{fault.id}, in no chain"
@@ -186,5 +186,5 @@ def _named(fault: Fault) -> str:
             return fault.area.value
 
 
-def _told(fault: Fault) -> dict[str, Any]:
+def _fault_document(fault: Fault) -> dict[str, Any]:
     return {**asdict(fault), "advice": fault.advice}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.moments import clock_time, format_span
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.executions.chain.seal import Event
-from craftcore.executions.listing_store import Listed
-from craftcore.executions.record import ExecutionRecord, why_not_replayable
+from craftcore.executions.listing_store import RecordSummary
+from craftcore.executions.record import ExecutionRecord, not_replayable_reason
 from craftcore.executions.statistics import Statistics
 from craftcore.serialization.display import json_or_text
 
@@ -18,9 +18,9 @@ REPLAYABLE, NOT_REPLAYABLE = "replayable", "not-replayable"
 Told = dict[str, Any]
 
 
-def told_listed(row: Listed) -> Told:
+def summary_document(row: RecordSummary) -> Told:
     """A row of the list, for programs."""
-    return with_iso(
+    return add_iso_times(
         {
             "id": row.id,
             "created_at": row.created_at,
@@ -36,16 +36,16 @@ def told_listed(row: Listed) -> Told:
     )
 
 
-def cells(row: Listed) -> tuple[object, ...]:
+def record_row(row: RecordSummary) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
     replayable = REPLAYABLE if row.replayable_reason is None else f"{NOT_REPLAYABLE}: {row.replayable_reason}"
     return row.id, clock_time(row.created_at), row.workflow, row.status, replayable
 
 
-def told_record(record: ExecutionRecord) -> Told:
+def record_document(record: ExecutionRecord) -> Told:
     """The document of one, without its stream and its bodies. A text that is no JSON any more is told as it is."""
-    reason = why_not_replayable(record)
-    return with_iso(
+    reason = not_replayable_reason(record)
+    return add_iso_times(
         {
             "execution_id": record.id,
             "trigger_id": record.trigger_id,
@@ -69,23 +69,23 @@ def told_record(record: ExecutionRecord) -> Told:
     )
 
 
-def told_event(event: Event) -> Told:
+def event_document(event: Event) -> Told:
     """An event of the stream; what it has to do with, where it has."""
-    told = with_iso({"seq": event.seq, "type": event.type, "at": event.at})
+    told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
     told["payload"] = json_or_text(event.payload_json)
     of_task = {"task_seq": event.task_seq, "turn": event.turn, "memo": event.memo, "activity_seq": event.activity_seq}
     return {**told, **{name: value for name, value in of_task.items() if value is not None}}
 
 
-def told_envelope(record: ExecutionRecord) -> Any:
+def envelope_document(record: ExecutionRecord) -> Any:
     """What was asked for; None once it was stripped."""
     return json_or_text(record.envelope_json)
 
 
-def told_statistics(found: Statistics, limit: int) -> Told:
+def statistics_document(found: Statistics, limit: int) -> Told:
     """What many say, for programs. `limit`: how many there could have been."""
     return {
-        **with_iso({"records": found.records, "oldest_at": found.oldest_at, "newest_at": found.newest_at}),
+        **add_iso_times({"records": found.records, "oldest_at": found.oldest_at, "newest_at": found.newest_at}),
         "limit": limit,
         "by_status": found.by_status,
         "by_error_code": found.by_error_code,
@@ -115,7 +115,7 @@ def say_statistics(out: Output, found: Statistics, limit: int) -> None:
 
 def _last_event(event: Event) -> Told:
     """An event with its facts beside its number and type, as in `"agent": "processor-a"`."""
-    told = with_iso({"seq": event.seq, "type": event.type, "at": event.at})
+    told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
     payload = json_or_text(event.payload_json)
     if not isinstance(payload, dict):
         return {**told, "payload": payload}
@@ -148,8 +148,8 @@ def _counts(counts: dict[str, int]) -> str:
 def _latency(found: Statistics) -> str | None:
     if found.median_ms is None or found.p95_ms is None:
         return None
-    return f"median {_took(found.median_ms)}, 95 of 100 within {_took(found.p95_ms)}"
+    return f"median {_duration_text(found.median_ms)}, 95 of 100 within {_duration_text(found.p95_ms)}"
 
 
-def _took(milliseconds: float) -> str:
-    return f"{milliseconds:.1f} ms" if milliseconds < 1000 else span(milliseconds / 1000)
+def _duration_text(milliseconds: float) -> str:
+    return f"{milliseconds:.1f} ms" if milliseconds < 1000 else format_span(milliseconds / 1000)

@@ -10,22 +10,22 @@ import click
 
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
-from craftcore.cli.schedule.id_lookup import the_schedule
+from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.options import (
     COMMAND,
     WithCommand,
     command_payload,
-    marked,
+    irreversible_payload,
     read_options,
     refuse_irreversible,
     schedule_options,
 )
-from craftcore.cli.schedule.view import command_line, document, understood, what_comes
+from craftcore.cli.schedule.view import command_line, document, expression_text, next_occurrence_text
 from craftcore.cli.session import Session
-from craftcore.cli.status.schedule_section import what_holds_them
+from craftcore.cli.status.schedule_section import schedules_held_reason
 from craftcore.operations import schedules
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
-from craftcore.schedules.service import Put
+from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.transitions import spec_of
 
 UNSET = {
@@ -86,9 +86,9 @@ def add(
     if not os.path.exists(core.database.path):  # also where one may not look: refused below
         core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
     core.prepare()
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         put = schedules.declare(tx, scope, core, spec)
-        holds = what_holds_them(tx, tx.now)
+        holds = schedules_held_reason(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
 
@@ -137,12 +137,12 @@ def edit(
     if not changes and command is None and irreversible is None:
         raise click.UsageError("say what changes: --when, another option, or a command after --")
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        before = the_schedule(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        before = find_schedule(tx, schedule_id)
         spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
         changes_workflow = "workflow" in changes or command is not None
         put = schedules.declare(tx, scope, core, spec, checks_workflow=changes_workflow)
-        holds = what_holds_them(tx, tx.now)
+        holds = schedules_held_reason(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
 
@@ -156,26 +156,29 @@ def _work(
         if irreversible is not None:
             if not runs_command or "workflow" in changes or "payload" in changes:
                 refuse_irreversible()
-            return {"payload": marked(dict(kept), irreversible)}
+            return {"payload": irreversible_payload(dict(kept), irreversible)}
         if runs_command and changes.get("workflow", COMMAND) != COMMAND and "payload" not in changes:
             raise click.UsageError("its payload is a command's; give --payload with --workflow")
         return {}
     if "workflow" in changes or "payload" in changes:
         raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-    return {"workflow": COMMAND, "payload": marked({**kept, **command_payload(command, None)}, irreversible)}
+    return {
+        "workflow": COMMAND,
+        "payload": irreversible_payload({**kept, **command_payload(command, None)}, irreversible),
+    }
 
 
-def _say_put(session: Session, put: Put, holds: str | None, now: float) -> None:
+def _say_put(session: Session, put: DeclareResult, holds: str | None, now: float) -> None:
     schedule = put.schedule
     if session.json:
         session.out.document({**document(schedule), "change": put.change})
         return
     session.out.line(
-        f"{schedule.id}: {put.change}. {understood(schedule.expression, schedule.timing, schedule.timezone)}"
+        f"{schedule.id}: {put.change}. {expression_text(schedule.expression, schedule.timing, schedule.timezone)}"
     )
     if (command := command_line(schedule)) is not None:
         session.out.line(f"runs: {command}")
-    session.out.line(what_comes(schedule, now))
+    session.out.line(next_occurrence_text(schedule, now))
     if schedule.status is ScheduleStatus.ACTIVE and holds is not None:
         session.out.line(holds, style="warn")
 

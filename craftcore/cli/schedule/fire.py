@@ -10,15 +10,15 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.moments import clock_time, parse_moment
-from craftcore.cli.output import with_iso
-from craftcore.cli.schedule.id_lookup import the_schedule, whole_schedule_id
-from craftcore.cli.schedule.view import document, wall, wall_and_utc, what_comes
+from craftcore.cli.output import add_iso_times
+from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
+from craftcore.cli.schedule.view import document, local_and_utc_text, local_time_text, next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
 from craftcore.operations import schedules
 from craftcore.schedules.model import Outcome
-from craftcore.schedules.tick_plan import upcoming
-from craftcore.storage.facts import fact
+from craftcore.schedules.tick_plan import next_upcoming
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.validation import moment
 
@@ -39,14 +39,14 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     waits for that, or does not run.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        whole = whole_schedule_id(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        whole = resolve_schedule_id(tx, schedule_id)
         placed, live = schedules.run_now(tx, scope, core, whole)
         obstacles = list(_obstacles(tx))
     waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
     if session.json:
         told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
-        session.out.document(with_iso({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
+        session.out.document(add_iso_times({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
         return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
     match placed.outcome:
         case Outcome.SKIPPED:
@@ -64,9 +64,9 @@ def run_now(session: Session, /, schedule_id: str) -> int:
 
 
 def _obstacles(reader: Reader) -> Iterator[str]:
-    if held := fact(reader, "held"):
+    if held := get_fact(reader, "held"):
         yield f"everything is held: {held}. It starts after: {hint('release')}"
-    elif safe_mode := fact(reader, "safe_mode"):
+    elif safe_mode := get_fact(reader, "safe_mode"):
         yield f"safe mode: {safe_mode}. It starts after: {hint('release')}"
 
 
@@ -85,18 +85,20 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     Prints which one passes, and which comes after it.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        whole = whole_schedule_id(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        whole = resolve_schedule_id(tx, schedule_id)
         after, skips_at = schedules.skip_next(tx, scope, core, whole)
         now = tx.now
-    then_at = upcoming(after, after=skips_at)
+    then_at = next_upcoming(after, after=skips_at)
     if session.json:
-        session.out.document(with_iso({**document(after), "skips_at": skips_at, "then_at": then_at}))
+        session.out.document(add_iso_times({**document(after), "skips_at": skips_at, "then_at": then_at}))
         return
     then = (
-        "nothing comes after it" if then_at is None else f"the one after: {wall_and_utc(then_at, after.timezone, now)}"
+        "nothing comes after it"
+        if then_at is None
+        else f"the one after: {local_and_utc_text(then_at, after.timezone, now)}"
     )
-    session.out.line(f"{whole} skips {wall_and_utc(skips_at, after.timezone, now)}")
+    session.out.line(f"{whole} skips {local_and_utc_text(skips_at, after.timezone, now)}")
     session.out.line(then)
 
 
@@ -119,18 +121,18 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        schedule = the_schedule(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        schedule = find_schedule(tx, schedule_id)
         placed = schedules.backfill(tx, scope, core, schedule.id, first, last)
     counts = Counter(one.outcome for one in placed)
     if session.json:
         keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
-        rows = [with_iso({key: getattr(one, key) for key in keys}) for one in placed]
+        rows = [add_iso_times({key: getattr(one, key) for key in keys}) for one in placed]
         told = {outcome.value: counts[outcome] for outcome in Outcome}
         session.out.document({"id": schedule.id, **told, "occurrences": rows})
         return
     if not placed:
-        span = f"{wall(first, schedule.timezone)} and {wall(last, schedule.timezone)}"
+        span = f"{local_time_text(first, schedule.timezone)} and {local_time_text(last, schedule.timezone)}"
         session.out.line(f"{schedule.id} has no occurrence between {span}")
         return
     words = {
@@ -157,11 +159,13 @@ def trust_clock(session: Session, /) -> None:
     What waits for a time that was set while the clock was ahead is due by its own delay then.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         held_until, ahead = schedules.trust_clock(tx, scope)
         now = tx.now
     if session.json:
-        session.out.document(with_iso({"released": held_until is not None, "held_until": held_until, "ahead": ahead}))
+        session.out.document(
+            add_iso_times({"released": held_until is not None, "held_until": held_until, "ahead": ahead})
+        )
         return
     if held_until is None:
         session.out.line(f"schedules did not wait for the clock; it shows {clock_time(now)}")
@@ -189,14 +193,14 @@ def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
     IDs are given.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        done = schedules.reanchor(tx, scope, core, [whole_schedule_id(tx, given) for given in ids])
+    with session.write(core) as (tx, scope):
+        done = schedules.reanchor(tx, scope, core, [resolve_schedule_id(tx, given) for given in ids])
         now = tx.now
     if session.json:
         session.out.document([document(schedule) for schedule in done])
         return
     for schedule in done:
-        session.out.line(f"{schedule.id} goes on from now. {what_comes(schedule, now)}")
+        session.out.line(f"{schedule.id} goes on from now. {next_occurrence_text(schedule, now)}")
     if not done:
         session.out.line("no schedule is ahead of the clock; nothing was changed")
 

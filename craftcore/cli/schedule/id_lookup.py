@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.cli.lookup import the_one
+from craftcore.cli.lookup import single_match
 from craftcore.cli.session import hint
 from craftcore.errors import NotFound
 from craftcore.schedules.model import Schedule
@@ -21,22 +21,22 @@ SELECT id, status = 'REMOVED' AS removed
 """
 
 
-def whole_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
+def resolve_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
     """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
 
     What is the whole id of a removed one never means another, also where `removed` ones are not looked for.
     """
     found = []
     if ID.fullmatch(given):
-        found = reader.all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
+        found = reader.fetch_all(IDS_LIKE, given=given, end=given + "\x7f", removed=int(removed))
     if found and found[0]["id"] == given and found[0]["removed"] and not removed:
         raise NotFound(f"schedule {given} was removed; see: {hint('schedule', 'history', given)}")
     nobody = f"no schedule has the id {given!r:.80}; see: {hint('schedule', 'list')}"
-    return the_one([row["id"] for row in found], given, nobody)
+    return single_match([row["id"] for row in found], given, nobody)
 
 
-def the_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:
+def find_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:
     """The schedule of that id. Raises NotFound."""
-    schedule = ScheduleStore().get(reader, whole_schedule_id(reader, given, removed=removed))
+    schedule = ScheduleStore().get(reader, resolve_schedule_id(reader, given, removed=removed))
     assert schedule is not None, given
     return schedule

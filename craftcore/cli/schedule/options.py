@@ -98,10 +98,10 @@ def command_payload(command: list[str], irreversible: bool | None) -> dict[str, 
     """The payload that makes `command.run` run it. Raises UsageError when there is no program."""
     if not command or not command[0]:
         raise click.UsageError("after -- there is no command")
-    return marked({"argv": command}, irreversible)
+    return irreversible_payload({"argv": command}, irreversible)
 
 
-def marked(payload: dict[str, Any], irreversible: bool | None) -> dict[str, Any]:
+def irreversible_payload(payload: dict[str, Any], irreversible: bool | None) -> dict[str, Any]:
     """The payload of a command that is irreversible, or is not; None: as it is."""
     if irreversible is None:
         return payload

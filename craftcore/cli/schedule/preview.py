@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.moments import clock_time, parse_moment, span
-from craftcore.cli.output import Output, with_iso
-from craftcore.cli.schedule.id_lookup import the_schedule
-from craftcore.cli.schedule.view import on_the_wall, understood, wall, what_comes
+from craftcore.cli.moments import clock_time, format_span, parse_moment
+from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.schedule.id_lookup import find_schedule
+from craftcore.cli.schedule.view import expression_text, local_time, local_time_text, next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note
 from craftcore.schedules.recurrence.expression import parse
-from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timing import Once, Startup, Timing
-from craftcore.schedules.tick_plan import jitter, upcoming
+from craftcore.schedules.tick_plan import jitter, next_upcoming
 from craftcore.triggers.validation import moment
 
 
@@ -64,13 +64,13 @@ def preview(
     now = core.clock.now()
     if schedule_id is not None:
         with core.reading() as reader:
-            schedule = the_schedule(reader, schedule_id)
+            schedule = find_schedule(reader, schedule_id)
         zone, timing = schedule.timezone, schedule.timing
         try:
-            head = [understood(schedule.expression, timing, zone)]
+            head = [expression_text(schedule.expression, timing, zone)]
             if schedule.status is not ScheduleStatus.ACTIVE or isinstance(timing, Startup):
-                head.append(what_comes(schedule, now))
-            rows = coming(schedule, now, count, since=first)
+                head.append(next_occurrence_text(schedule, now))
+            rows = upcoming_rows(schedule, now, count, since=first)
         except ScheduleInvalid as error:  # nothing that was given is at fault
             told = f"schedule {schedule.id} cannot be read as it is stored: {error.message}"
             raise RowInvalid(f"{told}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
@@ -78,11 +78,11 @@ def preview(
         assert expression is not None
         zone = core.clock.zone() if timezone is None else timezone
         parsed = parse(expression, now=now, timezone=zone, zone_given=timezone is not None)
-        timing, head = parsed.timing, [understood(parsed.text, parsed.timing, zone)]
-        after = now if first is None else _before(first)
+        timing, head = parsed.timing, [expression_text(parsed.text, parsed.timing, zone)]
+        after = now if first is None else _moment_before(first)
         if first is None and isinstance(timing, Once):
             after = timing.at - 1  # `immediate` is now, which is not after now
-        rows = [_row(timing, zone, at) for at in islice(_chain(lambda t: next_after(timing, t), after), count)]
+        rows = [_row(timing, zone, at) for at in islice(_chain(lambda t: next_occurrence(timing, t), after), count)]
     if session.json:
         session.out.document(rows)
         return
@@ -91,7 +91,7 @@ def preview(
     print_moments(session.out, rows, zone)
 
 
-def coming(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
+def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
     """The next occurrences that fire, as rows; what is late already is not among them. Raises ScheduleInvalid when
     this machine does not know its zone."""
     if schedule.status in (ScheduleStatus.FINISHED, ScheduleStatus.REMOVED):
@@ -100,10 +100,10 @@ def coming(schedule: Schedule, now: float, count: int, *, since: float | None = 
     if not schedule.is_one_time:
         after = max(after, schedule.skip_to_at or 0.0, now)
     if since is not None:
-        after = max(_before(since), (schedule.start_at or 0.0) - 1)
+        after = max(_moment_before(since), (schedule.start_at or 0.0) - 1)
     if schedule.max_runs is not None:
         count = min(count, max(0, schedule.max_runs - schedule.runs))
-    found = islice(_chain(lambda t: upcoming(schedule, after=t), after), count)
+    found = islice(_chain(lambda t: next_upcoming(schedule, after=t), after), count)
     return [_row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter)) for at in found]
 
 
@@ -115,15 +115,15 @@ def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
     cells = []
     for row in rows:
         later = row["fire_at"] - row["nominal_at"]
-        notes = [row["note"], f"fires {span(later)} later (jitter)" if later else None]
-        shown = wall(row["nominal_at"], zone), clock_time(row["nominal_at"])
+        notes = [row["note"], f"fires {format_span(later)} later (jitter)" if later else None]
+        shown = local_time_text(row["nominal_at"], zone), clock_time(row["nominal_at"])
         cells.append((*shown, "; ".join(text for text in notes if text)))
     out.table((zone, "UTC", "note"), cells)
 
 
 def _row(timing: Timing, zone: str, at: float, later: float = 0.0) -> dict[str, Any]:
-    there = on_the_wall(at, zone)
-    return with_iso(
+    there = local_time(at, zone)
+    return add_iso_times(
         {
             "nominal_at": at,
             "local": None if there is None else there.isoformat(),
@@ -140,6 +140,6 @@ def _chain(following: Callable[[float], float | None], after: float) -> Iterator
         moment_ = following(moment_)
 
 
-def _before(first: float) -> float:
+def _moment_before(first: float) -> float:
     """The latest moment that is before `first`, as occurrences go: they are whole seconds."""
     return math.ceil(first) - 1

@@ -11,20 +11,20 @@ from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import Output, json_shown, with_iso
-from craftcore.cli.schedule.id_lookup import the_schedule
-from craftcore.cli.schedule.preview import coming, print_moments
+from craftcore.cli.output import Output, add_iso_times, show_json
+from craftcore.cli.schedule.id_lookup import find_schedule
+from craftcore.cli.schedule.preview import print_moments, upcoming_rows
 from craftcore.cli.schedule.view import (
     command_line,
     document,
+    expression_text,
     is_irreversible,
+    local_time_text,
     next_firing,
-    understood,
-    wall,
-    what_comes,
+    next_occurrence_text,
 )
 from craftcore.cli.session import Session, hint
-from craftcore.cli.status.schedule_section import what_holds_them
+from craftcore.cli.status.schedule_section import schedules_held_reason
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.errors import ScheduleInvalid
@@ -32,7 +32,7 @@ from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.storage.damaged_rows import Damaged, attempted
+from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader, Row
 
 LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
@@ -60,34 +60,34 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
     """
     core = session.core()
     with core.reading() as reader:
-        found = ScheduleStore().all(reader, removed=removed, limit=limit + 1)
-        holds = what_holds_them(reader, core.clock.now())
-        latest = {one.id: _latest(reader, one.id) for one in found if not isinstance(one, Damaged)}
+        found = ScheduleStore().list_all(reader, removed=removed, limit=limit + 1)
+        holds = schedules_held_reason(reader, core.clock.now())
+        latest = {one.id: _latest_row(reader, one.id) for one in found if not isinstance(one, Damaged)}
     if len(found) > limit:
-        session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
+        session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
     marks = any(not isinstance(one, Damaged) and is_irreversible(one) for one in found)
     code = print_list(
         session,
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
         found,
-        told=lambda one: {**document(one), **with_iso(_told_latest(latest[one.id]))},
-        cells=lambda one: _cells(one, _told_latest(latest[one.id]), marks),
+        told=lambda one: {**document(one), **add_iso_times(_latest_document(latest[one.id]))},
+        cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
         beside=latest.values(),
     )
     if holds is not None:
-        session.out.aside(holds)
+        session.out.print_note(holds)
     return code
 
 
 NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
 
 
-def _latest(reader: Reader, schedule_id: str) -> Row | Damaged:
-    return attempted(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
+def _latest_row(reader: Reader, schedule_id: str) -> Row | Damaged:
+    return try_read(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
 
 
-def _told_latest(latest: Row | Damaged) -> Row:
+def _latest_document(latest: Row | Damaged) -> Row:
     return {**NONE_FIRED, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
 
 
@@ -125,16 +125,16 @@ def show(session: Session, /, schedule_id: str) -> None:
     core = session.core()
     now, store = core.clock.now(), ScheduleStore()
     with core.reading() as reader:
-        schedule = the_schedule(reader, schedule_id, removed=True)
+        schedule = find_schedule(reader, schedule_id, removed=True)
         live = AccountStore().live_trigger(reader, schedule.id)
         task = AccountStore().live_task(reader, schedule.id)
-        account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, HISTORY_SHOWN)]
-        ahead = schedule.id in {one.id for one in store.ahead(reader, now)}
-        holds = what_holds_them(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
+        account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, HISTORY_SHOWN)]
+        ahead = schedule.id in {one.id for one in store.list_ahead(reader, now)}
+        holds = schedules_held_reason(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
     try:
-        moments = coming(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
+        moments = upcoming_rows(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
     except ScheduleInvalid as error:
-        session.out.aside(error.message)
+        session.out.print_note(error.message)
         moments = []
     told = document(schedule)
     if session.json:
@@ -143,21 +143,21 @@ def show(session: Session, /, schedule_id: str) -> None:
         )
         return
     out, zone = session.out, schedule.timezone
-    out.line(f"{schedule.id}: {understood(schedule.expression, schedule.timing, zone)}", style="bold")
+    out.line(f"{schedule.id}: {expression_text(schedule.expression, schedule.timing, zone)}", style="bold")
     if (command := command_line(schedule)) is not None:
         out.line(f"runs: {command}")
-    out.line(what_comes(schedule, now))
+    out.line(next_occurrence_text(schedule, now))
     if holds is not None:
         out.line(holds, style="bad")
     if ahead:
-        done = f"ahead of the clock: accounted for up to {wall(schedule.high_water_at, zone)}"
+        done = f"ahead of the clock: accounted for up to {local_time_text(schedule.high_water_at, zone)}"
         out.line(f"{done}. To let it go on from now: {hint('schedule', 'reanchor', schedule.id)}", style="bad")
     if task is not None:
         out.line(f"at work: task {task} (see: {hint('task', 'show', task)})")
     elif live is not None:
         out.line(f"at work: trigger {live} (see: {hint('trigger', 'why', live)})")
     out.line()
-    out.facts({name: _readable(name, told) for name in told if not name.endswith("_iso") and name != "id"})
+    out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso") and name != "id"})
     if moments:
         out.line()
         print_moments(out, moments, zone)
@@ -183,11 +183,11 @@ def why(session: Session, /, schedule_id: str) -> None:
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
-        schedule = the_schedule(reader, schedule_id, removed=True)
+        schedule = find_schedule(reader, schedule_id, removed=True)
         found = schedule_reasons(reader, schedule, core.clock.now(), daemon_runs=daemon_runs)
     if session.json:
         told = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
-        session.out.document({**with_iso(told), "reasons": [asdict(one) for one in found]})
+        session.out.document({**add_iso_times(told), "reasons": [asdict(one) for one in found]})
         return
     session.out.line(f"{schedule.id} is {schedule.status.value}: {schedule.expression}", style="bold")
     for one in found:
@@ -211,8 +211,8 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
     one's, too.
     """
     with session.core().reading() as reader:
-        schedule = the_schedule(reader, schedule_id, removed=True)
-        account = [_line(reader, line) for line in AccountStore().history(reader, schedule.id, limit)]
+        schedule = find_schedule(reader, schedule_id, removed=True)
+        account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, limit)]
     if session.json:
         session.out.document(account)
     else:
@@ -221,8 +221,8 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
 
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
     """A line of the account, with what its trigger is now; None for one that is gone."""
-    trigger = reader.one(TRIGGER, id=line.trigger_id) if line.trigger_id else None
-    return with_iso(
+    trigger = reader.fetch_one(TRIGGER, id=line.trigger_id) if line.trigger_id else None
+    return add_iso_times(
         {
             "schedule_id": line.schedule_id,
             "generation": line.generation,
@@ -242,7 +242,7 @@ def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
 def _print_account(out: Output, account: list[dict[str, Any]], zone: str) -> None:
     cells = []
     for line in account:
-        first, last = wall(line["nominal_at"], zone), wall(line["last_at"], zone)
+        first, last = local_time_text(line["nominal_at"], zone), local_time_text(line["last_at"], zone)
         state, why = line["trigger_status"], line["trigger_reason"]
         cells.append(
             (
@@ -259,13 +259,13 @@ def _print_account(out: Output, account: list[dict[str, Any]], zone: str) -> Non
     out.table(HISTORY_COLUMNS, cells)
 
 
-def _readable(name: str, told: dict[str, Any]) -> object:
+def _readable_value(name: str, told: dict[str, Any]) -> object:
     value = told[name]
     if f"{name}_iso" in told:
         return None if value is None else clock_time(value)
     if name in DURATIONS:
         return None if value is None else f"{value:g} s"
-    return json_shown(value) if isinstance(value, dict) else value
+    return show_json(value) if isinstance(value, dict) else value
 
 
 COMMANDS: tuple[click.Command, ...] = (list_, show, why, history)

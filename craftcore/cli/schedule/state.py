@@ -10,13 +10,13 @@ from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason
-from craftcore.cli.schedule.id_lookup import the_schedule
-from craftcore.cli.schedule.view import document, what_comes
+from craftcore.cli.schedule.id_lookup import find_schedule
+from craftcore.cli.schedule.view import document, next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.operations import schedules
 from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 
 
 @click.command(
@@ -36,8 +36,8 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """
     refuse_bad_reason(reason)
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        before = the_schedule(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        before = find_schedule(tx, schedule_id)
         after, live = schedules.pause(tx, scope, core, before, reason)
     if session.json:
         session.out.document(document(after))
@@ -66,8 +66,8 @@ def resume(session: Session, /, schedule_id: str) -> None:
     fires now.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        before = the_schedule(tx, schedule_id)
+    with session.write(core) as (tx, scope):
+        before = find_schedule(tx, schedule_id)
         after, skipped = schedules.resume(tx, scope, core, before)
         now = tx.now
     if session.json:
@@ -80,7 +80,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
             session.out.line(f"{after.id} is active again")
         if skipped is not None:
             session.out.line(f"skipped: {skipped:,} that came meanwhile")
-    session.out.line(what_comes(after, now))
+    session.out.line(next_occurrence_text(after, now))
     if before.status is ScheduleStatus.DISABLED and before.origin is not Origin.OPERATOR:
         remark = "unless it is declared again, the next start of the daemon disables it again"
         session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
@@ -103,14 +103,14 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     """
     core = session.core()
     with core.reading() as reader:
-        whole = the_schedule(reader, schedule_id).id
-        waiting = len(AccountStore().unstarted_triggers(reader, whole))
+        whole = find_schedule(reader, schedule_id).id
+        waiting = len(AccountStore().list_unstarted_triggers(reader, whole))
     # A script named it, and its history stays; a person at a terminal may have meant another one.
     confirm(
         yes or not sys.stdin.isatty(),
         f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
     )
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         removed, cancelled, live = schedules.remove(tx, scope, core, whole)
     if session.json:
         session.out.document({**document(removed), "cancelled": cancelled})
@@ -122,7 +122,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
 
 
 def _triggers(count: int) -> str:
-    return counted(count, "trigger")
+    return format_count(count, "trigger")
 
 
 COMMANDS: tuple[click.Command, ...] = (pause, resume, remove)

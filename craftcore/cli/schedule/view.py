@@ -6,15 +6,15 @@ import shlex
 from datetime import datetime
 from typing import Any
 
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.output import with_iso
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.schedule.options import COMMAND
 from craftcore.cli.session import hint
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import local
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
-from craftcore.schedules.tick_plan import upcoming
+from craftcore.schedules.tick_plan import next_upcoming
 from craftcore.serialization.display import json_or_text
 
 DOCUMENT = (
@@ -29,23 +29,23 @@ DOCUMENT = (
 def document(schedule: Schedule) -> dict[str, Any]:
     """The row for programs: the payload as an object."""
     payload = json_or_text(schedule.payload_json)
-    return with_iso({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
+    return add_iso_times({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
 
 
-def understood(expression: str, timing: Timing, timezone: str) -> str:
+def expression_text(expression: str, timing: Timing, timezone: str) -> str:
     """What was written, and what it means: `every day at 3am (0 3 * * * in Europe/Berlin)`."""
     match timing:
         case Cron(expression=cron):
             return f"{expression} in {timezone}" if cron == expression else f"{expression} ({cron} in {timezone})"
         case Every(anchor_at=anchor):
-            return f"{expression} (counted from {wall(anchor, timezone)})"
+            return f"{expression} (counted from {local_time_text(anchor, timezone)})"
         case Once(at=at):
-            return f"{expression} (once, {wall(at, timezone)})"
+            return f"{expression} (once, {local_time_text(at, timezone)})"
         case Startup():
             return f"{expression} (at each start of the daemon)"
 
 
-def what_comes(schedule: Schedule, now: float) -> str:
+def next_occurrence_text(schedule: Schedule, now: float) -> str:
     """One line: the next occurrence that fires, or why none is awaited."""
     match schedule.status:
         case ScheduleStatus.PAUSED:
@@ -60,7 +60,7 @@ def what_comes(schedule: Schedule, now: float) -> str:
     if moment is None:
         return "next: none; what was left is skipped"
     skipped = "" if moment == schedule.next_at else "; what comes before is skipped"
-    return f"next: {wall_and_utc(moment, schedule.timezone, now)}{skipped}"
+    return f"next: {local_and_utc_text(moment, schedule.timezone, now)}{skipped}"
 
 
 def command_line(schedule: Schedule) -> str | None:
@@ -89,25 +89,25 @@ def next_firing(schedule: Schedule) -> float | None:
     if schedule.next_at is None or schedule.skip_to_at is None or schedule.skip_to_at < schedule.next_at:
         return schedule.next_at
     try:
-        return upcoming(schedule, after=schedule.skip_to_at)
+        return next_upcoming(schedule, after=schedule.skip_to_at)
     except ScheduleInvalid:  # its zone is gone from this machine; the next tick disables it, and says so
         return schedule.next_at
 
 
-def wall(t: float, timezone: str) -> str:
+def local_time_text(t: float, timezone: str) -> str:
     """`2026-11-22 03:00:00 CET`; for UTC as everywhere, `2026-11-22 02:00:00Z`."""
-    there = on_the_wall(t, timezone)
+    there = local_time(t, timezone)
     return clock_time(t) if there is None or there.tzname() == "UTC" else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
 
 
-def wall_and_utc(t: float, timezone: str, now: float) -> str:
+def local_and_utc_text(t: float, timezone: str, now: float) -> str:
     """`2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
-    there, utc = wall(t, timezone), clock_time(t)
-    when = from_now(t, now) if t > now else "due now" if now - t < 1 else f"late by {span(now - t)}"
+    there, utc = local_time_text(t, timezone), clock_time(t)
+    when = relative_text(t, now) if t > now else "due now" if now - t < 1 else f"late by {format_span(now - t)}"
     return f"{utc}, {when}" if there == utc else f"{there} ({utc}, {when})"
 
 
-def on_the_wall(t: float, timezone: str) -> datetime | None:
+def local_time(t: float, timezone: str) -> datetime | None:
     """That moment in the zone; None when this machine does not know the zone, or no calendar shows it."""
     try:
         return local(t, timezone)

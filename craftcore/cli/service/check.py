@@ -14,12 +14,12 @@ from craftcore.cli.exit_codes import PROBLEM, SETTINGS
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
-from craftcore.serialization.plurals import counted, noun_for
+from craftcore.serialization.plurals import agree_noun, format_count
 from craftcore.tasks.store import TaskStore
 
 if TYPE_CHECKING:
     from craftcore.registry.registry import Registry
-    from craftcore.services import Core
+    from craftcore.services import Services
 
 NAMED_MAX = 20
 OTHERS_READ, OTHERS_WRITE, STICKY = 0o077, 0o022, 0o1000
@@ -64,7 +64,7 @@ def check(session: Session, /, app: str | None) -> int:
         unread = any(error is not None for before, _, error in results if before != "tasks")
         if area in ("schedules", "tasks", "workflows") and unread:
             continue  # they are declared in what cannot be read; or judged by it
-        results.append((area, *_tried(run)))
+        results.append((area, *_try_check(run)))
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
@@ -83,7 +83,7 @@ def check(session: Session, /, app: str | None) -> int:
     return 1 if errors else 0
 
 
-def _tried(run: Check) -> tuple[str, CraftcoreError | None]:
+def _try_check(run: Check) -> tuple[str, CraftcoreError | None]:
     try:
         return run(), None
     except CraftcoreError as error:
@@ -110,7 +110,7 @@ def _app(named: str | None) -> str:
     app = import_app(named)
     app.check_actions()
     app.check_fallbacks(READY_MADE)
-    actions = f", and the {noun_for(len(app.actions), 'action')} {', '.join(app.actions)}" if app.actions else ""
+    actions = f", and the {agree_noun(len(app.actions), 'action')} {', '.join(app.actions)}" if app.actions else ""
     return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"
 
 
@@ -150,9 +150,9 @@ def _directory(path: Path) -> str:
 
 def _database(session: Session) -> str:
     """The file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
-    from craftcore.services import Core
+    from craftcore.services import Services
 
-    core = Core(session.path, Config(), read_only=session.is_read_only)
+    core = Services(session.path, Config(), read_only=session.is_read_only)
     try:
         with core.reading():
             return f"{core.database.path} has this program's schema"
@@ -160,15 +160,15 @@ def _database(session: Session) -> str:
         return f"{core.database.path} is not there yet; the daemon or the first emit makes it"
 
 
-def _deployed(session: Session, named: str) -> tuple[Registry, Core]:
+def _load_deployment(session: Session, named: str) -> tuple[Registry, Services]:
     """The app with what is ready-made, and the database, to be read."""
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import declare_ready_made
-    from craftcore.services import Core
+    from craftcore.services import Services
 
     app, config = import_app(named), session.load_config()
     declare_ready_made(app, config, os.environ)
-    return app, Core(session.path, config, read_only=True)
+    return app, Services(session.path, config, read_only=True)
 
 
 def _tasks(session: Session, named: str | None) -> str:
@@ -177,7 +177,7 @@ def _tasks(session: Session, named: str | None) -> str:
         return "not looked at: which they must fit is MODULE:APP"
     from craftcore.engine.held_tasks import misfits
 
-    app, core = _deployed(session, named)
+    app, core = _load_deployment(session, named)
     try:
         with core.reading() as reader:
             found = misfits(reader, app)
@@ -185,32 +185,34 @@ def _tasks(session: Session, named: str | None) -> str:
     except NotFound:
         return "none yet"
     if not found:
-        return f"{named} fits {counted(fit['running'] + fit['waiting'], 'live task')}"
+        return f"{named} fits {format_count(fit['running'] + fit['waiting'], 'live task')}"
     lines = [f"task {task_id}: {wrong}" for task_id, wrong in list(found.items())[:NAMED_MAX]]
     if len(found) > NAMED_MAX:
-        lines.append(f"and {counted(len(found) - NAMED_MAX, 'more', 'more')}")
+        lines.append(f"and {format_count(len(found) - NAMED_MAX, 'more', 'more')}")
     advice = "a start with this app would hold these until it fits them, or a person decides: task retry, task cancel"
-    raise StateRefused("\n".join([f"{counted(len(found), 'live task')} that {named} does not fit", *lines, advice]))
+    raise StateRefused(
+        "\n".join([f"{format_count(len(found), 'live task')} that {named} does not fit", *lines, advice])
+    )
 
 
 def _workflows(session: Session, named: str | None) -> str:
     """The app declares the workflow of every trigger that waits, and of what every schedule fires."""
     if named is None:
         return "not looked at: who declares them is MODULE:APP"
-    from craftcore.diagnostics.undeclared import undeclared
+    from craftcore.diagnostics.undeclared import find_undeclared
 
-    app, core = _deployed(session, named)
+    app, core = _load_deployment(session, named)
     try:
         with core.reading() as reader:
-            found = undeclared(reader, app.workflows)
+            found = find_undeclared(reader, app.workflows)
     except NotFound:
         return "no trigger and no schedule yet"
     if not found.lines:
         return f"{named} declares those of all triggers and schedules"
-    what = f"{counted(found.triggers, 'trigger')} and {counted(found.schedules, 'schedule')}"
+    what = f"{format_count(found.triggers, 'trigger')} and {format_count(found.schedules, 'schedule')}"
     lines = [f"{what} name a workflow that {named} does not declare", *found.lines[:NAMED_MAX]]
     if len(found.lines) > NAMED_MAX:
-        lines.append(f"and {counted(len(found.lines) - NAMED_MAX, 'more', 'more')}")
+        lines.append(f"and {format_count(len(found.lines) - NAMED_MAX, 'more', 'more')}")
     advice = "each would fail with CAPABILITY_NOT_FOUND: declare it, or decide: trigger cancel, schedule edit, "
     raise StateRefused("\n".join([*lines, f"{advice}schedule remove"]))
 

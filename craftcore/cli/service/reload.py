@@ -10,11 +10,11 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM, SETTINGS, TRY_LATER
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.daemon.config_reload import Reloaded, last_reload
-from craftcore.daemon.lock_owner import the_daemon
+from craftcore.daemon.lock_owner import open_daemon_process
 from craftcore.errors import ConfigInvalid, StillWaiting
 
 PATIENCE_SECONDS = 30.0
@@ -41,12 +41,12 @@ def reload(session: Session) -> int:
     once; whatever else has changed waits for the next start, and is named. With a mistake in them nothing changes, and
     each mistake is a line.
     """
-    from craftcore.services import Core
+    from craftcore.services import Services
 
-    core = Core(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
+    core = Services(session.path, Config(), read_only=True)  # what the settings of this shell say is of no matter here
     with core.reading():
         pass  # where there is no database, that is what is said, and not that no daemon runs on it
-    with the_daemon(core.database.path) as daemon:
+    with open_daemon_process(core.database.path) as daemon:
         asked = core.clock.boot_time()
         signal.pidfd_send_signal(daemon, signal.SIGHUP)
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -61,7 +61,7 @@ def reload(session: Session) -> int:
                 )
             time.sleep(POLL_SECONDS)
     if session.json:
-        session.out.document({"ok": not told.refused, **with_iso(asdict(told))})
+        session.out.document({"ok": not told.refused, **add_iso_times(asdict(told))})
     else:
         _say(session.out, told)
     return ConfigInvalid.exit_code if told.refused else 0

@@ -15,11 +15,11 @@ from craftcore.cli.service.units import (
     SYSTEM,
     Scope,
     environment_text,
-    hidden_from_system,
-    of_user,
-    rendered,
-    shipped,
-    this_program,
+    find_program,
+    hidden_directory,
+    list_units,
+    render,
+    user_scope,
 )
 from craftcore.cli.session import Session
 from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
@@ -56,15 +56,15 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
 
     The shipped ones, with the path of this craftcore.
     """
-    scope = of_user(Path.home()) if user else SYSTEM
-    program = program or this_program()
-    texts = {name: rendered(text, program) for name, text in shipped(scope, backup=backup).items()}
+    scope = user_scope(Path.home()) if user else SYSTEM
+    program = program or find_program()
+    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup).items()}
     if session.json:
         units = [{"name": name, "path": str(scope.units / name), "text": text} for name, text in texts.items()]
         session.out.document({"units": units, "environment_file": str(scope.environment), "program": program})
         return
-    if not user and (where := hidden_from_system(program)) is not None:
-        session.out.aside(f"this unit will not find it: {where}, which a system unit cannot see")
+    if not user and (where := hidden_directory(program)) is not None:
+        session.out.print_note(f"this unit will not find it: {where}, which a system unit cannot see")
     for name, text in texts.items():
         session.out.line(f"# {scope.units / name}")
         for line in text.splitlines():
@@ -101,21 +101,21 @@ def install(session: Session, /, user: bool, backup: bool, program: str | None, 
     if user and root is not None:
         raise click.UsageError("--root is for the system units, not for --user")
     scope = _own_scope() if user else SYSTEM
-    program = program or this_program()
-    if not user and root is None and (where := hidden_from_system(program)) is not None:
+    program = program or find_program()
+    if not user and root is None and (where := hidden_directory(program)) is not None:
         raise InvalidInput(
             f"{where}, which a system unit cannot see: install craftcore elsewhere, say in /opt/craftcore, "
             "or the unit of your own with --user"
         )
-    texts = {name: rendered(text, program) for name, text in shipped(scope, backup=backup).items()}
-    standing = {name: _standing(_below(root, scope.units / name)) for name in texts}
+    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup).items()}
+    standing = {name: _installed_text(_unit_directory(root, scope.units / name)) for name in texts}
     if not yes:
         _refuse_to_replace(session, scope, {name: (text, standing[name]) for name, text in texts.items()}, root)
     written = []
     for name, text in texts.items():
         if standing[name] != text:
-            written.append(_write(_below(root, scope.units / name), text, UNIT_MODE, user))
-    environment = _below(root, scope.environment)
+            written.append(_write(_unit_directory(root, scope.units / name), text, UNIT_MODE, user))
+    environment = _unit_directory(root, scope.environment)
     if not os.path.lexists(environment):
         written.append(_write(environment, environment_text(scope), SECRET_MODE, user))
     _say(session, scope, list(texts), written, environment, program)
@@ -130,14 +130,14 @@ def _own_scope() -> Scope:
         raise translate_os(error, home) from error
     if owner != os.geteuid():
         raise PermissionRefused(f"{home} is not yours: run it as whom it belongs to, without sudo")
-    return of_user(home)
+    return user_scope(home)
 
 
-def _below(root: str | None, path: Path) -> Path:
+def _unit_directory(root: str | None, path: Path) -> Path:
     return path if root is None else Path(root) / path.relative_to("/")
 
 
-def _standing(path: Path) -> str | None:
+def _installed_text(path: Path) -> str | None:
     """What the file says; None when there is none."""
     try:
         with open_regular(path) as file:
@@ -157,7 +157,7 @@ def _refuse_to_replace(
     for name, (text, standing) in units.items():
         if standing is None or standing == text:
             continue
-        path = _below(root, scope.units / name)
+        path = _unit_directory(root, scope.units / name)
         differs = list(difflib.unified_diff(standing.splitlines(), text.splitlines(), "as it is", "new", lineterm=""))
         if not session.json:
             for line in differs:

@@ -42,7 +42,7 @@ SYSTEM = Scope(
 )
 
 
-def of_user(home: Path) -> Scope:
+def user_scope(home: Path) -> Scope:
     """The scope of the user whose home that is."""
     config = home / ".config"
     return Scope(
@@ -53,7 +53,7 @@ def of_user(home: Path) -> Scope:
     )
 
 
-def shipped(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -> dict[str, str]:
+def list_units(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -> dict[str, str]:
     """The units of a scope, name -> text as shipped; with `backup` those of the regular backup, too."""
     folder = next(place for place in places if place.is_dir()) / scope.folder
     names = ["craftcore.service"]
@@ -64,7 +64,7 @@ def shipped(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def rendered(text: str, program: str) -> str:
+def render(text: str, program: str) -> str:
     """The unit with the program that it starts. Raises InvalidInput for a path that systemd would read as another."""
     if not PLAIN_PATH.fullmatch(program):
         raise InvalidInput(
@@ -74,7 +74,7 @@ def rendered(text: str, program: str) -> str:
     return PROGRAM.sub(lambda found: f"{found[1]}{word} ", text)
 
 
-def this_program() -> str:
+def find_program() -> str:
     """The `craftcore` that belongs to this Python: of its virtual environment, if it is in one.
 
     Raises InvalidInput when there is none, as in a checkout that is not installed.
@@ -85,7 +85,7 @@ def this_program() -> str:
     return str(beside)
 
 
-def hidden_from_system(program: str) -> str | None:
+def hidden_directory(program: str) -> str | None:
     """Which directory keeps the system unit from seeing the program, or the Python that it is run by; None: none."""
     paths = {program, os.path.realpath(program), os.path.realpath(Path(program).with_name("python"))}
     for path in sorted(paths):

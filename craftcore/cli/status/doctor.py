@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.doctor_daemon import Running, daemon_findings, running_on
+from craftcore.cli.doctor_daemon import DaemonState, daemon_findings, find_daemon
 from craftcore.cli.doctor_file import (
     chain,
-    ends_of,
+    chain_state_of,
     identity,
     identity_of,
     integrity_findings,
@@ -30,8 +30,8 @@ from craftcore.cli.doctor_place import place_findings, place_of
 from craftcore.cli.doctor_unit import unit_findings, unit_of
 from craftcore.cli.doctor_work import work_findings, work_of
 from craftcore.cli.exit_codes import PROBLEM
-from craftcore.cli.finding import RUN, Finding, Level, fail, looked, ok, warn
-from craftcore.cli.output import Output, pasted
+from craftcore.cli.finding import RUN, Finding, Level, fail, guard_check, make_passed, warn
+from craftcore.cli.output import Output, paste
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.config import Config
@@ -39,8 +39,8 @@ from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention
-from craftcore.services import Core
-from craftcore.storage.daemon_files import lost, lost_by_daemon
+from craftcore.services import Services
+from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 
@@ -64,7 +64,7 @@ def doctor(session: Session, /, full: bool) -> int:
     failed = sum(finding.level is Level.FAIL for finding in found)
     warned = sum(finding.level is Level.WARN for finding in found)
     if session.json:
-        told = [_told(finding, session.path) for finding in found]
+        told = [_finding_document(finding, session.path) for finding in found]
         document = {"ok": not failed, "database": str(session.path.absolute()), "failed": failed, "warned": warned}
         session.out.document({**document, "checks": told})
     else:
@@ -81,17 +81,19 @@ class Doctor:
         self._session = session
         self._full = full
         self._config = Config()
-        self._running: Running | None = None
+        self._running: DaemonState | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Each look for itself: what one cannot see, the others still do."""
         path = self._session.path.absolute()
-        yield from looked("settings", self._settings)
+        yield from guard_check("settings", self._settings)
         try:
             place = place_of(path, self._session.config_path)
         except (FileNotFoundError, NotADirectoryError):
-            if (name := lost_by_daemon(path)) is not None:
-                yield fail("open files", f"{lost(name)}, which ends: put back what was there before you start another")
+            if (name := name_lost_by_daemon(path)) is not None:
+                yield fail(
+                    "open files", f"{lost_text(name)}, which ends: put back what was there before you start another"
+                )
                 return
             yield fail("database", f"there is none at {path}. The daemon makes it", *RUN)
             return
@@ -99,19 +101,19 @@ class Doctor:
             yield fail("database", f"{error.filename}: {error.strerror}. Ask as the user it belongs to")
             return
         yield from place_findings(place)
-        self._core = Core(path, self._config, read_only=self._session.is_read_only)
-        yield from looked("lock file", self._look_at_the_lock)
-        schema = looked("database", self._schema)
+        self._core = Services(path, self._config, read_only=self._session.is_read_only)
+        yield from guard_check("lock file", self._look_at_the_lock)
+        schema = guard_check("database", self._schema)
         yield from schema
         if any(finding.level is Level.FAIL and finding.check in ("database", "schema") for finding in schema):
             yield warn("work", "is not looked at: the database cannot be read as this program's")
         else:
-            yield from looked("integrity", self._integrity)
-            yield from looked("records", self._records)
-            yield from looked("daemon", self._daemon)
-            yield from looked("work", self._work)
+            yield from guard_check("integrity", self._integrity)
+            yield from guard_check("records", self._records)
+            yield from guard_check("daemon", self._daemon)
+            yield from guard_check("work", self._work)
         holder = None if self._running is None else self._running.pid
-        yield from looked("unit", lambda: unit_findings(unit_of(os.environ), str(path), holder))
+        yield from guard_check("unit", lambda: unit_findings(unit_of(os.environ), str(path), holder))
 
     def _settings(self) -> Iterator[Finding]:
         try:
@@ -124,10 +126,10 @@ class Doctor:
             text = "storage.synchronous is normal: what was accepted last is lost with the power. Set it to full"
             yield warn("durability", text)
         else:
-            yield ok("durability", "every commit is flushed")
+            yield make_passed("durability", "every commit is flushed")
 
     def _look_at_the_lock(self) -> Iterable[Finding]:
-        self._running = running_on(self._core.database.path)
+        self._running = find_daemon(self._core.database.path)
         return ()
 
     def _schema(self) -> list[Finding]:
@@ -140,18 +142,18 @@ class Doctor:
             with self._core.database.reading(with_checks=self._full) as reader:
                 return list(integrity_findings(integrity_of(reader, progress, full=self._full), full=self._full))
         finally:
-            progress.over()
+            progress.finish()
 
     def _records(self) -> list[Finding]:
         with self._core.database.reading() as reader:
             known = identity_of(reader, None if self._running is None else self._running.note)
-            return [chain(ends_of(reader)), identity(known)]
+            return [chain(chain_state_of(reader)), identity(known)]
 
     def _daemon(self) -> list[Finding]:
         if self._running is None:
             return []
         with self._core.database.reading() as reader:
-            booted_at = reader.value(BOOTED_AT)
+            booted_at = reader.fetch_value(BOOTED_AT)
             live = live_state(reader)
         return list(daemon_findings(self._running, booted_at, live))
 
@@ -170,14 +172,14 @@ def _say(out: Output, found: list[Finding], path: Path) -> None:
     for finding in found:
         out.line(f"{finding.level:<4}  {finding.check:<{width}}  {finding.text}", style=STYLES[finding.level])
         if finding.do:
-            out.line(f"      {_pasted(finding, path)}")
+            out.line(f"      {_paste(finding, path)}")
 
 
-def _told(finding: Finding, path: Path) -> dict[str, Any]:
-    return {**asdict(finding), "do": _pasted(finding, path) if finding.do else None}
+def _finding_document(finding: Finding, path: Path) -> dict[str, Any]:
+    return {**asdict(finding), "do": _paste(finding, path) if finding.do else None}
 
 
-def _pasted(finding: Finding, path: Path) -> str:
+def _paste(finding: Finding, path: Path) -> str:
     """The command as it is pasted, on this very database."""
     program, *words = finding.do
-    return pasted(program, *(("--db", str(path.absolute())) if program == "craftcore" else ()), *words)
+    return paste(program, *(("--db", str(path.absolute())) if program == "craftcore" else ()), *words)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import hint
 from craftcore.schedules.clock_event_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
-from craftcore.serialization.plurals import counted
-from craftcore.storage.facts import fact, number
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 
 COUNTS = "SELECT status, count(*) FROM schedules GROUP BY status"
@@ -31,22 +31,24 @@ EVENTS = {
 
 def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
     """The keys `schedules`, `safe_mode` and `clock` of the document."""
-    counts = dict(tuple(row) for row in reader.tuples(COUNTS))
-    following = reader.one(NEXT) or {"id": None, "next_at": None}
+    counts = dict(tuple(row) for row in reader.fetch_tuples(COUNTS))
+    following = reader.fetch_one(NEXT) or {"id": None, "next_at": None}
     until = number(reader, "clock_held")
     event = last_clock_event(reader)
     held_until = None if until is None or until <= now else until
     return {
-        "schedules": with_iso(
+        "schedules": add_iso_times(
             {
                 **{status.value.lower(): counts.get(status, 0) for status in TOLD},
                 "next_id": following["id"],
                 "next_at": following["next_at"],
-                "ahead": [schedule.id for schedule in ScheduleStore().ahead(reader, now)],
+                "ahead": [schedule.id for schedule in ScheduleStore().list_ahead(reader, now)],
             }
         ),
-        "safe_mode": fact(reader, "safe_mode"),
-        "clock": with_iso({"held_until": held_until, "last_event": None if event is None else with_iso(event)}),
+        "safe_mode": get_fact(reader, "safe_mode"),
+        "clock": add_iso_times(
+            {"held_until": held_until, "last_event": None if event is None else add_iso_times(event)}
+        ),
     }
 
 
@@ -56,16 +58,16 @@ def schedules_alarm(found: dict[str, Any]) -> str | None:
         return _clock_held(until, found["now"])
     if ahead := found["schedules"]["ahead"]:
         names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
-        wait = counted(len(ahead), "schedule waits", "schedules wait")
+        wait = format_count(len(ahead), "schedule waits", "schedules wait")
         return f"{wait}, ahead of the clock: {names}. If it is right: {hint('schedule', 'reanchor')}"
     return None
 
 
-def what_holds_them(reader: Reader, now: float) -> str | None:
+def schedules_held_reason(reader: Reader, now: float) -> str | None:
     """Why no schedule fires, whatever its row says, and what to do; None when nothing holds them."""
-    if held := fact(reader, "held"):
+    if held := get_fact(reader, "held"):
         return f"everything is held: {held}. To let it go on: {hint('release')}"
-    if safe_mode := fact(reader, "safe_mode"):
+    if safe_mode := get_fact(reader, "safe_mode"):
         return f"safe mode, no schedule fires: {safe_mode}. Find out why it dies, then: {hint('release')}"
     until = number(reader, "clock_held")
     return None if until is None or until <= now else _clock_held(until, now)
@@ -84,9 +86,9 @@ def say_schedules(out: Output, found: dict[str, Any]) -> None:
         text = ", ".join(counted)
         if schedules["next_at"] is not None:
             text += f"; next {schedules['next_id']} at {clock_time(schedules['next_at'])}"
-            text += f", {from_now(schedules['next_at'], now)}"
+            text += f", {relative_text(schedules['next_at'], now)}"
         out.line(f"schedules {text}", style="warn" if schedules["disabled"] else "")
     event = found["clock"]["last_event"]
     if event is not None and event["at"] > now - EVENT_WORTH_SAYING:
-        what = EVENTS[event["kind"]].format(span(event["seconds"]))
+        what = EVENTS[event["kind"]].format(format_span(event["seconds"]))
         out.line(f"clock     {clock_time(event['at'])}: {what}")

@@ -10,28 +10,28 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command, OperatorCommand
-from craftcore.cli.doctor_daemon import running_on
+from craftcore.cli.doctor_daemon import find_daemon
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.cli.output import with_iso
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session, hint
 from craftcore.cli.status.activity_section import read_in_doubt, say_in_doubt
 from craftcore.cli.status.schedule_section import read_schedules, say_schedules
 from craftcore.cli.status.task_section import read_tasks, say_tasks
-from craftcore.diagnostics.disk_space import room_beside
-from craftcore.diagnostics.idle import Idle, idle, seems_idle
+from craftcore.diagnostics.disk_space import disk_space_of
+from craftcore.diagnostics.idle import Idle, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
 from craftcore.engine.engine_facts import is_paused
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.operations import maintenance
 from craftcore.retention.service import Retention
-from craftcore.services import Core
-from craftcore.storage.facts import fact
+from craftcore.services import Services
+from craftcore.storage.facts import get_fact
 from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
-from craftcore.storage.wal_locks import reading_pids
-from craftcore.triggers.cut_off import told_counts
+from craftcore.storage.wal_locks import reader_pids
+from craftcore.triggers.cut_off import counts_document
 from craftcore.triggers.listing_store import LATELY, TriggerLists
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
@@ -82,7 +82,7 @@ def status(session: Session) -> None:
         out.line(f"daemon    pid {daemon['pid']} on {daemon['host']}, since {clock_time(daemon['started_at'])}")
     if found["epoch"]:
         ended = "" if daemon["running"] else f", {'ended in order' if found['ended_in_order'] else 'died'}"
-        out.line(f"epoch     {found['epoch']}, started {from_now(found['epoch_started_at'], now)}{ended}")
+        out.line(f"epoch     {found['epoch']}, started {relative_text(found['epoch_started_at'], now)}{ended}")
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
     kinds = ["due", "later", "claimed", "running"][: 4 if daemon["running"] else 2]  # without one nothing is
     out.line("triggers  " + ", ".join(f"{name} {counts[name]:,}" for name in kinds))
@@ -91,13 +91,15 @@ def status(session: Session) -> None:
         what = f"{counts['cut_off']:,} of those due ran when the daemon ended"
         out.line(f"cut off   {what} (see: {see})", style="warn")
     if found["oldest_due_at"] is not None:
-        out.line(f"oldest    due since {span(now - found['oldest_due_at'])}")
+        out.line(f"oldest    due since {format_span(now - found['oldest_due_at'])}")
     say_tasks(out, found)
     say_in_doubt(out, found)
     say_schedules(out, found)
     if found["failed_lately"]["count"]:
         see = hint("trigger", "list", "--status", "FAILED")
-        out.line(f"failed    {found['failed_lately']['count']:,} within {span(LATELY)} (see: {see})", style="warn")
+        out.line(
+            f"failed    {found['failed_lately']['count']:,} within {format_span(LATELY)} (see: {see})", style="warn"
+        )
     if counts["dead"]:
         out.line(f"dead      {counts['dead']} (see: {hint('dead', 'list')})", style="warn")
 
@@ -108,21 +110,21 @@ def read_status(session: Session) -> dict[str, Any]:
     now = core.clock.now()
     with core.reading() as reader:
         counts = TriggerLists().live_counts(reader, now)
-        oldest, oldest_claimed = reader.value(OLDEST_DUE, now=now), reader.value(OLDEST_CLAIMED)
-        epoch = reader.one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
-        held = fact(reader, "held")
+        oldest, oldest_claimed = reader.fetch_value(OLDEST_DUE, now=now), reader.fetch_value(OLDEST_CLAIMED)
+        epoch = reader.fetch_one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
+        held = get_fact(reader, "held")
         paused = is_paused(reader)
         live = live_state(reader)
         scheduled = read_schedules(reader, now)
         tasks = read_tasks(reader, epoch["epoch"])
         in_doubt = read_in_doubt(reader)
-        behind = _behind(reader, now, core.config.triggers.overdue_after)
-        failed_lately = TriggerLists().failed_lately(reader, now - LATELY)
-        dead_lately = reader.value(DEAD_LATELY, since=now - LATELY)
+        behind = _oldest_due(reader, now, core.config.triggers.overdue_after)
+        failed_lately = TriggerLists().count_failed_since(reader, now - LATELY)
+        dead_lately = reader.fetch_value(DEAD_LATELY, since=now - LATELY)
         size = Retention(core.config.retention).size(reader, now)
-        died_before = bool(reader.value(DIED_BEFORE, epoch=epoch["epoch"]))
-        lease_until = reader.value(OLDEST_LEASE)
-    looked = running_on(core.database.path)
+        died_before = bool(reader.fetch_value(DIED_BEFORE, epoch=epoch["epoch"]))
+        lease_until = reader.fetch_value(OLDEST_LEASE)
+    looked = find_daemon(core.database.path)
     note, running = looked.note, looked.held
     claims_live = running and not has_not_booted(epoch["started_at"], note, held=running)
     if not claims_live and oldest_claimed is not None:
@@ -134,10 +136,10 @@ def read_status(session: Session) -> dict[str, Any]:
         "stuck": running and (looked.is_stuck(epoch["started_at"]) or (claims_live and unextended)),
     }
     if running and note is not None:
-        daemon |= with_iso({"pid": note.pid, "host": note.host, "started_at": note.started_at})
+        daemon |= add_iso_times({"pid": note.pid, "host": note.host, "started_at": note.started_at})
     held_back = not claims_live or paused or held is not None or live.alone is not None
     held_back = held_back or scheduled["safe_mode"] is not None or scheduled["clock"]["held_until"] is not None
-    found = with_iso(
+    found = add_iso_times(
         {
             "verdict": "",
             "ok": False,
@@ -151,24 +153,24 @@ def read_status(session: Session) -> dict[str, Any]:
             "died_before": died_before,
             "held": held,
             "paused": running and paused,
-            "engine": _told(live if running else LiveState(epoch=live.epoch)),
+            "engine": _status_document(live if running else LiveState(epoch=live.epoch)),
             "replaced": looked.replaced,
             "locked_by": None if looked.keeper is None else looked.keeper._asdict(),
             **scheduled,
             **tasks,
             **in_doubt,
-            "counts": told_counts(counts, claims_live=claims_live),
+            "counts": counts_document(counts, claims_live=claims_live),
             "failed_lately": asdict(failed_lately),
             "dead_lately": dead_lately,
             "behind": behind,
-            "idle": None if held_back else _idle(core, now),
+            "idle": None if held_back else _idle_document(core, now),
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
             "database": str(core.database.path),
             "bytes": core.database.path.stat().st_size,
             "wal_bytes": wal_bytes(core.database.path),
             "wal_in_use_bytes": wal_in_use(core.database.path),
-            "wal_readers": others_reading(core.database.path, note.pid if running and note is not None else None),
+            "wal_readers": other_reader_pids(core.database.path, note.pid if running and note is not None else None),
             "retention": size._asdict(),
             "disk": _disk(core.database.path),
         }
@@ -180,23 +182,23 @@ def read_status(session: Session) -> dict[str, Any]:
     return found
 
 
-def _told(live: LiveState) -> dict[str, Any]:
-    return with_iso({name: value for name, value in asdict(live).items() if name != "epoch"})
+def _status_document(live: LiveState) -> dict[str, Any]:
+    return add_iso_times({name: value for name, value in asdict(live).items() if name != "epoch"})
 
 
-def _behind(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
+def _oldest_due(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
     """The trigger that is due for longest with nothing of its own lane before it; `id` None: there is none."""
-    oldest = reader.one(BEHIND, now=now) or {"id": None, "due_at": None}
+    oldest = reader.fetch_one(BEHIND, now=now) or {"id": None, "due_at": None}
     seconds = None if oldest["due_at"] is None else now - oldest["due_at"]
     return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
 
 
-def _idle(core: Core, now: float) -> dict[str, Any] | None:
+def _idle_document(core: Services, now: float) -> dict[str, Any] | None:
     """The trigger that is not started although places are free; None: there is none."""
 
     def look() -> Idle | None:
         with core.reading() as reader:
-            return seems_idle(reader, core.clock)
+            return find_idle(reader, core.clock)
 
     if (found := idle(look)) is None:
         return None
@@ -206,15 +208,15 @@ def _idle(core: Core, now: float) -> dict[str, Any] | None:
 def _disk(path: Path) -> dict[str, int | None] | None:
     """None where the system does not say."""
     try:
-        room = room_beside(path)
+        room = disk_space_of(path)
     except OSError:
         return None
     return {"free_bytes": room.bytes, "free_inodes": room.inodes}
 
 
-def others_reading(path: Path, daemon: int | None) -> list[int]:
+def other_reader_pids(path: Path, daemon: int | None) -> list[int]:
     """The processes that read it now, besides this one and, while there is another, the daemon."""
-    pids = [pid for pid in reading_pids(path) if pid != os.getpid()]
+    pids = [pid for pid in reader_pids(path) if pid != os.getpid()]
     return [pid for pid in pids if pid != daemon] or pids
 
 
@@ -231,7 +233,7 @@ def release(session: Session) -> None:
     says which. Look at what is in doubt before: it may start work that the world has seen already.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         reason = maintenance.release(tx, scope)
     if session.json:
         session.out.document({"released": reason is not None, "reason": reason})

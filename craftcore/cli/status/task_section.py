@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from craftcore.cli.output import Output, with_iso
+from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import hint
-from craftcore.serialization.plurals import counted
-from craftcore.storage.facts import fact
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
@@ -16,9 +16,9 @@ from craftcore.tasks.store import TaskStore
 
 def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
     """The keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
-    restart = _restart(fact(reader, "restart"), epoch)
+    restart = _restart(get_fact(reader, "restart"), epoch)
     tasks = {**TaskStore().counts(reader), "held": HoldStore().count(reader)}
-    return {"tasks": tasks, "restart": None if restart is None else with_iso(restart)}
+    return {"tasks": tasks, "restart": None if restart is None else add_iso_times(restart)}
 
 
 def _restart(notice: str | None, epoch: int | None) -> dict[str, Any] | None:
@@ -42,7 +42,9 @@ def say_tasks(out: Output, found: dict[str, Any]) -> None:
         out.line(f"tasks     {text}{see}")
     if counts["held"]:
         see = hint("task", "list", "--held")
-        out.line(f"held      {counted(counts['held'], 'task')} that the code does not fit (see: {see})", style="warn")
+        out.line(
+            f"held      {format_count(counts['held'], 'task')} that the code does not fit (see: {see})", style="warn"
+        )
     if restart is not None:
         text = f"restart   resumed {restart['resumed']:,}"
         if restart["stale"]:

@@ -7,25 +7,33 @@ from typing import Any
 
 import click
 
-from craftcore.activities.listing_store import ActivityListing
-from craftcore.cli.activity.view import told_activity
+from craftcore.activities.listing_store import ActivityListStore
+from craftcore.cli.activity.view import activity_document
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.lookup import allowed, the_task
-from craftcore.cli.moments import clock_time, span
-from craftcore.cli.output import Output, Verbatim, json_shown, with_iso
+from craftcore.cli.lookup import find_task, parse_choice
+from craftcore.cli.moments import clock_time, format_span
+from craftcore.cli.output import Output, Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
-from craftcore.cli.task.question_view import told_question
-from craftcore.cli.task.view import LIST_COLUMNS, cells, held_because, told_event, told_mail, told_task, told_wait
+from craftcore.cli.task.question_view import question_document
+from craftcore.cli.task.view import (
+    LIST_COLUMNS,
+    event_document,
+    hold_reason,
+    mail_document,
+    task_document,
+    task_row,
+    wait_document,
+)
 from craftcore.cli.why import task_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.executions.store import ExecutionStore
-from craftcore.serialization.display import json_or_text, shortened
-from craftcore.storage.damaged_rows import Damaged, whole
+from craftcore.serialization.display import json_or_text, shorten
+from craftcore.storage.damaged_rows import Damaged, require_readable
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import Task, TaskStatus
@@ -34,7 +42,7 @@ from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX
-from craftcore.triggers.workflow_names import bare
+from craftcore.triggers.workflow_names import bare_name
 
 EVENT_COLUMNS = ("time", "turn", "type", "what")
 QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
@@ -66,7 +74,7 @@ for command_ in operate.COMMANDS:
 )
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(TaskStatus)}.")
 @click.option("--held", is_flag=True, help="Only live ones that the code of the last start does not fit.")
-@click.option("--workflow", metavar="NAME", type=bare, help="Only of this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare_name, help="Only of this workflow.")
 @click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
@@ -78,19 +86,19 @@ def list_(
     Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING. Of one that is held, the
     reason says what does not fit.
     """
-    chosen = allowed("status", status, list(TaskStatus))
+    chosen = parse_choice("status", status, list(TaskStatus))
     with session.core().reading() as reader:
-        tasks = TaskStore().newest(
+        tasks = TaskStore().list_newest(
             reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
         )
-        held_by = {one.id: held_because(reader, one) for one in tasks if not isinstance(one, Damaged)}
+        held_by = {one.id: hold_reason(reader, one) for one in tasks if not isinstance(one, Damaged)}
         waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
     return print_list(
         session,
         LIST_COLUMNS,
         tasks,
-        told=lambda one: {**told_task(one), "held": held_by[one.id], "wait": told_wait(waits[one.id])},
-        cells=lambda one: cells(one, waits[one.id], held_by[one.id]),
+        told=lambda one: {**task_document(one), "held": held_by[one.id], "wait": wait_document(waits[one.id])},
+        cells=lambda one: task_row(one, waits[one.id], held_by[one.id]),
         beside=waits.values(),
     )
 
@@ -110,16 +118,16 @@ def show(session: Session, /, task_id: str) -> None:
     core = session.core()
     note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
-        found = the_task(reader, task_id)
+        found = find_task(reader, task_id)
         weight, now = core.config.triggers.priority_weight, core.clock.now()
         booting = is_booting(reader, note, held=daemon_runs)
         why = task_reasons(reader, found, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
-        held = held_because(reader, found)
+        held = hold_reason(reader, found)
         told = {
-            **told_task(found),
+            **task_document(found),
             "held": held,
             "reasons": [asdict(reason) for reason in why],
-            **_around(reader, found),
+            **_related_document(reader, found),
         }
     if session.json:
         session.out.document(told)
@@ -141,12 +149,12 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     In all their attempts: steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
     """
     with session.core().reading() as reader:
-        found = the_task(reader, task_id)
+        found = find_task(reader, task_id)
         stream = MemoStore().stream(reader, found.id, limit + 1)
     if len(stream) > limit:
-        session.out.aside(f"these are the last {limit:,}, and there were more: --limit")
+        session.out.print_note(f"these are the last {limit:,}, and there were more: --limit")
         stream = stream[-limit:]
-    told = [told_event(event) for event in stream]
+    told = [event_document(event) for event in stream]
     if session.json:
         session.out.document(told)
         return
@@ -154,23 +162,23 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     session.out.table(EVENT_COLUMNS, rows)
 
 
-def _around(reader: Reader, task: Task) -> dict[str, Any]:
+def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
     """What belongs to a task, beside its row."""
-    questions = QuestionStore().of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
-    mails = MailStore().unread_mails(reader, task.seq, MAILS_SHOWN)
+    questions = QuestionStore().list_of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
+    mails = MailStore().list_unread(reader, task.seq, MAILS_SHOWN)
     children = TaskStore().children(reader, task, CHILDREN_SHOWN)
-    activities = whole(ActivityListing().newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
+    activities = require_readable(ActivityListStore().list_newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
     return {
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),
-        "wait": told_wait(WaitStore().open_of(reader, task.seq)),
-        "questions": [told_question(question) for question in questions],
-        "activities": [told_activity(activity) for activity in activities],
-        "unread": MailStore().unread(reader, task.seq, MAILBOX_MAX),
-        "unread_mail": [told_mail(mail) for mail in mails],
+        "wait": wait_document(WaitStore().open_of(reader, task.seq)),
+        "questions": [question_document(question) for question in questions],
+        "activities": [activity_document(activity) for activity in activities],
+        "unread": MailStore().count_unread(reader, task.seq, MAILBOX_MAX),
+        "unread_mail": [mail_document(mail) for mail in mails],
         "attempts": ExecutionStore().count_of_task(reader, task.id),
-        "last_attempts": [with_iso(row) for row in ExecutionStore().of_task(reader, task.id, ATTEMPTS_SHOWN)],
-        "children": [told_task(child) for child in children],
+        "last_attempts": [add_iso_times(row) for row in ExecutionStore().list_of_task(reader, task.id, ATTEMPTS_SHOWN)],
+        "children": [task_document(child) for child in children],
     }
 
 
@@ -225,10 +233,10 @@ def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    took = None if told["latency_ms"] is None else span(told["latency_ms"] / 1000)
+    took = None if told["latency_ms"] is None else format_span(told["latency_ms"] / 1000)
     began = clock_time(told["created_at"])
     return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
 
 
 def _value(value: Any) -> Verbatim | None:
-    return None if value is None else Verbatim(shortened(json_shown(value), TEXT_MAX))
+    return None if value is None else Verbatim(shorten(show_json(value), TEXT_MAX))

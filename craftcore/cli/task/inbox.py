@@ -7,16 +7,16 @@ import click
 from craftcore.activities.model import Decision
 from craftcore.cli.activity.resolve import say_decided
 from craftcore.cli.base import CommandGroup, OperatorCommand
-from craftcore.cli.damaged_list import say_damaged, told_damaged
+from craftcore.cli.damaged_list import damaged_document, say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import refuse_bad_note, the_question
-from craftcore.cli.moments import from_now
+from craftcore.cli.lookup import find_question, refuse_bad_note
+from craftcore.cli.moments import relative_text
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
-from craftcore.cli.task.question_view import SAID_MAX, told_question, until_answered
+from craftcore.cli.task.question_view import SAID_MAX, answer_deadline_text, question_document
 from craftcore.operations import tasks
-from craftcore.serialization.display import shortened
-from craftcore.storage.damaged_rows import Damaged, attempted
+from craftcore.serialization.display import shorten
+from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore
@@ -50,12 +50,12 @@ def list_(session: Session, /, limit: int) -> int:
         questions = QuestionStore().open_ones(reader, limit + 1)
         found = [(question, _task_of(reader, question)) for question in questions]
     if len(found) > limit:
-        session.out.aside(f"these are the first {limit:,}, and there are more: --limit")
+        session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
     damaged = [one for pair in found for one in pair if isinstance(one, Damaged)]
     if session.json:
         session.out.document(
-            [told_damaged(one) if isinstance(one, Damaged) else told_question(one) for one, _ in found]
+            [damaged_document(one) if isinstance(one, Damaged) else question_document(one) for one, _ in found]
         )
         return say_damaged(session, damaged)
     for number, (question, task) in enumerate(found):
@@ -94,17 +94,17 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     if note is not None and not note.strip():
         refuse_bad_note(note)
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        whole = the_question(tx, question_id).id
+    with session.write(core) as (tx, scope):
+        whole = find_question(tx, question_id).id
         answered, task, about = tasks.answer(tx, scope, core, whole, choice, note=note, reference=reference)
     if session.json:
-        session.out.document(told_question(answered))
+        session.out.document(question_document(answered))
         return
     if about is not None:
         say_decided(session, about, Decision(choice), task)
     else:
         becomes = "goes on" if task.status.is_live else f"is {task.status}"
-        session.out.line(f'answered with "{shortened(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
+        session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
         session.say_without_daemon(core)
 
@@ -112,20 +112,20 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
 def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | None:
     if isinstance(question, Damaged):
         return None
-    return attempted(question.task_id, lambda: TaskStore().by_seq(reader, question.task_seq))
+    return try_read(question.task_id, lambda: TaskStore().get_by_seq(reader, question.task_seq))
 
 
 def _print(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
     out: Output = session.out
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
-    asked = f"{asks} {question.task_id} of {question.workflow} asked {from_now(question.created_at, now)}:"
+    asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
     out.line(asked, style="bold")
     out.quote(question.question)
     if not isinstance(task, Task):
         out.line("  its task is damaged, and nobody can answer before a daemon has set it aside")
         return
     takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
-    out.line(f"  {until_answered(question, task, now)}. To answer{takes}:")
+    out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
     options = question.options or ("TEXT",)
     if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
         for option in options:

@@ -9,10 +9,10 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import refuse_bad_reason, the_task, whole_id
+from craftcore.cli.lookup import find_task, refuse_bad_reason, resolve_id
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
-from craftcore.cli.task.view import in_short, told_task
+from craftcore.cli.task.view import summary_text, task_document
 from craftcore.errors import NotFound
 from craftcore.operations import tasks
 from craftcore.storage.transaction import Reader
@@ -23,7 +23,7 @@ from craftcore.triggers.store import TriggerStore
 def _trigger_to_begin(reader: Reader, given: str) -> str | None:
     """The id of a live trigger that has created no task yet; None: the id is of no such trigger."""
     try:
-        trigger = TriggerStore().get(reader, whole_id(reader, given))
+        trigger = TriggerStore().get(reader, resolve_id(reader, given))
     except NotFound:
         return None
     if trigger is None or trigger.status.is_settled or trigger.task_id is not None:
@@ -53,16 +53,16 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     """
     brought = read_json(payload)
     core = session.core()
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         try:
-            whole = the_task(tx, task_id).id
+            whole = find_task(tx, task_id).id
         except NotFound:
             if (to_begin := _trigger_to_begin(tx, task_id)) is None:
                 raise
             whole = to_begin
         after, waited = tasks.signal(tx, scope, core, whole, event, brought)
     if session.json:
-        told = {"id": whole, "status": None} if after is None else told_task(after)
+        told = {"id": whole, "status": None} if after is None else task_document(after)
         session.out.document({**told, "waited": waited})
         return
     if after is None:
@@ -70,7 +70,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     elif waited:
         session.out.line(f"{whole} waited for {event}, and goes on")
     else:
-        session.out.line(f"{event} is kept for {whole}, which is {in_short(after)}")
+        session.out.line(f"{event} is kept for {whole}, which is {summary_text(after)}")
     session.say_without_daemon(core)
 
 
@@ -95,13 +95,13 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         refuse_bad_reason(reason)
     core = session.core()
     with core.reading() as reader:
-        before = the_task(reader, task_id)
+        before = find_task(reader, task_id)
     # A script named it; a person at a terminal may have meant another one.
-    confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {in_short(before)}")
-    with session.changing(core) as (tx, scope):
+    confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {summary_text(before)}")
+    with session.write(core) as (tx, scope):
         after = tasks.cancel(tx, scope, core, before.id, reason)
     if session.json:
-        session.out.document(told_task(after))
+        session.out.document(task_document(after))
     elif after.status.is_live:
         session.out.line(f"{after.id} runs; asked to cancel")
         session.say_without_daemon(core)
@@ -126,10 +126,10 @@ def retry(session: Session, /, task_id: str) -> None:
     it: retried, it goes on with the code that runs, and may fail. The next start judges it anew.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        after = tasks.retry(tx, scope, core, the_task(tx, task_id).id)
+    with session.write(core) as (tx, scope):
+        after = tasks.retry(tx, scope, core, find_task(tx, task_id).id)
     if session.json:
-        session.out.document(told_task(after))
+        session.out.document(task_document(after))
         return
     if after.status is TaskStatus.WAITING:
         session.out.line(f"{after.id} is not held any more, and waits as before: {after.reason}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from shlex import quote
 from typing import Any
 
-from craftcore.cli.moments import clock_time, from_now
-from craftcore.cli.output import with_iso
+from craftcore.cli.moments import clock_time, relative_text
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import hint
-from craftcore.serialization.display import json_or_text, shortened
+from craftcore.serialization.display import json_or_text, shorten
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200
@@ -19,45 +19,47 @@ DOCUMENT = (
 """The keys of a question's JSON document, in this order; moments also as ISO."""
 
 
-def told_question(question: Question) -> dict[str, Any]:
+def question_document(question: Question) -> dict[str, Any]:
     """The row for programs."""
     default = json_or_text(question.default_json)
-    return with_iso({name: default if name == "default" else getattr(question, name) for name in DOCUMENT})
+    return add_iso_times({name: default if name == "default" else getattr(question, name) for name in DOCUMENT})
 
 
-def said(question: Question) -> str:
+def question_text(question: Question) -> str:
     """`question 0192… "Send it?"`, cut to what fits into a sentence."""
     text = question.question
     if question.kind is QuestionKind.ACTIVITY:
         text = text.partition("\n")[0]  # the lines after it tell what each option means
-    return f'question {question.id} "{shortened(text, SAID_MAX)}"'
+    return f'question {question.id} "{shorten(text, SAID_MAX)}"'
 
 
-def until_answered(question: Question, task: Task, now: float) -> str:
+def answer_deadline_text(question: Question, task: Task, now: float) -> str:
     """`until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
     if question.kind is QuestionKind.STALLED:
         return "its turn runs on meanwhile"
     if not task.status.is_live:
-        return f"for as long as it takes; its task is {task.status}{_comes_to_it(question, task)}"
+        return f"for as long as it takes; its task is {task.status}{_answer_result(question, task)}"
     end, deadline = question.expires_at, task.deadline_at
     if deadline is not None and (end is None or deadline < end):
-        return f"until the task's deadline at {clock_time(deadline)}, {from_now(deadline, now)}; then the task fails"
+        return (
+            f"until the task's deadline at {clock_time(deadline)}, {relative_text(deadline, now)}; then the task fails"
+        )
     if end is not None:
         default = json_or_text(question.default_json)
-        instead = "without one" if default is None else f'with "{shortened(str(default), SAID_MAX)}"'
-        return f"until {clock_time(end)}, {from_now(end, now)}; not answered by then, it goes on {instead}"
+        instead = "without one" if default is None else f'with "{shorten(str(default), SAID_MAX)}"'
+        return f"until {clock_time(end)}, {relative_text(end, now)}; not answered by then, it goes on {instead}"
     return "for as long as it takes"
 
 
-def _comes_to_it(question: Question, task: Task) -> str:
+def _answer_result(question: Question, task: Task) -> str:
     if question.kind is not QuestionKind.ACTIVITY:
         return " meanwhile"
     return ", and comes to it when it is retried" if task.status is TaskStatus.FAILED else ", and comes to it no more"
 
 
-def how_to_answer(question: Question) -> str:
+def answer_command(question: Question) -> str:
     """The command, and what it takes; how it was closed when it is not open."""
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
-    choices = "any text" if question.options is None else shortened(", ".join(map(quote, question.options)), SAID_MAX)
+    choices = "any text" if question.options is None else shorten(", ".join(map(quote, question.options)), SAID_MAX)
     return f"To answer: {hint('inbox', 'answer', question.id, 'CHOICE')} ({choices})"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.damaged_list import told_damaged
+from craftcore.cli.damaged_list import damaged_document
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Row
@@ -24,39 +24,39 @@ DOCUMENT = (
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
 
 
-def told_task(task: Task) -> dict[str, Any]:
+def task_document(task: Task) -> dict[str, Any]:
     """The row for programs, without its state and result."""
-    return with_iso({name: getattr(task, name) for name in DOCUMENT})
+    return add_iso_times({name: getattr(task, name) for name in DOCUMENT})
 
 
-def told_wait(wait: Wait | Damaged | None) -> dict[str, Any] | None:
+def wait_document(wait: Wait | Damaged | None) -> dict[str, Any] | None:
     """What a task waits for; None when it does not."""
     if wait is None:
         return None
     if isinstance(wait, Damaged):
-        return told_damaged(wait)
+        return damaged_document(wait)
     names = ("id", "turn", "name", "kind", "event", "due_at", "created_at")
-    return with_iso({name: getattr(wait, name) for name in names})
+    return add_iso_times({name: getattr(wait, name) for name in names})
 
 
-def told_mail(mail: Row) -> dict[str, Any]:
+def mail_document(mail: Row) -> dict[str, Any]:
     """A mail that nobody has read."""
     known = {name: value for name, value in mail.items() if name != "payload_json"}
-    return with_iso({**known, "payload": json_or_text(mail["payload_json"])})
+    return add_iso_times({**known, "payload": json_or_text(mail["payload_json"])})
 
 
-def told_event(event: StreamRow) -> dict[str, Any]:
+def event_document(event: StreamRow) -> dict[str, Any]:
     """An event of a task's stream."""
     known = {name: value for name, value in event._asdict().items() if name != "payload_json"}
-    return with_iso({**known, "payload": json_or_text(event.payload_json)})
+    return add_iso_times({**known, "payload": json_or_text(event.payload_json)})
 
 
-def held_because(reader: Reader, task: Task) -> str | None:
+def hold_reason(reader: Reader, task: Task) -> str | None:
     """What the code of the last start does not fit of a live task; None when it fits, or has ended."""
-    return HoldStore().of(reader, task.id) if task.status.is_live else None
+    return HoldStore().get_reason(reader, task.id) if task.status.is_live else None
 
 
-def cells(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
+def task_row(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
     """Its row under LIST_COLUMNS."""
     if isinstance(wait, Damaged):
         until: str | None = "damaged"
@@ -74,7 +74,7 @@ def cells(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[ob
     )
 
 
-def in_short(task: Task) -> str:
+def summary_text(task: Task) -> str:
     """`WAITING at turn 2: waits for an answer`"""
     why = task.error_message or task.reason
     return f"{task.status} at turn {task.turn}" + ("" if why is None else f": {why}")

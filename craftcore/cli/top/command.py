@@ -15,7 +15,7 @@ from craftcore.cli.exit_codes import OF_A_LIST, SETTINGS
 from craftcore.cli.moments import parse_duration
 from craftcore.cli.session import Session
 from craftcore.cli.top.model import Rates, View, rates, view
-from craftcore.cli.top.snapshot import Reading, read_top
+from craftcore.cli.top.snapshot import Snapshot, read_top
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.storage.damaged_rows import Damaged
 
@@ -40,7 +40,7 @@ def top(session: Session, interval: str, once: bool) -> int:
     seconds = parse_duration(interval)
     if not SHORTEST <= seconds <= LONGEST:
         raise InvalidInput(f"interval {interval!r:.80} is not between {SHORTEST:g} and {LONGEST:,.0f} seconds")
-    looks = Looks(session)
+    looks = Sampler(session)
     if session.json:
         session.out.document(looks.document())
         return say_damaged(session, looks.damaged)
@@ -54,12 +54,12 @@ def top(session: Session, interval: str, once: bool) -> int:
     return 0
 
 
-class Looks:
+class Sampler:
     """Looks, one after the other: how fast things go is known from the second on."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._before: Reading | None = None
+        self._before: Snapshot | None = None
         self._looked_at = 0.0
 
     def view(self) -> View:
@@ -77,7 +77,7 @@ class Looks:
         """What the last look could not tell."""
         return [] if self._before is None else self._before.damaged
 
-    def _look(self) -> tuple[Reading, Rates | None]:
+    def _look(self) -> tuple[Snapshot, Rates | None]:
         before, looked_at = self._before, self._looked_at
         self._before, self._looked_at = found, now = read_top(self._session, before), time.monotonic()
         return found, None if before is None else rates(before.ended, found.ended, found.failed, now - looked_at)

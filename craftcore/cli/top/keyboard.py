@@ -65,8 +65,8 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _resized(_number: int, _frame: FrameType | None) -> None:
+def _on_resize(_number: int, _frame: FrameType | None) -> None:
     return  # the wakeup descriptor has told who waits
 
 
-_HANDLERS: dict[int, Any] = {signal.SIGWINCH: _resized, signal.SIGTERM: _end, signal.SIGHUP: _end}
+_HANDLERS: dict[int, Any] = {signal.SIGWINCH: _on_resize, signal.SIGTERM: _end, signal.SIGHUP: _end}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from craftcore.cli.top.model import Section, View, fitted
+from craftcore.cli.top.model import Section, View, fit_to_terminal
 
 GAP = "  "
 WIDEST = 400
@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 def frame(whole: View, width: int, height: int | None = None, footer: str = "") -> list[Line]:
     """Lines of at most so many cells, and at most `height` of them; None: as many as there are."""
-    shown = whole if height is None else fitted(whole, height - bool(footer))
+    shown = whole if height is None else fit_to_terminal(whole, height - bool(footer))
     lines = [Line(shown.verdict, "good" if shown.ok else "bad"), *map(Line, shown.facts)]
     for section in shown.sections:
         lines += [Line(""), Line(_title(section), section.style or "bold")]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from craftcore.cli.moments import clock_time, from_now, span
-from craftcore.daemon.log_format import escaped
-from craftcore.serialization.display import shortened
+from craftcore.cli.moments import clock_time, format_span, relative_text
+from craftcore.daemon.log_format import escape_control
+from craftcore.serialization.display import shorten
 
 QUESTION_MAX = 200
 
@@ -57,30 +57,30 @@ def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
     """The whole of what was read."""
     counts, now = found["counts"], found["now"]
     oldest = found["oldest_due_seconds"]
-    lag = "nothing is late" if oldest is None else f"the oldest due since {span(oldest)}"
+    lag = "nothing is late" if oldest is None else f"the oldest due since {format_span(oldest)}"
     moved = "settled -  failed -"
     if now_rates is not None:
         moved = f"settled {now_rates.settled_per_second:,.1f}/s  failed {now_rates.failed_per_second:,.1f}/s"
     facts = (
-        *(escaped(f"also {reason['text']}") for reason in found["reasons"][1:]),
+        *(escape_control(f"also {reason['text']}") for reason in found["reasons"][1:]),
         "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead"))
         + (f"  failed {failed:,}" if (failed := found["failed_lately"]["count"]) else "")
         + f"  {lag}",
         f"{moved}  file {size(found['bytes'])}, WAL {size(found['wal_bytes'])}  {clock_time(now)}",
     )
     sections = (
-        *(_running(found), _cut_off(found), _next(found), _inbox(found)),
-        *(_failed(found), _dead(found), _in_doubt(found)),
+        *(_running_section(found), _cut_off(found), _next_section(found), _inbox(found)),
+        *(_failed_section(found), _dead_section(found), _doubt_section(found)),
     )
     return View(
         ok=found["ok"],
-        verdict=escaped(found["verdict"]),
+        verdict=escape_control(found["verdict"]),
         facts=facts,
         sections=tuple(section for section in sections if section.rows),
     )
 
 
-def fitted(whole: View, height: int) -> View:
+def fit_to_terminal(whole: View, height: int) -> View:
     """As much of it as so many lines hold: every section its title and a row, then the first ones more in turn.
 
     A section needs a blank line before it. What there is no room for is left out from the end.
@@ -109,9 +109,9 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{count / many:.1f} {unit}"
 
 
-def _running(found: Mapping[str, Any]) -> Section:
+def _running_section(found: Mapping[str, Any]) -> Section:
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        lasts = span(max(0.0, found["now"] - row["started_at"]))
+        lasts = format_span(max(0.0, found["now"] - row["started_at"]))
         return _name(row), row["id"], f"for {lasts}", f"attempt {row['attempt']}"
 
     rows = _rows(found["running"], cells, columns=4)
@@ -122,15 +122,20 @@ def _cut_off(found: Mapping[str, Any]) -> Section:
     """What ran when the daemon ended: due when one starts."""
 
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        return _name(row), row["id"], f"began {from_now(row['started_at'], found['now'])}", f"attempt {row['attempt']}"
+        return (
+            _name(row),
+            row["id"],
+            f"began {relative_text(row['started_at'], found['now'])}",
+            f"attempt {row['attempt']}",
+        )
 
     rows = _rows(found["cut_off"], cells, columns=4)
     return _section("cut off, due when a daemon starts", rows, found["counts"]["cut_off"], gives=0, style="warn")
 
 
-def _next(found: Mapping[str, Any]) -> Section:
+def _next_section(found: Mapping[str, Any]) -> Section:
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        return from_now(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)
+        return relative_text(row["due_at"], found["now"]), row["kind"], row["id"], _name(row)
 
     rows = _rows(found["due_next"], cells, columns=4)
     return _section("due next", rows, None, gives=3)
@@ -138,35 +143,35 @@ def _next(found: Mapping[str, Any]) -> Section:
 
 def _inbox(found: Mapping[str, Any]) -> Section:
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        asked = from_now(row["created_at"], found["now"])
-        return asked, row["id"], str(row["workflow"]), shortened(row["question"], QUESTION_MAX)
+        asked = relative_text(row["created_at"], found["now"])
+        return asked, row["id"], str(row["workflow"]), shorten(row["question"], QUESTION_MAX)
 
     rows = _rows(found["inbox"], cells, columns=4)
     return _section("asked", rows, found["questions"], gives=3, style="warn")
 
 
-def _failed(found: Mapping[str, Any]) -> Section:
-    rows = _by_error(found["failed"], found["now"])
+def _failed_section(found: Mapping[str, Any]) -> Section:
+    rows = _error_rows(found["failed"], found["now"])
     return _section("failed within a day", rows, found["failed_lately"]["count"], gives=1, style="bad")
 
 
-def _dead(found: Mapping[str, Any]) -> Section:
-    rows = _by_error(found["dead_letters"], found["now"])
+def _dead_section(found: Mapping[str, Any]) -> Section:
+    rows = _error_rows(found["dead_letters"], found["now"])
     return _section("dead", rows, found["counts"]["dead"], gives=1, style="bad")
 
 
-def _by_error(found: Sequence[Mapping[str, Any]], now: float) -> list[Sequence[str]]:
+def _error_rows(found: Sequence[Mapping[str, Any]], now: float) -> list[Sequence[str]]:
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        return f"{row['count']:,}", row["error"] or "-", f"the last {from_now(row['newest_at'], now)}"
+        return f"{row['count']:,}", row["error"] or "-", f"the last {relative_text(row['newest_at'], now)}"
 
     return _rows(found, cells, columns=3)
 
 
-def _in_doubt(found: Mapping[str, Any]) -> Section:
+def _doubt_section(found: Mapping[str, Any]) -> Section:
     oldest = found["in_doubt"]["oldest"]
 
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
-        return row["action"], f"called {from_now(row['first_call_at'], found['now'])}", row["key"]
+        return row["action"], f"called {relative_text(row['first_call_at'], found['now'])}", row["key"]
 
     rows = _rows([] if oldest is None else [oldest], cells, columns=3)
     return _section("in doubt", rows, found["in_doubt"]["count"], gives=2, style="warn")
@@ -186,7 +191,7 @@ def _rows(
 
 
 def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gives: int, style: str = "") -> Section:
-    safe = tuple(tuple(escaped(cell) for cell in row) for row in rows)
+    safe = tuple(tuple(escape_control(cell) for cell in row) for row in rows)
     return Section(title=title, rows=safe, count=count, gives=gives, style=style)
 
 

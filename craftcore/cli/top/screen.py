@@ -26,13 +26,13 @@ def show(look: Callable[[], View], interval: float) -> None:
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     try:
         with Keyboard() as keyboard, live:
-            while _shown(look(), interval, keyboard, console, live):
+            while _show(look(), interval, keyboard, console, live):
                 continue
     except KeyboardInterrupt:
         return
 
 
-def _shown(seen: View, interval: float, keyboard: Keyboard, console: Console, live: Live) -> bool:
+def _show(seen: View, interval: float, keyboard: Keyboard, console: Console, live: Live) -> bool:
     """Show one look for as long as it is fresh. False when somebody wants to leave."""
     fresh_until = time.monotonic() + interval
     drawn_for: os.terminal_size | None = None

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from craftcore.cli.damaged_list import told_damaged
-from craftcore.cli.output import with_iso
+from craftcore.cli.damaged_list import damaged_document
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.cli.status.status import read_status
-from craftcore.storage.damaged_rows import Damaged, attempted, each
+from craftcore.storage.damaged_rows import Damaged, read_rows, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
@@ -85,7 +85,7 @@ SELECT count(*)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Snapshot:
     """One look. `ended`: records that were ever closed, `failed`: of those since the look before this one, how many
     as an error; 0 at the first; `damaged`: rows of the document that cannot be told as what they were."""
 
@@ -95,26 +95,26 @@ class Reading:
     failed: int
 
 
-def read_top(session: Session, before: Reading | None = None) -> Reading:
+def read_top(session: Session, before: Snapshot | None = None) -> Snapshot:
     """Look. Raises NotFound when there is no database."""
     status = read_status(session)
     with session.core().reading() as reader:
         found = {
-            "running": each(reader, RUNNING, with_iso, limit=SHOWN),
-            "due_next": due_next(reader),
+            "running": read_rows(reader, RUNNING, add_iso_times, limit=SHOWN),
+            "due_next": list_due_next(reader),
             "inbox": _inbox(reader),
-            "failed": each(reader, FAILED, with_iso, key="error", since=status["now"] - LATELY, limit=SHOWN),
-            "dead_letters": each(reader, DEAD, with_iso, key="error", dead_max=DEAD_MAX, limit=SHOWN),
+            "failed": read_rows(reader, FAILED, add_iso_times, key="error", since=status["now"] - LATELY, limit=SHOWN),
+            "dead_letters": read_rows(reader, DEAD, add_iso_times, key="error", dead_max=DEAD_MAX, limit=SHOWN),
         }
         told = {
-            name: [told_damaged(one) if isinstance(one, Damaged) else one for one in rows]
+            name: [damaged_document(one) if isinstance(one, Damaged) else one for one in rows]
             for name, rows in found.items()
         }
         claims_live = status["daemon"]["running"] and not status["daemon"]["booting"]
         told |= {"running": told["running"] if claims_live else [], "cut_off": [] if claims_live else told["running"]}
-        ended = reader.value(ENDED) or 0
+        ended = reader.fetch_value(ENDED) or 0
         since = ended if before is None else before.ended
-        return Reading(
+        return Snapshot(
             document={
                 **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
@@ -126,18 +126,18 @@ def read_top(session: Session, before: Reading | None = None) -> Reading:
             },
             damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],
             ended=ended,
-            failed=reader.value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
+            failed=reader.fetch_value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
         )
 
 
-def due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
+def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
     """Triggers that wait and schedules, the first due first: of each priority as many as may be shown. Damaged ones,
     whose moment is not known, before them."""
     lines = [
-        each(reader, NEXT_TRIGGERS, with_iso, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
-        for (priority,) in list(reader.tuples(PRIORITIES))
+        read_rows(reader, NEXT_TRIGGERS, add_iso_times, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
+        for (priority,) in list(reader.fetch_tuples(PRIORITIES))
     ]
-    lines.append(each(reader, NEXT_SCHEDULES, with_iso, limit=SHOWN))
+    lines.append(read_rows(reader, NEXT_SCHEDULES, add_iso_times, limit=SHOWN))
     damaged = [row for line in lines for row in line if isinstance(row, Damaged)]
     whole = ([row for row in line if not isinstance(row, Damaged)] for line in lines)
     found: list[dict[str, Any] | Damaged] = [*damaged, *heapq.merge(*whole, key=itemgetter("due_at"))]
@@ -148,6 +148,6 @@ def _inbox(reader: Reader) -> list[dict[str, Any] | Damaged]:
     names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
 
     def told(question: Question) -> dict[str, Any] | Damaged:
-        return attempted(question.id, lambda: with_iso({name: getattr(question, name) for name in names}))
+        return try_read(question.id, lambda: add_iso_times({name: getattr(question, name) for name in names}))
 
     return [one if isinstance(one, Damaged) else told(one) for one in QuestionStore().open_ones(reader, SHOWN)]

@@ -10,34 +10,34 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import allowed, refuse_bad_reason, whole_id
+from craftcore.cli.lookup import parse_choice, refuse_bad_reason, resolve_id
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import json_shown, with_iso
+from craftcore.cli.output import add_iso_times, show_json
 from craftcore.cli.session import Session, hint
 from craftcore.cli.trigger.view import (
-    cancelled,
-    pending_again,
+    cancelled_text,
     print_triggers,
+    requeued_text,
     say_done,
-    task_is,
+    task_status_text,
+    task_summary,
     tasks_of,
-    told_task_of,
-    told_trigger,
+    trigger_document,
 )
-from craftcore.cli.why import reasons
+from craftcore.cli.why import list_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, why_still_claimed
+from craftcore.diagnostics.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, still_claimed_reason
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.operations import triggers
 from craftcore.serialization.display import json_or_text
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.workflow_names import bare
+from craftcore.triggers.workflow_names import bare_name
 
 
 @click.group(cls=CommandGroup)
@@ -53,7 +53,7 @@ def trigger() -> None:
 )
 @click.option("--status", metavar="STATUS", help="Only these: PENDING, CLAIMED, DONE, FAILED, DEAD.")
 @click.option("--source", metavar="SOURCE", help="Only of this source, like MESSAGE.")
-@click.option("--workflow", metavar="NAME", type=bare, help="Only for this workflow.")
+@click.option("--workflow", metavar="NAME", type=bare_name, help="Only for this workflow.")
 @click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
@@ -71,8 +71,8 @@ def list_(
     Each with when it is due, its status, attempts, and the reason it is as it is. With --json whole rows.
     """
     chosen = {
-        "status": allowed("status", status, list(TriggerStatus)),
-        "source": allowed("source", source, list(TriggerSource)),
+        "status": parse_choice("status", status, list(TriggerStatus)),
+        "source": parse_choice("source", source, list(TriggerSource)),
     }
     with session.core().reading() as reader:
         found = TriggerLists().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
@@ -94,28 +94,28 @@ def show(session: Session, /, trigger_id: str) -> None:
     with session.core().reading() as reader:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
-        records = [_record(reader, record) for record in ExecutionStore().of_trigger(reader, row.id)]
-        booted_at = reader.value(BOOTED_AT)
+        records = [_record(reader, record) for record in ExecutionStore().list_of_trigger(reader, row.id)]
+        booted_at = reader.fetch_value(BOOTED_AT)
     note, held = read_note(session.path)
     claims_live = held and not has_not_booted(booted_at, note, held=held)
-    told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
+    told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
     if session.json:
-        session.out.document({**told, "task": told_task_of(task), "executions": records})
+        session.out.document({**told, "task": task_summary(task), "executions": records})
         return
     out = session.out
     if task is not None:
-        out.line(f"{task_is(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
-    if (left := why_still_claimed(row, claims_live=claims_live)) is not None:
+        out.line(f"{task_status_text(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
+    if (left := still_claimed_reason(row, claims_live=claims_live)) is not None:
         out.line(left, style="warn")
-    out.facts({name: _readable(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
+    out.facts({name: _readable_value(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""
         out.line()
         out.line(f"{record['id']}  attempt {record['attempt']}: {record['status']}{error}", style="bold")
         for event in record["events"]:
-            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  ", json_shown(event["payload"]))
+            out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  ", show_json(event["payload"]))
         if record["response"] is not None:
-            out.line("  response ", json_shown(record["response"]))
+            out.line("  response ", show_json(record["response"]))
     if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
         out.line()
         out.line("what can be done about it:")
@@ -147,12 +147,12 @@ def why(session: Session, /, trigger_id: str) -> None:
         task = task_of(reader, row)
         weight, now = core.config.triggers.priority_weight, core.clock.now()
         booting = is_booting(reader, note, held=daemon_runs)
-        found = reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
+        found = list_reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     if session.json:
-        told = {"id": row.id, "status": row.status.value, "task": told_task_of(task)}
+        told = {"id": row.id, "status": row.status.value, "task": task_summary(task)}
         session.out.document({**told, "reasons": [asdict(one) for one in found]})
         return
-    of_task = "" if task is None else f"; {task_is(row, task)}"
+    of_task = "" if task is None else f"; {task_status_text(row, task)}"
     session.out.line(f"{row.id} is {row.status.value}{of_task}", style="bold")
     for one in found:
         session.out.line(f"  {one.text}")
@@ -191,16 +191,18 @@ def cancel(
     stopping = ", and stop every schedule" if schedules else ""
     ids_or_all(ids, everything, yes, f"cancel every trigger that is not settled and every live task{stopping}")
     core = session.core()
-    with session.changing(core) as (tx, scope):
+    with session.write(core) as (tx, scope):
         if everything:
             done, work = triggers.cancel_all(tx, scope, core, reason, with_schedules=schedules)
             if work.tasks or work.schedules:
-                counts = f"{counted(len(work.tasks), 'live task')} and {counted(len(work.schedules), 'schedule')}"
-                tx.after_commit(session.out.aside, f"with them end {counts}")
+                counts = (
+                    f"{format_count(len(work.tasks), 'live task')} and {format_count(len(work.schedules), 'schedule')}"
+                )
+                tx.after_commit(session.out.print_note, f"with them end {counts}")
         else:
-            done = triggers.cancel(tx, scope, core, [whole_id(tx, given) for given in ids], reason)
+            done = triggers.cancel(tx, scope, core, [resolve_id(tx, given) for given in ids], reason)
         tasks = tasks_of(tx, done)
-    say_done(session, done, lambda row: cancelled(row, tasks))
+    say_done(session, done, lambda row: cancelled_text(row, tasks))
 
 
 @trigger.command(
@@ -218,14 +220,14 @@ def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
     Due now, with all their attempts; a task that failed with one goes on. What its turn completed is not done again.
     """
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        done = triggers.requeue(tx, scope, core, (whole_id(tx, given) for given in dict.fromkeys(ids)))
+    with session.write(core) as (tx, scope):
+        done = triggers.requeue(tx, scope, core, (resolve_id(tx, given) for given in dict.fromkeys(ids)))
         tasks = tasks_of(tx, done)
-    say_done(session, done, lambda row: pending_again(row, tasks))
+    say_done(session, done, lambda row: requeued_text(row, tasks))
 
 
 def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    told = with_iso({name: value for name, value in row.items() if not name.endswith("_json")})
+    told = add_iso_times({name: value for name, value in row.items() if not name.endswith("_json")})
     for name in ("envelope", "routing", "response"):
         told[name] = json_or_text(row[f"{name}_json"])
     told["events"] = [_event(event) for event in ExecutionStore().events(reader, row["seq"])]
@@ -233,18 +235,18 @@ def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
-    told = with_iso(row)
+    told = add_iso_times(row)
     told["payload"] = json_or_text(told.pop("payload_json"))
     return told
 
 
 def _get(reader: Reader, given: str) -> Trigger:
-    row = TriggerStore().get(reader, whole_id(reader, given))
+    row = TriggerStore().get(reader, resolve_id(reader, given))
     assert row is not None, given
     return row
 
 
-def _readable(name: str, told: dict[str, Any], value: Any) -> object:
+def _readable_value(name: str, told: dict[str, Any], value: Any) -> object:
     if f"{name}_iso" in told:
         return None if value is None else clock_time(value)
-    return json_shown(value) if isinstance(value, dict) else value
+    return show_json(value) if isinstance(value, dict) else value

@@ -7,9 +7,9 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import whole_id
+from craftcore.cli.lookup import resolve_id
 from craftcore.cli.session import Session
-from craftcore.cli.trigger.view import pending_again, print_triggers, say_done, tasks_of
+from craftcore.cli.trigger.view import print_triggers, requeued_text, say_done, tasks_of
 from craftcore.operations import triggers
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.listing_store import TriggerLists
@@ -56,10 +56,10 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """
     ids_or_all(ids, everything, yes, "run every dead letter again")
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        done = triggers.requeue(tx, scope, core, _chosen(tx, ids, everything))
+    with session.write(core) as (tx, scope):
+        done = triggers.requeue(tx, scope, core, _choose_ids(tx, ids, everything))
         tasks = tasks_of(tx, done)
-    say_done(session, done, lambda row: pending_again(row, tasks))
+    say_done(session, done, lambda row: requeued_text(row, tasks))
 
 
 @dead.command(
@@ -81,12 +81,12 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()
-    with session.changing(core) as (tx, scope):
-        done = triggers.discard(tx, scope, core, _chosen(tx, ids, everything))
+    with session.write(core) as (tx, scope):
+        done = triggers.discard(tx, scope, core, _choose_ids(tx, ids, everything))
     say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
 
 
-def _chosen(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
+def _choose_ids(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:
     if everything:
         return triggers.dead_letters(reader)
-    return [whole_id(reader, given) for given in dict.fromkeys(ids)]
+    return [resolve_id(reader, given) for given in dict.fromkeys(ids)]

@@ -12,7 +12,7 @@ import click
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
 from craftcore.cli.moments import parse_duration, parse_moment
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.payload import read_payload
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.wait import wait_for_end
@@ -107,15 +107,17 @@ def emit(
     with Producer(session.path, config=core.config) as producer:
         [emitted] = producer.emit_many([asked])
     if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
-        session.out.aside(f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB")
+        session.out.print_note(
+            f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB"
+        )
     if emitted.held is not None and asked.on_duplicate == "keep":
-        session.out.aside(_held(emitted, asked.dedup_key))
-    told = with_iso(_told(emitted))
+        session.out.print_note(_duplicate_text(emitted, asked.dedup_key))
+    told = add_iso_times(_emitted_document(emitted))
     if wait is None:
         if session.json:
             session.out.document(told)
         else:
-            click.echo(json.dumps(_told(emitted)))
+            click.echo(json.dumps(_emitted_document(emitted)))
         return 0
     try:
         return wait_for_end(session, core, told, patience)
@@ -123,7 +125,7 @@ def emit(
         raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
 
 
-def _held(emitted: Emitted, dedup_key: str | None) -> str:
+def _duplicate_text(emitted: Emitted, dedup_key: str | None) -> str:
     """Which trigger stands instead of a new one, and when the same work can be emitted again."""
     stands = f"trigger {emitted.id} ({emitted.status}) holds the"
     if emitted.held == "id":
@@ -135,7 +137,7 @@ def _held(emitted: Emitted, dedup_key: str | None) -> str:
     return f"no new trigger: {stands} dedup key {dedup_key} {until}"
 
 
-def _told(emitted: Emitted) -> dict[str, Any]:
+def _emitted_document(emitted: Emitted) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": emitted.id,
         "created": emitted.created,

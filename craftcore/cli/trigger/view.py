@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from craftcore.cli.damaged_list import print_list, told_damaged
+from craftcore.cli.damaged_list import damaged_document, print_list
 from craftcore.cli.moments import clock_time
-from craftcore.cli.output import with_iso
+from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.live_counts import is_booting, is_cut_off, why_still_claimed
+from craftcore.diagnostics.live_counts import is_booting, is_cut_off, still_claimed_reason
 from craftcore.serialization.display import json_or_text
-from craftcore.serialization.plurals import counted
-from craftcore.storage.damaged_rows import Damaged, attempted
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_id_of, task_of
 from craftcore.tasks.model import Task, TaskStatus
@@ -31,18 +31,18 @@ def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
     return {row.id: task for row in found if (task := task_of(reader, row)) is not None}
 
 
-def task_is(row: Trigger, task: Task) -> str:
+def task_status_text(row: Trigger, task: Task) -> str:
     """`its task is WAITING at turn 2`; of one that it did not create, which."""
     return f"{'its task' if task.id == row.id else f'task {task.id}'} is {task.status} at turn {task.turn}"
 
 
-def pending_again(row: Trigger, tasks: dict[str, Task]) -> str:
+def requeued_text(row: Trigger, tasks: dict[str, Task]) -> str:
     """What became of a requeued trigger, and of a task that had failed with it."""
     lives = row.id in tasks and tasks[row.id].status.is_live
     return f"is pending again, due {clock_time(row.due_at)}{', and its task goes on with it' if lives else ''}"
 
 
-def cancelled(row: Trigger, tasks: dict[str, Task]) -> str:
+def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
     """What became of a cancelled trigger, and of the task that it was to advance."""
     if row.is_started:
         return "has started; asked to cancel"
@@ -52,14 +52,14 @@ def cancelled(row: Trigger, tasks: dict[str, Task]) -> str:
 
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """As a table, or as an array, each with its task; the exit code."""
-    tasks = {row.id: _task_to_tell(reader, row) for row in found if not isinstance(row, Damaged)}
+    tasks = {row.id: _task_of_trigger(reader, row) for row in found if not isinstance(row, Damaged)}
     note, held = read_note(session.path)
     claims_live = held and not is_booting(reader, note, held=held)
 
     def told(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
-        told = {**told_trigger(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
-        return {**told, "task": told_damaged(task) if isinstance(task, Damaged) else told_task_of(task)}
+        told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
+        return {**told, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
         due, why = clock_time(row.due_at), _reason(row, tasks[row.id], claims_live=claims_live)
@@ -72,11 +72,11 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
     """What was changed: a line each, a line for many, or an array."""
     if session.json:
-        session.out.document([told_trigger(row) for row in done])
+        session.out.document([trigger_document(row) for row in done])
         return
     if len(done) > ONE_LINE_EACH:
         for text, count in Counter(words(row) for row in done).items():
-            session.out.line(f"{counted(count, 'trigger')}: each {text}")
+            session.out.line(f"{format_count(count, 'trigger')}: each {text}")
         return
     for row in done:
         session.out.line(f"{row.id} {words(row)}")
@@ -84,27 +84,33 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
         session.out.line("nothing to do")
 
 
-def told_trigger(row: Trigger) -> dict[str, Any]:
+def trigger_document(row: Trigger) -> dict[str, Any]:
     """The row as its JSON document: the payload as an object, moments also in ISO."""
     told = asdict(row)
     told["payload"] = json_or_text(told.pop("payload_json"))
-    return with_iso(told)
+    return add_iso_times(told)
 
 
-def told_task_of(task: Task | None) -> dict[str, Any] | None:
+def task_summary(task: Task | None) -> dict[str, Any] | None:
     """What a trigger's document says of its task; None when it has to do with none."""
     return None if task is None else {"id": task.id, "status": task.status, "turn": task.turn}
 
 
-def _task_to_tell(reader: Reader, row: Trigger) -> Task | Damaged | None:
-    task_id = attempted(None, lambda: task_id_of(reader, row))
+def _task_of_trigger(reader: Reader, row: Trigger) -> Task | Damaged | None:
+    task_id = try_read(None, lambda: task_id_of(reader, row))
     if task_id is None or isinstance(task_id, Damaged):
         return task_id
-    return attempted(task_id, lambda: TaskStore().get(reader, task_id))
+    return try_read(task_id, lambda: TaskStore().get(reader, task_id))
 
 
 def _reason(row: Trigger, task: Task | Damaged | None, *, claims_live: bool) -> str | None:
-    which = f"task {task.id} is damaged" if isinstance(task, Damaged) else None if task is None else task_is(row, task)
-    left = why_still_claimed(row, claims_live=claims_live)
+    which = (
+        f"task {task.id} is damaged"
+        if isinstance(task, Damaged)
+        else None
+        if task is None
+        else task_status_text(row, task)
+    )
+    left = still_claimed_reason(row, claims_live=claims_live)
     parts = [left or row.error_message or row.reason, which]
     return "; ".join(part for part in parts if part) or None

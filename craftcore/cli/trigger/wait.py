@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.session import Session, hint
-from craftcore.cli.task.question_view import how_to_answer, said
+from craftcore.cli.task.question_view import answer_command, question_text
 from craftcore.daemon.lock import read_note
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import QuestionStatus, Task, TaskStatus
@@ -26,24 +26,24 @@ from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
 if TYPE_CHECKING:
-    from craftcore.services import Core
+    from craftcore.services import Services
 
 WORK_FAILED = 4
 POLL_FIRST, POLL_LAST = 0.01, 0.25
 
 
-def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: float) -> int:
+def wait_for_end(session: Session, core: Services, told: dict[str, Any], patience: float) -> int:
     """Tell how it ended; the exit code. Raises StillWaiting when it did not in time.
 
     `told`: what is told of the trigger that was emitted.
     """
     with core.reading() as reader:
-        held = fact(reader, "held")
+        held = get_fact(reader, "held")
     if not read_note(session.path)[1]:
-        session.out.aside(f"no daemon runs on {session.path}; waiting for one to be started")
+        session.out.print_note(f"no daemon runs on {session.path}; waiting for one to be started")
     if held is not None:
-        session.out.aside(f"everything is held: {held}; waiting for: craftcore release")
-    told |= _ending(session, core, told["id"], time.monotonic() + patience)
+        session.out.print_note(f"everything is held: {held}; waiting for: craftcore release")
+    told |= _wait_for_end(session, core, told["id"], time.monotonic() + patience)
     failed = "error" in told
     if session.json:
         session.out.document(told)
@@ -54,13 +54,15 @@ def wait_for_end(session: Session, core: Core, told: dict[str, Any], patience: f
     if failed:
         why = told["error"].get("message") or told["error"].get("code") or ""
         what = "task" if "task_id" in told else "trigger"
-        session.out.aside(f"{what} {told['id']} ended {told['status']} ({told['reason']}): {why}".rstrip(" :"))
+        session.out.print_note(f"{what} {told['id']} ended {told['status']} ({told['reason']}): {why}".rstrip(" :"))
     if (task_id := told.get("delivered_to")) is not None:
-        session.out.aside(f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}")
+        session.out.print_note(
+            f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}"
+        )
     return WORK_FAILED if failed else 0
 
 
-def _ending(session: Session, core: Core, trigger_id: str, deadline: float) -> dict[str, Any]:
+def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: float) -> dict[str, Any]:
     """How it ended, read until it has. What is asked meanwhile is said, for it may wait for whoever reads this."""
     pause = POLL_FIRST
     said_already: set[str] = set()
@@ -70,18 +72,18 @@ def _ending(session: Session, core: Core, trigger_id: str, deadline: float) -> d
             assert trigger is not None, trigger_id
             task = task_of(reader, trigger)
             if trigger.reason == "delivered":
-                return _delivered(trigger, task)
+                return _delivery_document(trigger, task)
             if task is not None and task.id == trigger_id:
                 if not task.status.is_live:
                     return _task_ended(task)
-                for question in QuestionStore().of_task(reader, task.seq):
+                for question in QuestionStore().list_of_task(reader, task.seq):
                     if question.status is QuestionStatus.OPEN and question.id not in said_already:
                         said_already.add(question.id)
-                        session.out.aside(f"it asks, {said(question)}. {how_to_answer(question)}")
+                        session.out.print_note(f"it asks, {question_text(question)}. {answer_command(question)}")
             elif trigger.status.is_settled:
                 return _trigger_ended(reader, trigger)
         if time.monotonic() >= deadline:
-            raise _still_waiting(trigger, task)
+            raise _wait_error(trigger, task)
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(pause * 1.5, POLL_LAST)
 
@@ -94,7 +96,7 @@ def _task_ended(task: Task) -> dict[str, Any]:
 
 
 def _trigger_ended(reader: Reader, trigger: Trigger) -> dict[str, Any]:
-    records = ExecutionStore().of_trigger(reader, trigger.id)
+    records = ExecutionStore().list_of_trigger(reader, trigger.id)
     response = records[-1]["response_json"] if records else None
     answer = json.loads(response) if response else {}
     told = {"status": trigger.status.value, "reason": trigger.reason}
@@ -104,12 +106,12 @@ def _trigger_ended(reader: Reader, trigger: Trigger) -> dict[str, Any]:
     return {**told, "error": error}
 
 
-def _delivered(trigger: Trigger, task: Task | None) -> dict[str, Any]:
+def _delivery_document(trigger: Trigger, task: Task | None) -> dict[str, Any]:
     told = {"status": trigger.status.value, "reason": trigger.reason}
     return {**told, "delivered_to": None if task is None else task.id}
 
 
-def _still_waiting(trigger: Trigger, task: Task | None) -> StillWaiting:
+def _wait_error(trigger: Trigger, task: Task | None) -> StillWaiting:
     if task is not None and task.id == trigger.id:
         state = f"task {task.id} is {task.status}" + (f" ({task.reason})" if task.reason else "")
         see = hint("task", "show", task.id)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Container
 
 from craftcore.clock import Clock
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
-from craftcore.schedules.model import Cause, Outcome
+from craftcore.schedules.model import FireCause, Outcome
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Settlement, is_cancellation
@@ -58,10 +58,10 @@ class Counters:
             "loop_lag_seconds", "How much later than asked the event loop woke somebody.", SHORT
         )
 
-    def booted(self) -> None:
+    def on_booted(self) -> None:
         self.has_booted = True
 
-    def settled(self, run: Run, answer: Settled | Exception) -> None:
+    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         workflow = run.claim.workflow if run.routed is None else run.routed.workflow
         outcome = "refused" if isinstance(answer, Exception) else outcome_of(answer.move)
         started_at = run.record.created_at
@@ -74,18 +74,18 @@ class Counters:
         self._wait.labels(label).observe(max(0.0, waited))
         self._run.labels(label).observe(max(0.0, ran))
 
-    def ticked(self, ticked: Ticked) -> None:
+    def on_ticked(self, ticked: Ticked) -> None:
         """Count the occurrences that time fired. Those of a person or of a start are not late."""
         now = self._clock.now()
         for placed in ticked.placed:
-            if placed.outcome is Outcome.FIRED and placed.cause is Cause.TIME:
+            if placed.outcome is Outcome.FIRED and placed.cause is FireCause.TIME:
                 self._lateness.observe(max(0.0, now - placed.nominal_at))
 
-    def flushed(self, pieces: int, seconds: float) -> None:
+    def on_flushed(self, pieces: int, seconds: float) -> None:
         self._flush_pieces.observe(pieces)
         self._flush_seconds.observe(seconds)
 
-    def lagged(self, seconds: float) -> None:
+    def on_lagged(self, seconds: float) -> None:
         """Count how much later than asked the event loop woke."""
         self._loop_lag.observe(max(0.0, seconds))
 

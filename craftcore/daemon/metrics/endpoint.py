@@ -16,10 +16,10 @@ from craftcore.config.references import endpoint
 from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render, require_client
-from craftcore.engine.failure import only
+from craftcore.engine.failure import sole_exception
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.registry.registry import Registry
-from craftcore.services import Core
+from craftcore.services import Services
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ LAG_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def observing(app: Registry, core: Core, settings: MetricsSettings) -> AsyncIterator[Observer]:
+async def observing(app: Registry, core: Services, settings: MetricsSettings) -> AsyncIterator[Observer]:
     """Yield the observer of the engine, and answer scrapes while the block runs.
 
     Raises ConfigInvalid when prometheus-client is missing, CannotCreate when the address cannot be used.
@@ -48,13 +48,13 @@ async def observing(app: Registry, core: Core, settings: MetricsSettings) -> Asy
             yield counters
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        raise only(group) from None
+        raise sole_exception(group) from None
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(server.stop)
 
 
-def _answer(core: Core, counters: Counters) -> tuple[str, bytes]:
+def _answer(core: Services, counters: Counters) -> tuple[str, bytes]:
     from prometheus_client import CONTENT_TYPE_LATEST
 
     return CONTENT_TYPE_LATEST, render(core, counters)
@@ -64,4 +64,4 @@ async def _watch_loop(counters: Counters) -> None:
     while True:
         wanted = anyio.current_time() + LAG_SECONDS
         await anyio.sleep_until(wanted)
-        counters.lagged(anyio.current_time() - wanted)
+        counters.on_lagged(anyio.current_time() - wanted)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from craftcore.activities.listing_store import ActivityListing
-from craftcore.storage.facts import fact, number
+from craftcore.activities.listing_store import ActivityListStore
+from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.cut_off import told_counts
+from craftcore.triggers.cut_off import counts_document
 from craftcore.triggers.listing_store import LATELY, TriggerLists
 
 OLDEST_READY = """
@@ -40,19 +40,19 @@ class Gauges:
 
 def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
     """Read the gauges of this moment. Claims that are not live were left by a dead daemon and count as due."""
-    oldest = reader.value(OLDEST_READY, now=now, claims_live=claims_live)
-    counts = told_counts(TriggerLists().live_counts(reader, now), claims_live=claims_live)
+    oldest = reader.fetch_value(OLDEST_READY, now=now, claims_live=claims_live)
+    counts = counts_document(TriggerLists().live_counts(reader, now), claims_live=claims_live)
     del counts["cut_off"]  # they are among those due
     clock_held = number(reader, "clock_held")
     return Gauges(
         triggers=counts,
-        failed_lately=TriggerLists().failed_lately(reader, now - LATELY).count,
+        failed_lately=TriggerLists().count_failed_since(reader, now - LATELY).count,
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
-        in_doubt=ActivityListing().in_doubt(reader)[0],
+        in_doubt=ActivityListStore().count_in_doubt(reader)[0],
         questions=TaskStore().counts(reader)["questions"],
         held_tasks=HoldStore().count(reader),
-        held=fact(reader, "held") is not None,
-        safe_mode=fact(reader, "safe_mode") is not None,
+        held=get_fact(reader, "held") is not None,
+        safe_mode=get_fact(reader, "safe_mode") is not None,
         schedules_held=clock_held is not None and clock_held > now,
-        epoch=reader.value(EPOCH) or 0,
+        epoch=reader.fetch_value(EPOCH) or 0,
     )

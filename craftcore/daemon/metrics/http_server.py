@@ -27,9 +27,9 @@ import structlog
 from craftcore.config.references import Endpoint, is_loopback
 from craftcore.daemon.unix_socket import bind
 from craftcore.errors import CannotCreate
-from craftcore.forks import in_forked_children
+from craftcore.forks import run_in_forked_children
 from craftcore.storage.doorbell_client import address
-from craftcore.storage.error_mapping import NO_ROOM, no_room
+from craftcore.storage.error_mapping import NO_ROOM, storage_full_error
 
 log = structlog.get_logger(__name__)
 
@@ -102,14 +102,14 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             socket.AF_UNIX if self._path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         )
         super().__init__((endpoint.host, endpoint.port), Handler, bind_and_activate=False)
-        self._forget_forks = in_forked_children(self.socket.close)
+        self._forget_forks = run_in_forked_children(self.socket.close)
         try:
             self._bind()
             self.server_activate()
         except OSError as error:
             self.close()
             if error.errno in NO_ROOM:
-                raise no_room(self.where, NO_ROOM[error.errno]) from error
+                raise storage_full_error(self.where, NO_ROOM[error.errno]) from error
             reason = f"metrics.listen: cannot listen at {self.where}: {error.strerror or error}"
             raise CannotCreate(reason, path=self.where) from error
         except BaseException:

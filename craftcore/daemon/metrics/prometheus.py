@@ -11,12 +11,12 @@ from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.gauge_store import Gauges, read_gauges
 from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.storage.file_size import wal_bytes, wal_in_use
-from craftcore.storage.open_files import unreachable
+from craftcore.storage.open_files import unreachable_reason
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from craftcore.services import Core
+    from craftcore.services import Services
 
 READ_SECONDS = 2.0
 """Limit on the read of the gauges. A scrape without them is better than a late one."""
@@ -49,7 +49,7 @@ def require_client() -> None:
         raise ConfigInvalid("metrics.listen needs prometheus-client: pip install 'craftcore[metrics]'") from error
 
 
-def render(core: Core, counters: Counters, within: float = READ_SECONDS) -> bytes:
+def render(core: Services, counters: Counters, within: float = READ_SECONDS) -> bytes:
     """Return the text of one scrape. Reads the database on a connection of its own, and blocks meanwhile.
 
     A read that fails or takes longer than `within` seconds leaves out the gauges, and `craftcore_database_read` is 0.
@@ -62,7 +62,7 @@ def render(core: Core, counters: Counters, within: float = READ_SECONDS) -> byte
     except (CraftcoreError, ValueError):  # a damaged row, which the engine will log and set aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector([*_counted(counters), *_of_database(gauges), *_of_files(core), _build()]))
+    registry.register(_Collector([*_counted(counters), *_database_metrics(gauges), *_file_metrics(core), _build()]))
     text: bytes = generate_latest(registry)
     return text
 
@@ -81,7 +81,7 @@ def _counted(counters: Counters) -> Iterator[Metric]:
         yield metric
 
 
-def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
+def _database_metrics(gauges: Gauges | None) -> Iterator[Metric]:
     read = "1 when this scrape could read the database; without it there are no such gauges."
     yield _gauge("database_read", read, gauges is not None)
     if gauges is None:
@@ -98,10 +98,10 @@ def _of_database(gauges: Gauges | None) -> Iterator[Metric]:
         yield _gauge(name, text, getattr(gauges, field))
 
 
-def _of_files(core: Core) -> Iterator[Metric]:
+def _file_metrics(core: Services) -> Iterator[Metric]:
     path = core.database.path
     text = "1 while the engine cannot look up its database, as in a directory that it cannot enter."
-    yield _gauge("database_unreachable", text, unreachable(path) is not None)
+    yield _gauge("database_unreachable", text, unreachable_reason(path) is not None)
     for name, text, size in OF_FILES:
         try:
             yield _gauge(name, text, size(path))

@@ -17,9 +17,9 @@ from types import FrameType
 
 import structlog
 
-from craftcore.engine.attempt import CURRENT, Run
-from craftcore.engine.failure import places
-from craftcore.engine.user_code import in_own_context
+from craftcore.engine.attempt import CURRENT, Attempt
+from craftcore.engine.failure import format_places
+from craftcore.engine.user_code import run_in_own_context
 from craftcore.storage.event_loop import Loop
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class _Watch:
         self._loop_thread = threading.get_ident()
         self._stopped = threading.Event()
         self._answered = threading.Event()
-        self._blocker: Run | None = None
+        self._blocker: Attempt | None = None
         self.thread = threading.Thread(target=self._watch, name="craftcore-loop-watch", daemon=True)
 
     def stop(self) -> None:
@@ -98,27 +98,27 @@ class _Watch:
             seconds=round(time.monotonic() - asked_at, 1),
             workflow=None if run is None else run.workflow,
             trigger=None if run is None else run.claim.id,
-            where=places(reversed(stack)),
+            where=format_places(reversed(stack)),
             hint="nothing else runs meanwhile: await, or do it in a plain function, which runs in a thread",
         )
 
 
-def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Run | None:
+def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
     """Whose code is on this stack, innermost first: that of a workflow, or of a task that a workflow has started. None
     where it is nobody's, or the event loop does not show the context of the task that it runs."""
     for frame, _ in stack:
-        if frame.f_code is in_own_context.__code__:
+        if frame.f_code is run_in_own_context.__code__:
             run: object = frame.f_locals.get("run")
         elif frame.f_code.co_name in _STEPS_OF_LOOPS:
-            run = _current_in(frame)
+            run = _attempt_in(frame)
         else:
             continue
-        if isinstance(run, Run):
+        if isinstance(run, Attempt):
             return run
     return None
 
 
-def _current_in(frame: FrameType) -> Run | None:
+def _attempt_in(frame: FrameType) -> Attempt | None:
     """The run in the context of the task that a frame of the event loop is running."""
     task = frame.f_locals.get(_STEPS_OF_LOOPS[frame.f_code.co_name])
     contexts = (getattr(task, name, None) for name in ("_context", "context"))

@@ -11,8 +11,8 @@ from functools import partial
 from traceback import walk_tb
 from types import CodeType
 
-from craftcore.engine.failure import leaves
-from craftcore.serialization.untrusted import is_a, traceback_of
+from craftcore.engine.failure import leaf_errors
+from craftcore.serialization.untrusted import safe_isinstance, traceback_of
 
 
 def is_ctrl_c(error: BaseException) -> bool:
@@ -21,11 +21,11 @@ def is_ctrl_c(error: BaseException) -> bool:
     False with Python's own handler, `signal.default_int_handler`: it has no frame, so nobody can tell it from a
     `raise` in the code that it interrupted.
     """
-    interrupts = [leaf for leaf in leaves(error) if is_a(leaf, KeyboardInterrupt)]
+    interrupts = [leaf for leaf in leaf_errors(error) if safe_isinstance(leaf, KeyboardInterrupt)]
     if not interrupts:
         return False
     handler = _sigint_code()
-    return handler is not None and any(_raised_in(leaf) is handler for leaf in interrupts)
+    return handler is not None and any(_raising_function(leaf) is handler for leaf in interrupts)
 
 
 def _sigint_code() -> CodeType | None:
@@ -37,7 +37,7 @@ def _sigint_code() -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _raised_in(error: BaseException) -> CodeType | None:
+def _raising_function(error: BaseException) -> CodeType | None:
     """The function that raised it; None when it has no traceback."""
     code = None
     for frame, _ in walk_tb(traceback_of(error)):

@@ -14,15 +14,15 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-from craftcore.engine.attempt import CURRENT, Run
-from craftcore.engine.failure import places
+from craftcore.engine.attempt import CURRENT, Attempt
+from craftcore.engine.failure import format_places
 
 
 class LoopEnd(NamedTuple):
     """`run`: whose code cancels every task; None: no workflow's. `was_broken`: the loop ended before its main task.
     `where`: the places of code that is not ours in that call, outermost first."""
 
-    run: Run | None
+    run: Attempt | None
     was_broken: bool
     where: list[str]
 
@@ -38,7 +38,7 @@ async def loop_end(on_end: Callable[[LoopEnd], None]) -> AsyncIterator[None]:
         return
     main = _main_task()
     tripwire = _Tripwire(
-        lambda: on_end(LoopEnd(CURRENT.get(), _was_broken(main), places(reversed(list(walk_stack(None)))))), loop
+        lambda: on_end(LoopEnd(CURRENT.get(), _was_broken(main), format_places(reversed(list(walk_stack(None)))))), loop
     )
     task = loop.create_task(_wait(tripwire), name="craftcore-loop-end")
     try:

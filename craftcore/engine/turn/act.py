@@ -14,22 +14,22 @@ from typing import Any, NoReturn
 import anyio
 import anyio.lowlevel
 
-from craftcore.activities.model import Activity, ActivityStatus, Decision, Terms
-from craftcore.activities.resolution import Ask, Assume, GivenUp, Reconcile, Resend, ResendLater, course_of
+from craftcore.activities.model import ActionTerms, Activity, ActivityStatus, Decision
+from craftcore.activities.resolution import Ask, AssumeDone, GivenUp, Reconcile, Resend, ResendLater, resolve
 from craftcore.engine.turn.ledgered_call import LedgeredCall
-from craftcore.engine.turn.provider_call import Answer, Finding, deadline_of, reconciled, unstored
-from craftcore.engine.turn.redeclared_actions import done_as_step, is_ledgered
+from craftcore.engine.turn.provider_call import Answer, ReconcileAnswer, deadline_of, reconcile, unstored_result
+from craftcore.engine.turn.redeclared_actions import find_step_result, is_ledgered
 from craftcore.engine.turn.steps import run_step
 from craftcore.engine.turn.turn import Turn, check_name
-from craftcore.error_codes import known
+from craftcore.error_codes import find_code
 from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action, Call
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.decode import from_json
-from craftcore.serialization.encode import json_text
-from craftcore.serialization.plurals import counted
-from craftcore.serialization.untrusted import shown
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode
+from craftcore.serialization.encode import encode
+from craftcore.serialization.plurals import format_count
+from craftcore.serialization.untrusted import safe_repr
 from craftcore.tasks.activity_events import question_about
 from craftcore.tasks.model import NewWait, WaitKind
 
@@ -41,25 +41,25 @@ RECONCILED_CALLS_MAX = 10
 
 async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapping[str, Any]) -> Any:
     """Do something to the world, once: what the action returned, also when it was at an earlier entry."""
-    action = _declared(turn, action)
+    action = _find_action(turn, action)
     action.check(arguments)
     terms = action.terms_for(arguments)
     place = _place(turn, key)
     activity_key = f"activity:{turn.task.id}:{place}"
     if not terms.irreversible and not await is_ledgered(turn, action, key, place, activity_key):
         return await _act_plainly(turn, action, activity_key, place, terms, arguments)
-    text = json_text(dict(arguments), f"the arguments of {action.name}")
-    is_done, result = await done_as_step(turn, action, key, place, activity_key, arguments)
+    text = encode(dict(arguments), f"the arguments of {action.name}")
+    is_done, result = await find_step_result(turn, action, key, place, activity_key, arguments)
     if is_done:
         return result
     one = _Act(turn, action, terms, activity_key, place, arguments, text)
     if place not in turn.acts:
-        turn.spend()
+        turn.charge_budget()
         turn.acts.add(place)
     return await one.run()
 
 
-def _declared(turn: Turn, action: Action | str) -> Action:
+def _find_action(turn: Turn, action: Action | str) -> Action:
     if isinstance(action, Action):
         if turn.doors.actions.get(action.name) is not action:  # a restart looks for it by its name, on this App
             raise InvalidInput(
@@ -68,12 +68,12 @@ def _declared(turn: Turn, action: Action | str) -> Action:
         return action
     if not isinstance(action, str):
         raise InvalidInput(
-            f"ctx.act takes an action that was declared with @app.action, or its name; {shown(action)} is neither"
+            f"ctx.act takes an action that was declared with @app.action, or its name; {safe_repr(action)} is neither"
         )
     declared = turn.doors.actions.get(action)
     if declared is None:
         raise InvalidInput(
-            f"no action is named {shown(action)}; declared are {', '.join(turn.doors.actions) or 'none'}"
+            f"no action is named {safe_repr(action)}; declared are {', '.join(turn.doors.actions) or 'none'}"
         )
     return declared
 
@@ -82,17 +82,17 @@ def _place(turn: Turn, key: str | None) -> str:
     """What tells one act of a task from another: the key given, for the whole task; else turn and number, and which
     agent it is that counts, when it is not the first."""
     if key is None:
-        number = f"{turn.task.turn}.{turn.count('act', None).removeprefix('act#')}"
+        number = f"{turn.task.turn}.{turn.next_ordinal('act', None).removeprefix('act#')}"
         return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
     turn.refuse_when_over()
     check_name("act key", key)
     if _NUMBERED.fullmatch(key):
-        raise InvalidInput(f"act key {shown(key)} could be taken for a number of ours: begin it with a letter")
+        raise InvalidInput(f"act key {safe_repr(key)} could be taken for a number of ours: begin it with a letter")
     return key
 
 
 async def _act_plainly(
-    turn: Turn, action: Action, activity_key: str, place: str, terms: Terms, arguments: Mapping[str, Any]
+    turn: Turn, action: Action, activity_key: str, place: str, terms: ActionTerms, arguments: Mapping[str, Any]
 ) -> Any:
     """One that can be done twice is a step: it is not in the ledger."""
     fn = action.fn
@@ -118,7 +118,7 @@ class _Act:
         self,
         turn: Turn,
         action: Action,
-        terms: Terms,
+        terms: ActionTerms,
         key: str,
         place: str,
         arguments: Mapping[str, Any],
@@ -142,7 +142,7 @@ class _Act:
                 case ActivityStatus.FAILED:
                     said = found.error_message or found.reason
                     if found.may_retry:  # somebody else called it meanwhile, under the same key
-                        code = known(found.error_code or "")
+                        code = find_code(found.error_code or "")
                         if code is None or not code.may_be_retried:
                             code = ErrorCode.AGENT_UNAVAILABLE
                         raise NoEffect(said, code=code)
@@ -159,7 +159,7 @@ class _Act:
     async def _resolve(self, activity: Activity) -> Answer | Activity:
         """One step nearer to knowing. Raises NoEffect, ActivityUnknown; Suspend or ComesAgain, not to be caught."""
         turn = self._turn
-        course = course_of(
+        course = resolve(
             activity,
             self._terms,
             can_reconcile=self._action.reconciler is not None,
@@ -171,12 +171,12 @@ class _Act:
                 self._call.resend_until = until
                 return await self._call.once(activity)
             case ResendLater():
-                turn.come_again(
+                turn.retry_act_later(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
                     "the next attempt calls it again with the same key",
                     self._call.retry_after,
                 )
-            case Assume():
+            case AssumeDone():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
             case GivenUp():
                 raise ActivityUnknown(
@@ -190,17 +190,17 @@ class _Act:
     async def _reconcile(self, activity: Activity, at: float) -> Activity:
         """Ask the provider; when it does not know, a person. That it happened is believed at once, and that it did not
         when no call can be on its way any more."""
-        finding = await self._found_out(activity)
-        if isinstance(finding, Finding) and finding.decision is Decision.HAPPENED:
+        finding = await self._ask_provider(activity)
+        if isinstance(finding, ReconcileAnswer) and finding.decision is Decision.HAPPENED:
             return await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if at > self._turn.doors.clock.now():
             name = self._wait_name("settle", activity)
-            self._turn.park(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
+            self._turn.suspend_with(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
-            self._park_asking(activity, finding)
+            self._suspend_for_answer(activity, finding)
         if activity.calls >= RECONCILED_CALLS_MAX:
-            self._park_asking(
-                activity, f"it was called {counted(activity.calls, 'time')}, and the provider knows of none"
+            self._suspend_for_answer(
+                activity, f"it was called {format_count(activity.calls, 'time')}, and the provider knows of none"
             )
         decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if decided.decision is Decision.RESEND and self._is_fresh(activity):
@@ -212,13 +212,13 @@ class _Act:
         """This attempt has seen it fail: another one calls it again, after the backoff."""
         return activity.execution_seq == self._turn.run.record.seq
 
-    async def _found_out(self, activity: Activity) -> Finding | str:
+    async def _ask_provider(self, activity: Activity) -> ReconcileAnswer | str:
         call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
-        return await reconciled(self._turn, self._action, self._terms, call, self._arguments)
+        return await reconcile(self._turn, self._action, self._terms, call, self._arguments)
 
     async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
         told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
-        text = canonical({**told, "reference": reference})
+        text = canonicalize({**told, "reference": reference})
         event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
         doors = self._turn.doors
         try:
@@ -233,18 +233,18 @@ class _Act:
         """Ask a person, who is told what the provider says, where it can be asked."""
         said = None
         if self._action.reconciler is not None:
-            finding = await self._found_out(activity)
-            said = finding if isinstance(finding, str) else finding.said
-        self._park_asking(activity, "; ".join(filter(None, (why, said))) or None)
+            finding = await self._ask_provider(activity)
+            said = finding if isinstance(finding, str) else finding.describe
+        self._suspend_for_answer(activity, "; ".join(filter(None, (why, said))) or None)
 
-    def _park_asking(self, activity: Activity, why: str | None) -> NoReturn:
+    def _suspend_for_answer(self, activity: Activity, why: str | None) -> NoReturn:
         name = self._wait_name("activity", activity)
         asked = question_about(activity, why)
-        self._turn.park(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+        self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
 
     def _wait_name(self, kind: str, activity: Activity) -> str:
         name = f"{kind}:{self._place}~{activity.calls}"
-        while self._turn.over(name) is not None:  # it was waited for, and is in doubt as before
+        while self._turn.resolved_wait(name) is not None:  # it was waited for, and is in doubt as before
             name += "+"
         return name
 
@@ -252,6 +252,6 @@ class _Act:
         """What a DONE one returned, or the reference that somebody gave for it."""
         where = f"the result of {self._action.name}"
         if activity.result_unstored is not None:
-            return unstored(activity.result_unstored)
+            return unstored_result(activity.result_unstored)
         is_told = activity.decision is Decision.HAPPENED
-        return from_json(activity.result_json or "null", Any if is_told else self._action.result_type, where)
+        return decode(activity.result_json or "null", Any if is_told else self._action.result_type, where)

@@ -13,10 +13,10 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from craftcore.activities.model import Activity, Begun
-from craftcore.serialization.untrusted import shown
+from craftcore.activities.model import Activity, StartedCall
+from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.activity_events import Acts, NewAct
+from craftcore.tasks.activity_events import ActivityEvents, NewAct
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ class CallMarks:
     """Begins acts, and writes their call marks, one at a time. `write(mark)` is a blocking function that returns once
     the mark is on disk; it may be called from two threads."""
 
-    def __init__(self, acts: Acts, write: Callable[[int], None]) -> None:
+    def __init__(self, acts: ActivityEvents, write: Callable[[int], None]) -> None:
         self._acts = acts
         self._write = write
         self._thread = anyio.CapacityLimiter(1)
@@ -33,10 +33,10 @@ class CallMarks:
         self._written = 0
         self._writing: anyio.Event | None = None
 
-    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[Begun | Activity | Exception]:
+    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[StartedCall | Activity | Exception]:
         """Write intents, as `Acts.begin_all`; the mark of this commit follows it."""
         answers = self._acts.begin_all(tx, acts)
-        if mark := max((answer.mark for answer in answers if isinstance(answer, Begun)), default=0):
+        if mark := max((answer.mark for answer in answers if isinstance(answer, StartedCall)), default=0):
             tx.before_answers(self._write_first, mark)
         return answers
 
@@ -44,7 +44,7 @@ class CallMarks:
         """Whether this mark, or a later one, is on disk."""
         return self._written >= mark
 
-    async def reached(self, mark: int) -> None:
+    async def wait_for(self, mark: int) -> None:
         """Wait until this mark, or a later one, is on disk.
 
         Whoever finds no write under way writes the newest mark that anybody waits for. Raises what `write` raises; the
@@ -69,6 +69,6 @@ class CallMarks:
         try:
             self._write(mark)
         except Exception as error:
-            log.debug("call_mark.not_written", mark=mark, why=shown(error))
+            log.debug("call_mark.not_written", mark=mark, why=safe_repr(error))
         else:
             self._written = max(self._written, mark)

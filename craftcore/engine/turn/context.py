@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import structlog
 
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.emit import Child, emit_recorded, start_child
 from craftcore.engine.turn.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.steps import OnChange, run_step, run_transaction
 from craftcore.engine.turn.turn import Turn
-from craftcore.engine.turn.unawaited_calls import CallsMade, awaited
+from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.registry.action import Action
-from craftcore.serialization.arguments import list_of, whole_number
-from craftcore.serialization.encode import json_text
+from craftcore.serialization.arguments import list_of, require_whole_number
+from craftcore.serialization.encode import encode
 from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
-from craftcore.triggers.validation import is_name, moment, shown
+from craftcore.triggers.validation import is_name, moment, show_value
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -70,7 +70,7 @@ class TaskContext(Generic[S]):
     """
 
     def __init__(
-        self, run: Run, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+        self, run: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
     ) -> None:
         assert run.entry is not None, run.claim
         self._turn = turn
@@ -98,14 +98,14 @@ class TaskContext(Generic[S]):
         """A structlog logger that knows task, turn and attempt."""
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
 
-    @awaited("ctx.events")
+    @track_await("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
         """The newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises InvalidInput.
 
         Those of ended turns age: `data` is {} once retention took what they say, and they go with their records.
         """
         self._turn.refuse_when_over()
-        newest = whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
+        newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
         doors = self._turn.doors
         rows = await doors.writer.commit(doors.recording.stream, self.task_id, newest)
         return [
@@ -143,7 +143,7 @@ class TaskContext(Generic[S]):
         on_change: OnChange = "error",
     ) -> T: ...
 
-    @awaited("ctx.step")
+    @track_await("ctx.step")
     async def step(
         self,
         name: str,
@@ -167,20 +167,20 @@ class TaskContext(Generic[S]):
             await refuse_done_act(turn, name, key)
         return await run_step(turn, name, fn, args, key=key, retry=retry, on_change=on_change)
 
-    @awaited("ctx.note")
+    @track_await("ctx.note")
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
         """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
         PayloadTooLarge."""
-        identity = self._turn.take("note", name, key)
+        identity = self._turn.claim_identity("note", name, key)
         if identity in self._turn.memo:
             return
-        text = json_text(data, f"note {name}")
+        text = encode(data, f"note {name}")
         self._turn.require_small(text, f"note {name}")
-        self._turn.spend()
+        self._turn.charge_budget()
         keyed = "null" if key is None else f'"{key}"'
         await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
 
-    @awaited("ctx.transaction")
+    @track_await("ctx.transaction")
     async def transaction(
         self,
         name: str,
@@ -197,7 +197,7 @@ class TaskContext(Generic[S]):
         result: T = await run_transaction(self._turn, name, fn, args, key=key, on_change=on_change)
         return result
 
-    @awaited("ctx.emit")
+    @track_await("ctx.emit")
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
         **options: Unpack[EmitOptions],
@@ -205,7 +205,7 @@ class TaskContext(Generic[S]):
         """Accept a trigger, once in this turn. Options and errors are those of App.emit, and StepConflict."""
         return await emit_recorded(self._turn, workflow, payload, key, options)
 
-    @awaited("ctx.start_child")
+    @track_await("ctx.start_child")
     async def start_child(
         self, workflow: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
         **options: Unpack[EmitOptions],
@@ -222,7 +222,7 @@ class TaskContext(Generic[S]):
     @overload
     async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
 
-    @awaited("ctx.act")
+    @track_await("ctx.act")
     async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
         """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
 
@@ -241,26 +241,26 @@ class TaskContext(Generic[S]):
 
     # What suspends the turn
 
-    @awaited("ctx.sleep")
+    @track_await("ctx.sleep")
     async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
         """Suspend the turn for so long; nothing of it stays in memory."""
-        await self._turn.waited(
+        await self._turn.wait_or_suspend(
             "sleep",
             key,
             lambda name: NewWait(
-                name=name, kind=WaitKind.TIMER, due_at=self._turn.later("ctx.sleep: seconds", seconds)
+                name=name, kind=WaitKind.TIMER, due_at=self._turn.moment_after("ctx.sleep: seconds", seconds)
             ),
         )
 
-    @awaited("ctx.sleep_until")
+    @track_await("ctx.sleep_until")
     async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
         """Suspend the turn until that moment: an aware datetime or epoch seconds."""
         due_at = moment("at", at)
-        await self._turn.waited(
+        await self._turn.wait_or_suspend(
             "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at, at_given=True)
         )
 
-    @awaited("ctx.wait_for")
+    @track_await("ctx.wait_for")
     async def wait_for(
         self,
         event: str,
@@ -274,17 +274,17 @@ class TaskContext(Generic[S]):
         What arrived before anybody waited is kept, in order. The event "message" is a message to the task.
         """
         if not is_name(event):
-            raise InvalidInput(f"event {shown(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
-        wait = await self._turn.waited(
+            raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        wait = await self._turn.wait_or_suspend(
             "wait_for",
             key,
             lambda name: NewWait(
-                name=name, kind=WaitKind.EVENT, event=event, due_at=self._in("ctx.wait_for: timeout", timeout)
+                name=name, kind=WaitKind.EVENT, event=event, due_at=self._moment_after("ctx.wait_for: timeout", timeout)
             ),
         )
         return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
 
-    @awaited("ctx.ask")
+    @track_await("ctx.ask")
     async def ask(
         self,
         question: str,
@@ -300,34 +300,37 @@ class TaskContext(Generic[S]):
         `default` after `timeout`. `by_message`: a message to the task whose `text` is an answer is one, too.
         """
         asked = _question(question, options, default, by_message)
-        wait = await self._turn.waited(
+        wait = await self._turn.wait_or_suspend(
             "ask",
             key,
             lambda name: NewWait(
-                name=name, kind=WaitKind.QUESTION, due_at=self._in("ctx.ask: timeout", timeout), question=asked
+                name=name,
+                kind=WaitKind.QUESTION,
+                due_at=self._moment_after("ctx.ask: timeout", timeout),
+                question=asked,
             ),
         )
         answer: str | None = json.loads(wait.value_json or "null")
         return answer
 
-    def _in(self, what: str, seconds: float | timedelta | None) -> float | None:
+    def _moment_after(self, what: str, seconds: float | timedelta | None) -> float | None:
         """The moment so many seconds from now; None for None."""
-        return None if seconds is None else self._turn.later(what, seconds)
+        return None if seconds is None else self._turn.moment_after(what, seconds)
 
 
 def _question(question: str, options: Sequence[str] | None, default: str | None, by_message: bool) -> NewQuestion:
     listed: Any = None if options is None else list_of("ctx.ask: options", options, "answers", InvalidInput)
     chosen: tuple[str, ...] | None = listed
     if not isinstance(by_message, bool):
-        raise InvalidInput(f"ctx.ask: by_message {shown(by_message)} must be True or False")
+        raise InvalidInput(f"ctx.ask: by_message {show_value(by_message)} must be True or False")
     for text in (question, *(chosen or ()), *(() if default is None else (default,))):
         if not isinstance(text, str) or not 0 < len(text) <= QUESTION_MAX:
             raise InvalidInput(f"a question, its options and default are text of 1 to {QUESTION_MAX:,} characters")
-        json_text(text, "question")
+        encode(text, "question")
     if chosen is not None and (not chosen or len(chosen) > OPTIONS_MAX or len(set(chosen)) < len(chosen)):
         raise InvalidInput(f"a question has 1 to {OPTIONS_MAX} options, each another one; None lets any text answer it")
     if chosen is not None and default is not None and default not in chosen:
-        raise InvalidInput(f"the default {shown(default)} is none of the options: {', '.join(chosen)}")
+        raise InvalidInput(f"the default {show_value(default)} is none of the options: {', '.join(chosen)}")
     return NewQuestion(
         kind=QuestionKind.ASK,
         question=question,

@@ -10,8 +10,8 @@ from craftcore.clock import YEAR_10000
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import seconds
-from craftcore.serialization.encode import json_text
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.encode import encode
+from craftcore.serialization.plurals import format_count
 from craftcore.tasks.model import (
     CANCEL,
     CONTINUED,
@@ -24,7 +24,7 @@ from craftcore.tasks.model import (
     WaitKind,
 )
 from craftcore.tasks.outcomes import Continue
-from craftcore.triggers.validation import is_name, shown
+from craftcore.triggers.validation import is_name, show_value
 
 
 def resolve_delay(now: float, what: str, length: float | timedelta) -> float:
@@ -32,7 +32,7 @@ def resolve_delay(now: float, what: str, length: float | timedelta) -> float:
     return now + seconds(what, length, InvalidInput, most=math.nextafter(YEAR_10000 - now, 0))
 
 
-def over_budget(task: Task, used: str, name: str) -> NewWait:
+def budget_wait(task: Task, used: str, name: str) -> NewWait:
     """What a task waits for that worked on and on while nothing came from outside."""
     asked = NewQuestion(
         kind=QuestionKind.BUDGET,
@@ -42,9 +42,9 @@ def over_budget(task: Task, used: str, name: str) -> NewWait:
     return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=asked)
 
 
-def continues(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:
+def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:
     """The move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
-    text = json_text(result.state, "state")
+    text = encode(result.state, "state")
     if len(text) > settings.state_max_bytes:
         raise PayloadTooLarge(
             f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
@@ -54,19 +54,21 @@ def continues(task: Task, settings: TaskSettings, now: float, result: Continue[A
     if result.on is not None:
         if not is_name(result.on):
             raise InvalidInput(
-                f"Continue(on={shown(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+                f"Continue(on={show_value(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
             )
         if due_at is None:  # it rests until something comes from outside
             return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
     if task.turns_alone + 1 >= settings.max_turns:
-        return Continues(state_json=text, wait=over_budget(task, counted(settings.max_turns, "turn"), f"{task.turn}"))
+        return Continues(
+            state_json=text, wait=budget_wait(task, format_count(settings.max_turns, "turn"), f"{task.turn}")
+        )
     if due_at is None:
         return Continues(state_json=text, wait=None)
     kind = WaitKind.TIMER if result.on is None else WaitKind.EVENT
     return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=kind, event=result.on, due_at=due_at))
 
 
-def told(wait: NewWait) -> dict[str, Any]:
+def document(wait: NewWait) -> dict[str, Any]:
     """What a record says of a wait that begins."""
     question = {} if wait.question is None else {"question": wait.question.question}
     return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

@@ -11,11 +11,11 @@ import msgspec
 
 from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
-from craftcore.engine.turn.unawaited_calls import CallsMade, awaited
+from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict
 from craftcore.executions.model import EventType
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.decode import from_json, readable
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode, readable_type
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
@@ -25,17 +25,17 @@ async def emit_recorded(
     turn: Turn, workflow: str | None, payload: Mapping[str, Any] | None, key: str | None, options: EmitOptions
 ) -> Emitted:
     """Accept a trigger, once per key, or place among the keyless, in a turn."""
-    identity = turn.count("emit", key)
+    identity = turn.next_ordinal("emit", key)
     digest = digest_of([workflow, payload, options])
     if identity in turn.memo:
-        return emitted_before(turn, identity, digest)
+        return find_emitted(turn, identity, digest)
     spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
     return await commit_emit(turn, EventType.EMITTED, identity, digest, spec, None)
 
 
-def emitted_before(turn: Turn, identity: str, digest: str) -> Emitted:
+def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
     """What the record says was emitted under this identity. Raises StepConflict when that was something else."""
-    told = from_json(turn.memo[identity])
+    told = decode(turn.memo[identity])
     if told["args"] != digest:
         raise StepConflict(f"{identity} was emitted with other arguments in this turn: give each its own key=…")
     return Emitted(
@@ -57,7 +57,7 @@ async def commit_emit(
     if child is not None and row.workflow is not None:
         child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said
         row = row._replace(id_given=False)  # it was made here, for this emit
-    turn.spend()
+    turn.charge_budget()
 
     def event(emitted: Emitted) -> NewEvent:
         told = {
@@ -71,18 +71,18 @@ async def commit_emit(
             "status": emitted.status,
             "workflow": spec.workflow,
         }
-        return turn.event(type_, canonical(told), identity)
+        return turn.event(type_, canonicalize(told), identity)
 
     doors = turn.doors
     try:
         emitted: Emitted = await doors.commits.commit(doors.recording.emit_recorded, row, event, child)
     finally:
         doors.due(row.due_at)  # also when the turn is cancelled: the commit may have come about
-    turn.completed(identity, event(emitted).payload_json)
+    turn.add_completed(identity, event(emitted).payload_json)
     return emitted
 
 
-class Ending(msgspec.Struct):
+class ChildEnd(msgspec.Struct):
     """How a child ended."""
 
     status: str
@@ -103,24 +103,24 @@ class Child:
     def _calls_made(self) -> CallsMade:
         return self._turn.calls_made
 
-    @awaited("child.result")
+    @track_await("child.result")
     async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
         """Suspend the turn until the child has ended; its result, converted to `type`.
 
         Raises ChildFailed when it FAILED or was CANCELLED, or had not ended after `timeout`.
         """
-        due_at = None if timeout is None else self._turn.later("child.result: timeout", timeout)
+        due_at = None if timeout is None else self._turn.moment_after("child.result: timeout", timeout)
         name = f"child/{self.id}" if self._timeouts == 0 else f"child/{self.id}~{self._timeouts}"
-        wait = self._turn.over(name) or self._turn.suspend_for(
+        wait = self._turn.resolved_wait(name) or self._turn.suspend_for(
             "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
         )
         if wait.resolved_by is ResolvedBy.TIMER:
             self._timeouts += 1  # who asks once more waits once more
             message = f"child {self.id} ({self.workflow}) did not end in time"
             raise ChildFailed(message, id=self.id, status=TaskStatus.RUNNING, code=ErrorCode.AGENT_TIMEOUT)
-        ending = msgspec.json.decode(wait.value_json or "null", type=Ending)
+        ending = msgspec.json.decode(wait.value_json or "null", type=ChildEnd)
         if ending.status == TaskStatus.DONE:
-            return from_json(bytes(ending.result).decode(), readable(type), f"the result of child {self.id}")
+            return decode(bytes(ending.result).decode(), readable_type(type), f"the result of child {self.id}")
         error = ending.error or {}
         raise ChildFailed(
             f"child {self.id} ({self.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
@@ -136,10 +136,10 @@ async def start_child(
     """Start a task, once per key, or place among the keyless, in a turn."""
     if options.get("dedup_key") is not None:
         raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key")
-    identity = turn.count("start_child", key)
+    identity = turn.next_ordinal("start_child", key)
     digest = digest_of([workflow, payload, options])
     if identity in turn.memo:
-        return Child(turn, emitted_before(turn, identity, digest).id, workflow)
+        return Child(turn, find_emitted(turn, identity, digest).id, workflow)
     doors = turn.doors
     id = doors.clock.new_id()
     given = {} if payload is None else payload

@@ -18,16 +18,24 @@ import anyio.lowlevel
 import structlog
 
 from craftcore.activities.ledger import conflict
-from craftcore.activities.model import Activity, ActivityStatus, Begun, CallEnd, NewIntent, Terms, ended
-from craftcore.engine.turn.in_flight import Flight
+from craftcore.activities.model import (
+    ActionTerms,
+    Activity,
+    ActivityStatus,
+    CallOutcome,
+    NewIntent,
+    StartedCall,
+    outcome_after,
+)
+from craftcore.engine.turn.in_flight import PendingCall
 from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import ErrorCode, IdempotencyConflict, NoEffect, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
-from craftcore.failpoints import CutPoint, reach
+from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.action import Action, Call
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.untrusted import shown
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.untrusted import safe_repr
 from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct
 from craftcore.triggers.validation import is_name
 
@@ -44,7 +52,7 @@ class LedgeredCall:
     """Calls of one irreversible action under one key, as far as the ledger allows them."""
 
     def __init__(
-        self, turn: Turn, action: Action, terms: Terms, key: str, arguments: Mapping[str, Any], text: str
+        self, turn: Turn, action: Action, terms: ActionTerms, key: str, arguments: Mapping[str, Any], text: str
     ) -> None:
         self._turn = turn
         self._action = action
@@ -76,33 +84,33 @@ class LedgeredCall:
         while (other := flights.get(self._key)) is not None:
             if other.args_hash != self._hash:
                 raise conflict(self._key, self._action.name, self._action.name)
-            await other.over()
+            await other.wait_until_recorded()
             self._turn.refuse_when_over()
-        flight = flights[self._key] = Flight(self._hash)
+        flight = flights[self._key] = PendingCall(self._hash)
         self._turn.flights.add(flight)
         try:
             begun = await self._begin(again)
-            if not isinstance(begun, Begun):
+            if not isinstance(begun, StartedCall):
                 if begun.status is not ActivityStatus.FAILED:
                     self._turn.run.acted.add(self._key)
                 return begun
             self._turn.run.acted.add(self._key)
-            reach(CutPoint.INTENT_COMMITTED)
+            hit(Failpoint.INTENT_COMMITTED)
             answer = await self._call(begun)
             end = await self._settle(begun, answer.end)
-            reach(CutPoint.ACTIVITY_SETTLED)
+            hit(Failpoint.ACTIVITY_SETTLED)
             return await self._result(answer, end)
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
-            flight.land()
+            flight.finish()
 
-    async def _begin(self, again: Activity | None) -> Begun | Activity:
+    async def _begin(self, again: Activity | None) -> StartedCall | Activity:
         """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
         doors = self._turn.doors
         intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
         try:
-            found: Begun | Activity = await doors.writer.commit_each(doors.call_marks.begin_all, intended)
+            found: StartedCall | Activity = await doors.writer.commit_batched(doors.call_marks.begin_all, intended)
         except IdempotencyConflict:  # what the key was used for may have had its effect
             self._turn.run.acted.add(self._key)
             raise
@@ -117,22 +125,22 @@ class LedgeredCall:
             raise
         return found
 
-    async def _call(self, begun: Begun) -> Answer:
+    async def _call(self, begun: StartedCall) -> Answer:
         """Call the provider of what has begun, unless it is too late for that."""
         turn = self._turn
-        if (unmarked := await self._unmarked(begun)) is not None:
+        if (unmarked := await self._mark_refusal(begun)) is not None:
             return unmarked
         if turn.run.interrupted_by is not None:  # in a scope that shields it from that
             return NOT_CALLED
         if begun.in_doubt and turn.doors.clock.now() > self.resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
-        reach(CutPoint.CALL_MARKED)
+        hit(Failpoint.CALL_MARKED)
         call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
         answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
-        reach(CutPoint.PROVIDER_ANSWERED)
+        hit(Failpoint.PROVIDER_ANSWERED)
         return answer
 
-    async def _result(self, answer: Answer, end: CallEnd) -> Answer | Activity:
+    async def _result(self, answer: Answer, end: CallOutcome) -> Answer | Activity:
         """Return the answer, or the activity when it is in doubt. Raises what the action raised or what interrupts."""
         if answer.interrupts is not None:
             raise answer.interrupts
@@ -144,33 +152,33 @@ class LedgeredCall:
             raise answer.error
         return answer
 
-    async def _unmarked(self, begun: Begun) -> Answer | None:
+    async def _mark_refusal(self, begun: StartedCall) -> Answer | None:
         """Why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
         marks = self._turn.doors.call_marks
         if marks.has_reached(begun.mark):
             return None
         try:
             with anyio.CancelScope(shield=True):
-                await marks.reached(begun.mark)
+                await marks.wait_for(begun.mark)
         except Exception as error:
             code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
-            end = CallEnd(
-                ActivityStatus.FAILED, NOT_MARKED, error_code=code, error_message=shown(error), may_retry=True
+            end = CallOutcome(
+                ActivityStatus.FAILED, NOT_MARKED, error_code=code, error_message=safe_repr(error), may_retry=True
             )
-            return Answer(end, error=NoEffect(f"{self._action.name}: {NOT_MARKED} ({shown(error)})", code=code))
+            return Answer(end, error=NoEffect(f"{self._action.name}: {NOT_MARKED} ({safe_repr(error)})", code=code))
         except BaseException as error:  # a task of asyncio that somebody cancelled by itself
             return NOT_CALLED._replace(interrupts=error)
         return None
 
-    async def _settle(self, begun: Begun, end: CallEnd) -> CallEnd:
+    async def _settle(self, begun: StartedCall, end: CallOutcome) -> CallOutcome:
         """Write what the call came to, whatever becomes of the turn meanwhile; with what is in doubt of those before
         it."""
-        end = ended(end, in_doubt=begun.in_doubt)
+        end = outcome_after(end, in_doubt=begun.in_doubt)
         if end.status is ActivityStatus.FAILED:
             self._turn.run.acted.discard(self._key)
         # By hand: names need no escaping, and this is written for every act.
-        error = "null" if end.error_message is None else canonical(end.error_message)
-        reference = "null" if end.provider_ref is None else _quoted(end.provider_ref)
+        error = "null" if end.error_message is None else canonicalize(end.error_message)
+        reference = "null" if end.provider_ref is None else _quote(end.provider_ref)
         told = (
             f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
@@ -184,7 +192,7 @@ class LedgeredCall:
                 with anyio.CancelScope(shield=True), suppress(StorageFull):
                     await self._retry_write(ending)
             raise
-        self._turn.completed(None, "")
+        self._turn.add_completed(None, "")
         if end.status is ActivityStatus.UNKNOWN:
             log.warning(
                 "activity.in_doubt",
@@ -200,7 +208,7 @@ class LedgeredCall:
         """Straight away, as almost always; else on a full disk as often as it takes."""
         doors = self._turn.doors
         try:
-            await doors.writer.commit_each(doors.acts.settle_all, ending, in_any_case=True)
+            await doors.writer.commit_batched(doors.acts.settle_all, ending, in_any_case=True)
         except (StorageFull, RowInvalid, ValueError, OverflowError):
             await self._retry_write(ending)
 
@@ -220,5 +228,5 @@ class LedgeredCall:
         return found
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"' if is_name(text) else canonical(text)
+def _quote(text: str) -> str:
+    return f'"{text}"' if is_name(text) else canonicalize(text)

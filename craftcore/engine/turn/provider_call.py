@@ -16,14 +16,21 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from craftcore.activities.model import ActivityStatus, CallEnd, Decision, Terms
+from craftcore.activities.model import ActionTerms, ActivityStatus, CallOutcome, Decision
 from craftcore.engine.failure import wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
-from craftcore.engine.user_code import in_thread
+from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
 from craftcore.registry.action import Action, Call
-from craftcore.serialization.decode import as_stored, is_async
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, bounded, is_a, message_of, shown, type_of
+from craftcore.serialization.decode import encode_roundtrip, is_async
+from craftcore.serialization.untrusted import (
+    MESSAGE_LIMIT,
+    message_of,
+    safe_isinstance,
+    safe_repr,
+    truncate_text,
+    type_name,
+)
 from craftcore.tasks.outcomes import Done
 
 REFERENCE_MAX = 998
@@ -41,42 +48,44 @@ class Answer(NamedTuple):
     """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile;
     `retry_after`: how long (seconds) the provider wants to be left alone, None where it did not say."""
 
-    end: CallEnd
+    end: CallOutcome
     value: Any = None
     error: Exception | None = None
     interrupts: BaseException | None = None
     retry_after: float | None = None
 
 
-class Finding(NamedTuple):
+class ReconcileAnswer(NamedTuple):
     """What a provider knew when it was asked."""
 
     decision: Decision
     reference: str | None
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """`the provider says that it happened (ref-7)`"""
         reference = f" ({self.reference})" if self.reference else ""
         happened = "it happened" if self.decision is Decision.HAPPENED else "it has not happened so far"
         return f"the provider says that {happened}{reference}"
 
 
-class Withdrawn(NoEffect):
+class CallCancelled(NoEffect):
     """The run was stopped before the call was made. It ends as what stopped it, and not as a failure."""
 
 
 NOT_CALLED = Answer(
-    CallEnd(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
-    error=Withdrawn("cancelled before it was called"),
+    CallOutcome(ActivityStatus.FAILED, "cancelled before it was called", may_retry=True),
+    error=CallCancelled("cancelled before it was called"),
 )
 TOO_LATE = Answer(
-    CallEnd(ActivityStatus.FAILED, "its time was over before it was called", may_retry=True),
+    CallOutcome(ActivityStatus.FAILED, "its time was over before it was called", may_retry=True),
     error=NoEffect("its time was over before it was called", code=ErrorCode.AGENT_TIMEOUT),
 )
 
 
-async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]) -> Answer:
+async def call_provider(
+    turn: Turn, action: Action, terms: ActionTerms, call: Call, arguments: Mapping[str, Any]
+) -> Answer:
     """Call it, for no longer than its terms and its attempt allow, and say what that came to.
 
     Nothing else interrupts it but a person who cancels its task, and a shutdown: not the scopes of the workflow, whose
@@ -86,7 +95,7 @@ async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, ar
     left = call.deadline.timestamp() - turn.doors.clock.now()
     if left <= 0:
         return TOO_LATE
-    calling = _Calling(action, call, arguments)
+    calling = ProviderCall(action, call, arguments)
     interrupts: BaseException | None = None
     said = ""
     try:
@@ -96,27 +105,27 @@ async def call_provider(turn: Turn, action: Action, terms: Terms, call: Call, ar
                 if action.is_async:
                     await calling.call()
                 else:
-                    await in_thread(run, calling.call_plainly, turn.doors.threads)
+                    await run_in_thread(run, calling.call_plainly, turn.doors.threads)
             finally:
                 run.calls.discard(scope)
     except Exception as error:
-        return _failed(error)
+        return _failure_answer(error)
     except BaseException as error:
-        interrupts, said = error, shown(error)
+        interrupts, said = error, safe_repr(error)
     if calling.returned:
-        return _done(turn, action, calling.returned[0])._replace(interrupts=interrupts)
+        return _done_answer(turn, action, calling.returned[0])._replace(interrupts=interrupts)
     if calling.raised:
-        return _failed(calling.raised[0])._replace(interrupts=interrupts)
+        return _failure_answer(calling.raised[0])._replace(interrupts=interrupts)
     if not calling.has_begun:
         return (TOO_LATE if run.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
     if interrupts is not None:
-        return Answer(_unknown("it was interrupted", said), interrupts=interrupts)
+        return Answer(_unknown_outcome("it was interrupted", said), interrupts=interrupts)
     if run.interrupted_by is not None:
-        return Answer(_unknown("it was cancelled while it was called", run.interrupted_by))
-    return Answer(_unknown("it did not answer in time", f"within {terms.timeout:g} s"))
+        return Answer(_unknown_outcome("it was cancelled while it was called", run.interrupted_by))
+    return Answer(_unknown_outcome("it did not answer in time", f"within {terms.timeout:g} s"))
 
 
-class _Calling:
+class ProviderCall:
     """The function of an action, and what is known of a call of it when nobody waits for its end any more."""
 
     __slots__ = ("_action", "_arguments", "_call", "has_begun", "raised", "returned")
@@ -141,32 +150,32 @@ class _Calling:
         except Exception as error:
             self.raised.append(error)
             raise
-        if is_a(result, CoroutineType):
+        if safe_isinstance(result, CoroutineType):
             return result
         self.returned.append(result)
 
 
-def _failed(error: Exception) -> Answer:
+def _failure_answer(error: Exception) -> Answer:
     """What an exception of an action says."""
     text, wait = message_of(error), wait_asked(error)
     try:
         match error:
             case NoEffect():
-                end = CallEnd(
+                end = CallOutcome(
                     ActivityStatus.FAILED,
                     "nothing happened",
-                    error_code=bounded(str(error.code), CODE_MAX),
+                    error_code=truncate_text(str(error.code), CODE_MAX),
                     error_message=text,
                     may_retry=True,
                 )
                 return Answer(end, error=error, retry_after=wait)
             case Fail():
-                said = bounded(str(error.code), CODE_MAX)
-                end = CallEnd(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
+                said = truncate_text(str(error.code), CODE_MAX)
+                end = CallOutcome(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
                 return Answer(end, error=error)
     except BaseException:  # one of somebody's own that is broken promises nothing
         pass
-    end = _unknown("it failed after it was called", f"{type_of(error)}: {text}")
+    end = _unknown_outcome("it failed after it was called", f"{type_name(error)}: {text}")
     return Answer(end, retry_after=wait)
 
 
@@ -176,9 +185,9 @@ def deadline_of(turn: Turn, timeout: float) -> datetime:
     return datetime.fromtimestamp(at if turn.ends_at is None else min(at, turn.ends_at), UTC)
 
 
-async def reconciled(
-    turn: Turn, action: Action, terms: Terms, call: Call, arguments: Mapping[str, Any]
-) -> Finding | str:
+async def reconcile(
+    turn: Turn, action: Action, terms: ActionTerms, call: Call, arguments: Mapping[str, Any]
+) -> ReconcileAnswer | str:
     """What the provider says became of the calls so far; why it does not know, when a person has to be asked."""
     assert action.reconciler is not None, action.name
     fn = partial(action.reconciler, call, **arguments)
@@ -186,50 +195,50 @@ async def reconciled(
     for tries_left in reversed(range(RECONCILE_TRIES)):
         try:
             with anyio.fail_after(terms.timeout):
-                return _finding(await (fn() if is_async(fn) else in_thread(turn.run, fn, turn.doors.threads)))
+                return _finding(await (fn() if is_async(fn) else run_in_thread(turn.run, fn, turn.doors.threads)))
         except Exception as error:
-            said = f"{type_of(error)}: {message_of(error)}"
+            said = f"{type_name(error)}: {message_of(error)}"
             if not tries_left:
-                return bounded(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
+                return truncate_text(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
         await anyio.sleep(wait)
         wait *= 2
     raise AssertionError("unreachable")
 
 
-def _finding(answer: Any) -> Finding | str:
+def _finding(answer: Any) -> ReconcileAnswer | str:
     if isinstance(answer, Done):
         reference = answer.result
         if reference is None or isinstance(reference, str):
-            return Finding(Decision.HAPPENED, bounded(reference, REFERENCE_MAX) if reference else None)
-        return f"reconcile returned Done({shown(reference)}), and a reference is text"
+            return ReconcileAnswer(Decision.HAPPENED, truncate_text(reference, REFERENCE_MAX) if reference else None)
+        return f"reconcile returned Done({safe_repr(reference)}), and a reference is text"
     if isinstance(answer, NoEffect) or answer is NoEffect:
-        return Finding(Decision.RESEND, None)
-    return "the provider does not know" if answer is None else f"reconcile returned {shown(answer)}"
+        return ReconcileAnswer(Decision.RESEND, None)
+    return "the provider does not know" if answer is None else f"reconcile returned {safe_repr(answer)}"
 
 
-def unstored(why: str) -> dict[str, str]:
+def unstored_result(why: str) -> dict[str, str]:
     """What stands for a result that could not be kept, the first time as at a re-entry."""
     return {"result_unstored": why}
 
 
-def _done(turn: Turn, action: Action, value: Any) -> Answer:
+def _done_answer(turn: Turn, action: Action, value: Any) -> Answer:
     """It happened, whatever its result is."""
-    end = CallEnd(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
+    end = CallOutcome(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
     try:
-        text, value = as_stored(value, action.result_type, f"the result of {action.name}")
+        text, value = encode_roundtrip(value, action.result_type, f"the result of {action.name}")
         turn.require_small(text, f"the result of {action.name}")
     except InvalidInput as error:
-        why = bounded(error.message, MESSAGE_LIMIT)
-        return Answer(end._replace(result_unstored=why), unstored(why))
+        why = truncate_text(error.message, MESSAGE_LIMIT)
+        return Answer(end._replace(result_unstored=why), unstored_result(why))
     return Answer(end._replace(result_json=text), value)
 
 
-def _unknown(reason: str, message: str) -> CallEnd:
-    return CallEnd(
+def _unknown_outcome(reason: str, message: str) -> CallOutcome:
+    return CallOutcome(
         ActivityStatus.UNKNOWN,
         reason,
         error_code=ErrorCode.ACTIVITY_UNKNOWN,
-        error_message=bounded(message, MESSAGE_LIMIT),
+        error_message=truncate_text(message, MESSAGE_LIMIT),
         may_retry=True,
     )
 
@@ -238,6 +247,6 @@ def _reference_in(value: Any) -> str | None:
     """The provider's reference: what was returned, if it is text, or what a mapping says."""
     try:
         given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
-        return bounded(given, REFERENCE_MAX) if isinstance(given, str) and given else None
+        return truncate_text(given, REFERENCE_MAX) if isinstance(given, str) and given else None
     except BaseException:  # a mapping of somebody's own
         return None

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from craftcore.activities.ledger import conflict, stands
+from craftcore.activities.ledger import conflict, describe_status
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.engine.turn.steps import Completed, digest_of, recorded_text
+from craftcore.engine.turn.steps import Completed, digest_of, find_completed_event
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import StepConflict
 from craftcore.registry.action import Action
-from craftcore.serialization.decode import from_json
+from craftcore.serialization.decode import decode
 
 
 async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, activity_key: str) -> bool:
@@ -35,7 +35,7 @@ async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, a
     return await turn.doors.writer.commit(turn.doors.acts.find, activity_key) is not None
 
 
-async def done_as_step(
+async def find_step_result(
     turn: Turn, action: Action, key: str | None, place: str, activity_key: str, arguments: Mapping[str, Any]
 ) -> tuple[bool, Any]:
     """Whether a step has done what an irreversible act is about to do, and its result then.
@@ -49,13 +49,13 @@ async def done_as_step(
     if await turn.doors.writer.commit(turn.doors.acts.find, activity_key) is not None:
         return False, None
     if identity == turn.identity("step", action.name, None):
-        turn.take("step", action.name, None)  # the next act of this name is another one
+        turn.claim_identity("step", action.name, None)  # the next act of this name is another one
     done = msgspec.json.decode(text, type=Completed)
     in_order = [arguments[name] for name in action.parameters if name in arguments]
     if done.args not in (digest_of([dict(arguments)]), digest_of(in_order)):
         turn.run.acted.add(activity_key)
         raise conflict(activity_key, f"the step {identity.removeprefix('step:')} of this turn", action.name)
-    return True, from_json(bytes(done.result).decode(), action.result_type, f"the result of step {action.name}")
+    return True, decode(bytes(done.result).decode(), action.result_type, f"the result of step {action.name}")
 
 
 def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, str] | None:
@@ -72,7 +72,7 @@ def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, s
     for identity in identities:
         if turn.is_taken(identity):
             continue  # this entry has come to the step itself: they are two
-        if (text := recorded_text(turn.memo, identity)) is not None:
+        if (text := find_completed_event(turn.memo, identity)) is not None:
             return identity, text
     return None
 
@@ -86,7 +86,7 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
     prefix = f"activity:{task.id}:"
     found: list[Activity]
     if key is None:
-        found = await doors.writer.commit(doors.acts.numbered, task.id, task.seq, task.turn)
+        found = await doors.writer.commit(doors.acts.list_numbered, task.id, task.seq, task.turn)
     else:
         one = await doors.writer.commit(doors.acts.find, prefix + key)
         found = [one] if one is not None and one.task_seq == task.seq else []
@@ -95,5 +95,5 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
         if not is_other and activity.status is not ActivityStatus.FAILED:
             raise StepConflict(
                 f"step {name} was not run: in this turn {name} was called as an irreversible action, and "
-                f"{activity.key} {stands(activity)}. Call it with ctx.act again, or give the step another name"
+                f"{activity.key} {describe_status(activity)}. Call it with ctx.act again, or give the step another name"
             )

@@ -12,17 +12,17 @@ from typing import Any, Literal, get_args
 import anyio
 import msgspec
 
-from craftcore.engine.failure import decisive, is_hopeless, said, wait_asked
+from craftcore.engine.failure import decisive_error, is_hopeless, said, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
-from craftcore.engine.user_code import in_thread
+from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
 from craftcore.executions.model import EventType
-from craftcore.failpoints import CutPoint, reach
-from craftcore.serialization.arguments import given
-from craftcore.serialization.canonical import canonical
-from craftcore.serialization.decode import as_stored, from_json, is_async, return_type
-from craftcore.serialization.encode import json_text
-from craftcore.serialization.untrusted import is_a
+from craftcore.failpoints import Failpoint, hit
+from craftcore.serialization.arguments import show_value
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
+from craftcore.serialization.encode import encode
+from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.backoff import RetryPolicy
 
@@ -36,7 +36,7 @@ class Completed(msgspec.Struct):
     result: msgspec.Raw
 
 
-def recorded_text(memo: Mapping[str, str], identity: str) -> str | None:
+def find_completed_event(memo: Mapping[str, str], identity: str) -> str | None:
     """The newest event of a completed step; None when it is not completed."""
     text, revision = memo.get(identity), 0
     while (later := memo.get(f"{identity}~{revision + 1}")) is not None:
@@ -51,12 +51,12 @@ class Step:
         self.turn = turn
         self.name = name
         self.key = key
-        self.identity = turn.take("step", name, key)
+        self.identity = turn.claim_identity("step", name, key)
         self._type = return_type(fn)
         self._digest = digest_of(args)
         self._revision = 0
 
-    def recorded(self, on_change: OnChange) -> tuple[bool, Any]:
+    def find_result(self, on_change: OnChange) -> tuple[bool, Any]:
         """Whether it is completed, and its result then.
 
         Raises StepConflict when it was called with other arguments, unless those are to run it again.
@@ -68,7 +68,7 @@ class Step:
             self._revision += 1
         done = msgspec.json.decode(memo[self.memo], type=Completed)
         if done.args == self._digest:
-            return True, from_json(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
+            return True, decode(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
         if on_change != "rerun":
             raise StepConflict(
                 f"step {self.name} is completed with other arguments in this turn. Give it another name or a key, "
@@ -79,7 +79,7 @@ class Step:
 
     def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
         """The text of its event, and the result as a re-entry will find it. Raises InvalidInput or PayloadTooLarge."""
-        text, value = as_stored(result, self._type, f"the result of step {self.name}")
+        text, value = encode_roundtrip(result, self._type, f"the result of step {self.name}")
         self.turn.require_small(text, f"the result of step {self.name}")
         key = "null" if self.key is None else f'"{self.key}"'
         return (
@@ -109,12 +109,12 @@ async def run_step(
     """
     _check(name, fn, on_change, retry)
     step = Step(turn, name, key, fn, args)
-    is_there, result = step.recorded(on_change)
+    is_there, result = step.find_result(on_change)
     if is_there:
         return result
-    turn.spend()
+    turn.charge_budget()
     returned: list[Any] = []
-    call = _calling(turn, fn, args, returned.append)
+    call = _to_awaitable(turn, fn, args, returned.append)
     attempt = 0
     while True:
         attempt += 1
@@ -134,12 +134,12 @@ async def run_step(
             if wait is None:
                 raise
             failed = {"attempt": attempt, "error": said(error), "key": key, "name": name, "retry_in": wait}
-            await turn.record(EventType.STEP_FAILED, canonical(failed), None)
+            await turn.record(EventType.STEP_FAILED, canonicalize(failed), None)
             await anyio.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
-    reach(CutPoint.STEP_RAN)
+    hit(Failpoint.STEP_RAN)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
-    reach(CutPoint.STEP_COMMITTED)
+    hit(Failpoint.STEP_COMMITTED)
     return result
 
 
@@ -149,10 +149,10 @@ async def run_transaction(
     """A step whose function writes the user's own tables, in the commit that records it."""
     _check(name, fn, on_change, None)
     step = Step(turn, name, key, fn, args)
-    is_there, result = step.recorded(on_change)
+    is_there, result = step.find_result(on_change)
     if is_there:
         return result
-    turn.spend()
+    turn.charge_budget()
     began = time.monotonic()
 
     def record(tx: Transaction, result: Any) -> tuple[str, Any]:
@@ -160,8 +160,8 @@ async def run_transaction(
         turn.doors.recording.record(tx, turn.event(EventType.STEP_COMPLETED, text, step.memo))
         return text, value
 
-    text, value = await turn.doors.writer.commit_apart(fn, args, record)
-    turn.completed(step.memo, text)
+    text, value = await turn.doors.writer.commit_user_sql(fn, args, record)
+    turn.add_completed(step.memo, text)
     return value
 
 
@@ -169,15 +169,17 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
     """Raises InvalidInput."""
     if not callable(fn):
         said = "pass the function and its arguments, not what a call of it returned"
-        raise InvalidInput(f"step {given(name)}: fn {given(fn)} must be a function: {said}")
+        raise InvalidInput(f"step {show_value(name)}: fn {show_value(fn)} must be a function: {said}")
     if on_change not in (choices := get_args(OnChange)):
-        raise InvalidInput(f"step {given(name)}: on_change {given(on_change)} must be one of {', '.join(choices)}")
+        raise InvalidInput(
+            f"step {show_value(name)}: on_change {show_value(on_change)} must be one of {', '.join(choices)}"
+        )
     if retry is not None and not isinstance(retry, RetryPolicy):
         policy = "must be a RetryPolicy, as in RetryPolicy(max_attempts=3)"
-        raise InvalidInput(f"step {given(name)}: retry {given(retry)} {policy}")
+        raise InvalidInput(f"step {show_value(name)}: retry {show_value(retry)} {policy}")
 
 
-def _calling(
+def _to_awaitable(
     turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], on_return: Callable[[Any], None]
 ) -> Callable[[], Awaitable[Any]]:
     """The function as something to await: on the loop when it is a coroutine function, else in a thread, which tells
@@ -190,17 +192,17 @@ def _calling(
         on_return(result)
         return result
 
-    return partial(in_thread, turn.run, call_and_tell, turn.doors.threads)
+    return partial(run_in_thread, turn.run, call_and_tell, turn.doors.threads)
 
 
 def _wait_before_next(
     turn: Turn, step: Step, retry: RetryPolicy | None, attempt: int, error: Exception
 ) -> float | None:
     """Seconds until a step is tried again; None: its failure is the turn's."""
-    decided = decisive(error)
-    if retry is None or attempt >= retry.max_attempts or is_a(decided, Snooze) or is_hopeless(decided):
+    decided = decisive_error(error)
+    if retry is None or attempt >= retry.max_attempts or safe_isinstance(decided, Snooze) or is_hopeless(decided):
         return None
-    asked = wait_asked(decided, "after") if is_a(decided, Retry) else None
+    asked = wait_asked(decided, "after") if safe_isinstance(decided, Retry) else None
     return max(retry.backoff(f"{turn.task.id}:{step.identity}", attempt), asked or 0.0)
 
 
@@ -209,14 +211,14 @@ def digest_of(args: Sequence[Any]) -> str:
     if not args:
         return ""
     try:
-        text = json_text(list(args), "args")
+        text = encode(list(args), "args")
     except InvalidInput:
-        text = canonical([_digestible(arg) for arg in args])
+        text = canonicalize([_json_argument(arg) for arg in args])
     return sha256(text.encode()).hexdigest()[:32]
 
 
-def _digestible(arg: Any) -> str:
+def _json_argument(arg: Any) -> str:
     try:
-        return json_text(arg, "arg")
+        return encode(arg, "arg")
     except InvalidInput:
         return f"<{type(arg).__module__}.{type(arg).__qualname__}>"

@@ -14,19 +14,19 @@ import anyio
 
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
-from craftcore.engine.attempt import Run
+from craftcore.engine.attempt import Attempt
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.turn.call_marks import CallMarks
-from craftcore.engine.turn.continuation import over_budget, resolve_delay
-from craftcore.engine.turn.in_flight import Flight
-from craftcore.engine.turn.turn_state import ComesAgain, Suspend, TurnState
+from craftcore.engine.turn.continuation import budget_wait, resolve_delay
+from craftcore.engine.turn.in_flight import PendingCall
+from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
-from craftcore.tasks.activity_events import Acts
+from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.model import (
     CONTINUED,
     Entry,
@@ -35,9 +35,9 @@ from craftcore.tasks.model import (
     Wait,
 )
 from craftcore.tasks.turn_event_store import NewEvent
-from craftcore.tasks.turn_events import Recording
+from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.triggers.model import NewTrigger, TriggerSpec
-from craftcore.triggers.validation import is_name, shown
+from craftcore.triggers.validation import is_name, show_value
 
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 
@@ -52,7 +52,7 @@ def in_step() -> Iterator[None]:
         _IN_STEP.reset(token)
 
 
-class Doors(NamedTuple):
+class TurnServices(NamedTuple):
     """What a turn reaches of the engine.
 
     call_marks  begin acts, with their call marks on disk beside the file
@@ -63,11 +63,11 @@ class Doors(NamedTuple):
 
     writer: Writer
     commits: DurableCommits
-    recording: Recording
-    acts: Acts
+    recording: TurnRecorder
+    acts: ActivityEvents
     call_marks: CallMarks
     actions: Mapping[str, Action]
-    flights: dict[str, Flight]
+    flights: dict[str, PendingCall]
     epoch: int
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
@@ -81,7 +81,7 @@ class Doors(NamedTuple):
 class Turn(TurnState):
     """Calls of `ctx` in one entry of a turn. Everything it completes is known by its identity within the turn."""
 
-    def __init__(self, run: Run, entry: Entry, doors: Doors, ends_at: float | None) -> None:
+    def __init__(self, run: Attempt, entry: Entry, doors: TurnServices, ends_at: float | None) -> None:
         super().__init__(entry, max_steps=doors.settings.max_steps)
         self.run = run
         self.doors = doors
@@ -91,7 +91,7 @@ class Turn(TurnState):
             run.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
         )
         """Code ran in this turn before: in an attempt that is over, or up to a wait."""
-        self._own_task = doors.loop.task()
+        self._own_task = doors.loop.get_current_task()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
         self._unwinds = False
@@ -104,7 +104,7 @@ class Turn(TurnState):
 
     # Identity
 
-    def take(self, kind: str, name: str, key: str | None) -> str:
+    def claim_identity(self, kind: str, name: str, key: str | None) -> str:
         """The identity of something that has a name: once per name, or name and key, in one entry of a turn.
 
         Raises StepConflict for the second, InvalidInput for what is no name.
@@ -128,16 +128,16 @@ class Turn(TurnState):
         """Whether this entry has come to it."""
         return identity in self._taken
 
-    def count(self, kind: str, key: str | None) -> str:
+    def next_ordinal(self, kind: str, key: str | None) -> str:
         """The identity of something that needs no name: its key, else its place among those of the turn's own task.
         Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
 
         Raises KeyRequired in any other task: there is no order among several; and inside a step.
         """
         if key is not None:
-            return self.take(kind, key, None)
+            return self.claim_identity(kind, key, None)
         self.refuse_when_over()
-        if self.doors.loop.task() is not self._own_task:
+        if self.doors.loop.get_current_task() is not self._own_task:
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
             )
@@ -160,7 +160,7 @@ class Turn(TurnState):
         event = self.event(type_, payload_json, memo)
         doors = self.doors
         await doors.commits.commit(doors.recording.record_all, event, each=True, in_any_case=True)
-        self.completed(memo, payload_json)
+        self.add_completed(memo, payload_json)
 
     def event(
         self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None
@@ -188,39 +188,41 @@ class Turn(TurnState):
                 "Store it elsewhere and keep a reference"
             )
 
-    def completed(self, memo: str | None, payload_json: str) -> None:
+    def add_completed(self, memo: str | None, payload_json: str) -> None:
         """It is on disk."""
         self.progress_at = time.monotonic()
         if memo is not None:
             self.memo[memo] = payload_json
 
-    def spend(self) -> None:
+    def charge_budget(self) -> None:
         """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
         done = len(self.memo) + len(self.acts)
         if self.task.steps_alone + done < self.doors.settings.max_steps:  # more than enough, whatever was renewed
             return
         if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
             return
-        self.park(over_budget(self.task, counted(self.doors.settings.max_steps, "step"), f"{self.task.turn}:{done}"))
+        self.suspend_with(
+            budget_wait(self.task, format_count(self.doors.settings.max_steps, "step"), f"{self.task.turn}:{done}")
+        )
 
     # Waiting
 
-    async def waited(self, kind: str, key: str | None, make: Callable[[str], NewWait]) -> Wait:
+    async def wait_or_suspend(self, kind: str, key: str | None, make: Callable[[str], NewWait]) -> Wait:
         """The wait of this identity once it is over; suspends the turn until then.
 
         Raises InvalidInput or KeyRequired.
         """
-        name = self.count(kind, key)
-        return self.over(name) or self.suspend_for(f"ctx.{kind}", make(name))
+        name = self.next_ordinal(kind, key)
+        return self.resolved_wait(name) or self.suspend_for(f"ctx.{kind}", make(name))
 
-    def over(self, name: str) -> Wait | None:
+    def resolved_wait(self, name: str) -> Wait | None:
         """The wait of this turn that is known by that name and is over; None when it has not begun."""
         return self._entry.waits.get(name)
 
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
         """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
         self.refuse_when_over()
-        if self.doors.loop.task() is not self._own_task:
+        if self.doors.loop.get_current_task() is not self._own_task:
             raise InvalidInput(
                 f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
             )
@@ -228,19 +230,19 @@ class Turn(TurnState):
         self._unwinds = True
         raise Suspend(wait.name)
 
-    def park(self, wait: NewWait) -> NoReturn:
+    def suspend_with(self, wait: NewWait) -> NoReturn:
         """Unwind the turn from whichever of its tasks this is called. What unwinds it already counts."""
         if self.wait is None:
             self.wait = wait
             self.run.stop("parked")
         raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
 
-    def come_again(self, message: str, after: float | None) -> NoReturn:
+    def retry_act_later(self, message: str, after: float | None) -> NoReturn:
         """End this attempt; the next one, not sooner than `after` seconds from now, enters the turn again."""
-        self.again = ComesAgain(message, after)
+        self.again = RetryActLater(message, after)
         raise self.again
 
-    def later(self, what: str, length: float | timedelta) -> float:
+    def moment_after(self, what: str, length: float | timedelta) -> float:
         """The moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything else."""
         return resolve_delay(self.doors.clock.now(), what, length)
 
@@ -252,7 +254,7 @@ class Turn(TurnState):
             raise self.again
         if self.wait is None:
             return
-        if self._unwinds and self.doors.loop.task() is self._own_task:
+        if self._unwinds and self.doors.loop.get_current_task() is self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
         raise Suspend(self.wait.name)
 
@@ -260,4 +262,4 @@ class Turn(TurnState):
 def check_name(what: str, text: object) -> None:
     """Raises InvalidInput for what is no name."""
     if not is_name(text):
-        raise InvalidInput(f"{what} {shown(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        raise InvalidInput(f"{what} {show_value(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from craftcore.engine.turn.in_flight import Flight
+from craftcore.engine.turn.in_flight import PendingCall
 from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
-from craftcore.tasks.waits import renews
+from craftcore.tasks.waits import has_renewed_budget
 
 
 class Suspend(BaseException):
     """Unwinds a turn that waits; not an error. A turn that swallows it fails."""
 
 
-class ComesAgain(BaseException):
+class RetryActLater(BaseException):
     """Ends an attempt so that the next one calls an act again. No error of the workflow, and none for it to catch: code
     that tried the act once more, as another one, would do it twice."""
 
@@ -30,14 +30,14 @@ class TurnState:
     def __init__(self, entry: Entry, *, max_steps: int) -> None:
         self._entry = entry
         self._max_steps = max_steps
-        self.flights: set[Flight] = set()
+        self.flights: set[PendingCall] = set()
         """Irreversible actions that it has on their way."""
         self.acts: set[str] = set()
         """Those that this entry has come to."""
         self.memo = dict(entry.memo)
         self.wait: NewWait | None = None
         """What the turn is suspended for."""
-        self.again: ComesAgain | None = None
+        self.again: RetryActLater | None = None
         """Why this attempt ends so that the next one can go on."""
         self.is_over = False
         self.calls_made = CallsMade()
@@ -54,5 +54,5 @@ class TurnState:
     @property
     def spent(self) -> int:
         """How much of its work budget this turn has taken: what it completed, less a budget for each renewal in it."""
-        renewals = sum(renews(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
+        renewals = sum(has_renewed_budget(wait) for wait in self._entry.waits.values() if wait.name != CONTINUED)
         return max(0, len(self.memo) + len(self.acts) - renewals * self._max_steps)

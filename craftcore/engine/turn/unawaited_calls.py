@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from craftcore.engine.failure import PLACE_LIMIT
 from craftcore.serialization.decode import AWAITABLE
-from craftcore.serialization.untrusted import bounded
+from craftcore.serialization.untrusted import truncate_text
 
 KEPT = 64
 """So many calls are remembered before those that have begun are forgotten."""
@@ -38,7 +38,7 @@ class Left(NamedTuple):
     place: str
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """What the author is told."""
         return f"{self.name}(…) at {self.place} was not awaited, so it did nothing. Write: await {self.name}(…)"
 
@@ -61,7 +61,7 @@ class CallsMade:
         left = []
         for one in self._made:
             if not one.has_begun:
-                place = bounded(f"{one.code.co_filename}:{one.line} in {one.code.co_name}", PLACE_LIMIT)
+                place = truncate_text(f"{one.code.co_filename}:{one.line} in {one.code.co_name}", PLACE_LIMIT)
                 left.append(Left(one.name, place))
                 one.coroutine.close()  # else Python warns of it once more, on stderr
         return left
@@ -70,7 +70,7 @@ class CallsMade:
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
-def awaited(name: str) -> Callable[[F], F]:
+def track_await(name: str) -> Callable[[F], F]:
     """Remember each call of a method in `self._calls_made` until it begins.
 
     The method returns the same coroutine, of which a task can be made.

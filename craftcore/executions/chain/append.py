@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from craftcore.executions.chain.seal import Header, Stream, record_hash
 from craftcore.executions.model import milliseconds
-from craftcore.executions.store import Closing, EventRow, ExecutionStore, OpenHeader
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordClosing
 from craftcore.serialization.canonical import sha256_of
 from craftcore.storage.transaction import Transaction
 
 
-class Known(NamedTuple):
+class KnownRecord(NamedTuple):
     """A record as whoever opened it knows it: its first events, as a Stream has them, and how many they are. Others may
     have been added to them meanwhile."""
 
@@ -21,7 +21,7 @@ class Known(NamedTuple):
     events: int
 
 
-class End(NamedTuple):
+class RecordEnd(NamedTuple):
     """What closes one record: its last events, as (type, text), and what it came to. `replayable_reason`: why it cannot
     be replayed; None: it can. `known`: what need not be read again; None: nothing."""
 
@@ -31,29 +31,29 @@ class End(NamedTuple):
     replayable_reason: str | None
     response_json: str | None
     error_code: str | None
-    known: Known | None = None
+    known: KnownRecord | None = None
 
     @property
     def is_replayable(self) -> bool:
         return self.replayable_reason is None
 
 
-class Chaining:
+class ChainWriter:
     """Seals. Each method is a rule over a transaction it is given."""
 
     def __init__(self) -> None:
         self._store = ExecutionStore()
 
-    def close_all(self, tx: Transaction, ends: Sequence[End]) -> None:
+    def close_all(self, tx: Transaction, ends: Sequence[RecordEnd]) -> None:
         """Append the last events and close each record that is still open, as the next ones of the chain.
 
         One that cannot be read any more is left open, and keeps nobody else from going on; `verify` names it.
         """
-        headers, streams = self._as_they_are(tx, ends)
+        headers, streams = self._read_open(tx, ends)
         place, before = self._store.head(tx)
         now = tx.now
         events: list[EventRow] = []
-        closings: list[Closing] = []
+        closings: list[RecordClosing] = []
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
@@ -62,17 +62,17 @@ class Chaining:
             for type_, text in end.events:
                 events.append((header.seq, stream.append(type_, now, text), type_, now, text))
             place += 1
-            closing = _closing(header, end, place, before, stream.hash, now)
+            closing = _closing_row(header, end, place, before, stream.hash, now)
             before = closing.record_hash
             closings.append(closing)
         if closings:
             self._store.add_events(tx, events)
             self._store.close_all(tx, closings)
 
-    def _as_they_are(self, tx: Transaction, ends: Sequence[End]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
+    def _read_open(self, tx: Transaction, ends: Sequence[RecordEnd]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
         """Header and stream of each record that is still open, read from the table where more has happened to it than
         its opener knows."""
-        newest = self._store.still_open(tx, [end.execution_seq for end in ends])
+        newest = self._store.list_open(tx, [end.execution_seq for end in ends])
         headers: dict[int, OpenHeader] = {}
         streams: dict[int, Stream] = {}
         changed: list[int] = []
@@ -84,7 +84,7 @@ class Chaining:
                 changed.append(seq)
         for header, stream in self._read(tx, changed) if changed else ():
             streams |= stream
-            headers |= {seq: one for seq, one in header.items() if _adds_up(one, stream.get(seq), newest[seq])}
+            headers |= {seq: one for seq, one in header.items() if _is_consistent(one, stream.get(seq), newest[seq])}
         return headers, streams
 
     def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
@@ -96,12 +96,12 @@ class Chaining:
                 yield from self._read(tx, [seq])
 
 
-def _adds_up(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
+def _is_consistent(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
     """Whether what was read goes on where it ends: a bad disk may have changed a number of it."""
     return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
 
 
-def _closing(header: OpenHeader, end: End, place: int, before: str, events: str, now: float) -> Closing:
+def _closing_row(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> RecordClosing:
     latency = milliseconds(header.created_at, now)
     response_hash = None if end.response_json is None else sha256_of(end.response_json)
     sealed = Header(
@@ -109,7 +109,7 @@ def _closing(header: OpenHeader, end: End, place: int, before: str, events: str,
         header.id, latency, before, int(end.is_replayable), end.replayable_reason, response_hash, header.routing_json,
         header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
     )  # fmt: skip
-    return Closing(
+    return RecordClosing(
         end.status, int(end.is_replayable), end.replayable_reason, end.response_json, end.error_code, now, latency,
         place, events, response_hash, before, record_hash(sealed), header.seq,
     )  # fmt: skip

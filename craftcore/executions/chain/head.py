@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from craftcore.errors import InvalidInput
-from craftcore.executions.chain.verify_rules import Area, Ends, Fault
-from craftcore.serialization.canonical import canonical
+from craftcore.executions.chain.verify_rules import Area, ChainState, Fault
+from craftcore.serialization.canonical import canonicalize
 
 VERSION = 1
 
@@ -34,7 +34,7 @@ class Head:
 
 def head_text(head: Head) -> str:
     """As it is written to a file."""
-    return canonical(head_document(head)) + "\n"
+    return canonicalize(head_document(head)) + "\n"
 
 
 def head_document(head: Head) -> dict[str, Any]:
@@ -61,15 +61,17 @@ def head_from(text: str) -> Head:
     return head
 
 
-def since(before: Head, now: Head, ends: Ends, *, there: str | None, audit_there: str | None) -> Iterator[Fault]:
+def head_faults_since(
+    before: Head, now: Head, ends: ChainState, *, there: str | None, audit_there: str | None
+) -> Iterator[Fault]:
     """What went wrong since `before`. `there` and `audit_there`: the hashes that stand at its places today, if any."""
     if before.place > now.place:
         yield _cut(Area.CHAIN, before.place, f"the chain ends at place {now.place}", f"was at place {before.place}")
     elif before.place >= max(1, ends.anchor_seq) and there != before.hash:
-        yield _other(Area.CHAIN, before.place, "record of the chain")
+        yield _other_chain_fault(Area.CHAIN, before.place, "record of the chain")
     elif 0 < before.place < ends.anchor_seq and there is not None:
         if there != before.hash:
-            yield _other(Area.CHAIN, before.place, "record of the chain")
+            yield _other_chain_fault(Area.CHAIN, before.place, "record of the chain")
     elif before.place < ends.anchor_seq and now.removed <= before.removed:
         yield Fault(area=Area.CHAIN, wrong="records were removed since that head, and retention removed none")
     if before.newest > now.newest:
@@ -80,7 +82,7 @@ def since(before: Head, now: Head, ends: Ends, *, there: str | None, audit_there
         told = f"the operators' log ends at row {now.audit_place}"
         yield _cut(Area.AUDIT, before.audit_place, told, f"was at row {before.audit_place}")
     elif before.audit_place >= max(1, ends.audit_anchor_seq) and audit_there != before.audit_hash:
-        yield _other(Area.AUDIT, before.audit_place, "row of the operators' log")
+        yield _other_chain_fault(Area.AUDIT, before.audit_place, "row of the operators' log")
 
 
 def _cut(area: Area, place: int | None, now: str, then: str) -> Fault:
@@ -91,5 +93,5 @@ def _cut(area: Area, place: int | None, now: str, then: str) -> Fault:
     )
 
 
-def _other(area: Area, place: int, what: str) -> Fault:
+def _other_chain_fault(area: Area, place: int, what: str) -> Fault:
     return Fault(area=area, place=place, wrong=f"{what} {place} is not the one that the head from before knew")

@@ -11,8 +11,8 @@ def read_head(reader: Reader, now: float) -> Head | None:
     """None where the file has lost them, or they are none: `craftcore verify` says what is wrong."""
     store = VerifyingStore()
     try:
-        [ends] = store.ends(reader)
-        last = reader.one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+        [ends] = store.chain_states(reader)
+        last = reader.fetch_one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
         return Head(
             at=now,
             place=ends.head_seq,

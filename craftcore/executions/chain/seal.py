@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 
 FIRST = ""
 """The `prev_hash` of the first record of a chain."""
@@ -135,4 +135,4 @@ def _name(value: str | None) -> str:
 
 
 def _text(value: str | None) -> str:
-    return "null" if value is None else canonical(value)
+    return "null" if value is None else canonicalize(value)

@@ -9,30 +9,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from craftcore.audit.model import AuditRow
-from craftcore.audit.store import audited
+from craftcore.audit.store import list_rows
 from craftcore.audit.verify import AuditChain, audit_faults
-from craftcore.executions.chain.head import Head, since
+from craftcore.executions.chain.head import Head, head_faults_since
 from craftcore.executions.chain.verify_rules import (
     Area,
     Behind,
     Chain,
-    Ends,
+    ChainState,
     Fault,
     Retained,
     count_fault,
-    loose_faults,
     record_faults,
+    unchained_faults,
 )
 from craftcore.executions.chain.verify_store import VerifyingStore
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 
 NOT_OURS = (ValueError, TypeError, AttributeError)
 """What reading a row raises that holds bytes for text, text for a number, or a word that nobody knows."""
 
-KINDS = {name: str if name.endswith("_hash") else int for name in Ends._fields}
+KINDS = {name: str if name.endswith("_hash") else int for name in ChainState._fields}
 
 
 @dataclass(slots=True)
@@ -68,19 +68,19 @@ class Verification:
 
     def faults(self) -> Iterator[Fault]:
         """Everything that is wrong, the first bad record of the chain first."""
-        ends = self._ends()
+        ends = self._read_chain_state()
         if isinstance(ends, str):
             yield Fault(area=Area.CHAIN, wrong=ends)
             return
         self.counts.removed = ends.removed
-        yield from self._retained(ends)
+        yield from self._retention_faults(ends)
         chain = Chain(ends)
-        yield from self._chained(chain)
-        yield from self._loose(ends)
-        yield from self._counted(ends, chain)
-        yield from self._strays()
+        yield from self._chain_faults(chain)
+        yield from self._unchained_faults(ends)
+        yield from self._count_faults(ends, chain)
+        yield from self._orphan_faults()
         audit = AuditChain(ends.audit_anchor_seq, ends.audit_anchor_hash)
-        yield from self._audited(audit)
+        yield from self._audit_faults(audit)
         self.head = Head(
             at=self._now,
             place=ends.head_seq,
@@ -92,30 +92,30 @@ class Verification:
             audit_hash=audit.hash,
         )
         if self._before is not None:
-            yield from self._since(self._before, self.head, ends)
+            yield from self._head_faults(self._before, self.head, ends)
 
     def faults_of(self, record: ExecutionRecord) -> list[Fault]:
         """What is wrong with one record, its neighbours in the chain left aside."""
         if record.chain_seq is not None:
             wrong = record_faults(record)
         else:
-            ends = self._ends()
-            wrong = [ends] if isinstance(ends, str) else loose_faults(record, ends.unchained_to)
+            ends = self._read_chain_state()
+            wrong = [ends] if isinstance(ends, str) else unchained_faults(record, ends.unchained_to)
         return [Fault(area=Area.RECORD, id=record.id, place=record.chain_seq, wrong=text) for text in wrong]
 
-    def _ends(self) -> Ends | str:
+    def _read_chain_state(self) -> ChainState | str:
         try:
-            rows = self._store.ends(self._reader)
+            rows = self._store.chain_states(self._reader)
         except NOT_OURS as error:
-            return f"the ends of the chain: {_unreadable(error)}"
+            return f"the ends of the chain: {_unreadable_text(error)}"
         if len(rows) != 1:
-            return f"the ends of the chain are {counted(len(rows), 'row')}, and must be one"
+            return f"the ends of the chain are {format_count(len(rows), 'row')}, and must be one"
         wrong = [f"{name} {value!r:.80}" for name, value in rows[0]._asdict().items() if type(value) is not KINDS[name]]
         return f"the ends of the chain are no ends: {', '.join(wrong)}" if wrong else rows[0]
 
-    def _retained(self, ends: Ends) -> Iterator[Fault]:
+    def _retention_faults(self, ends: ChainState) -> Iterator[Fault]:
         behind = Behind(ends)
-        for place, seq, hash_, is_missing, is_flag in self._store.retained(self._reader):
+        for place, seq, hash_, is_missing, is_flag in self._store.list_retained(self._reader):
             if is_missing:
                 wrong = f"the record at place {place} of the chain, which retention kept, is missing"
                 yield Fault(area=Area.MISSING, place=place, wrong=wrong)
@@ -127,9 +127,9 @@ class Verification:
             if self._before is not None and place == self._before.place and record is not None:
                 self._there = record.record_hash
 
-    def _chained(self, chain: Chain) -> Iterator[Fault]:
+    def _chain_faults(self, chain: Chain) -> Iterator[Fault]:
         yield from chain.begin()
-        for place, seq, is_flag in self._store.chained(self._reader):
+        for place, seq, is_flag in self._store.list_chained(self._reader):
             self.counts.chained += 1
             id, record, wrong = self._read(seq, is_flag, record_faults)
             yield from chain.look(place, id, record, wrong)
@@ -137,32 +137,32 @@ class Verification:
                 self._there = chain.hash
         yield from chain.end()
 
-    def _loose(self, ends: Ends) -> Iterator[Fault]:
-        for seq, is_flag in self._store.loose(self._reader):
-            id, record, wrong = self._read(seq, is_flag, lambda record: loose_faults(record, ends.unchained_to))
+    def _unchained_faults(self, ends: ChainState) -> Iterator[Fault]:
+        for seq, is_flag in self._store.list_unchained(self._reader):
+            id, record, wrong = self._read(seq, is_flag, lambda record: unchained_faults(record, ends.unchained_to))
             if record is not None and record.ended_at is not None:
                 self.counts.before += 1
             else:
                 self.counts.open += 1
             yield from (Fault(area=Area.RECORD, id=id, wrong=text) for text in wrong)
 
-    def _counted(self, ends: Ends, chain: Chain) -> Iterator[Fault]:
+    def _count_faults(self, ends: ChainState, chain: Chain) -> Iterator[Fault]:
         numbers = self._store.numbers(self._reader)
-        absent = self._store.absent(self._reader) if numbers.there < numbers.newest else []
+        absent = self._store.missing_numbers(self._reader) if numbers.there < numbers.newest else []
         fault = count_fault(
             newest=numbers.newest, there=numbers.there, removed=ends.removed, gaps=chain.missing, absent=absent
         )
         if fault is not None:
             yield fault
 
-    def _strays(self) -> Iterator[Fault]:
-        for seq, count in self._store.stray_events(self._reader):
-            events = counted(count, "event is", "events are")
+    def _orphan_faults(self) -> Iterator[Fault]:
+        for seq, count in self._store.list_orphan_events(self._reader):
+            events = format_count(count, "event is", "events are")
             yield Fault(
                 area=Area.STRAY,
                 wrong=f"{events} of record number {seq}, which is not there",
             )
-        for seq, part, is_missing, place in self._store.stray_bodies(self._reader):
+        for seq, part, is_missing, place in self._store.list_orphan_bodies(self._reader):
             told = (part or b"").decode(errors="backslashreplace")
             if is_missing:
                 wrong = f"a body ({told:.40}) is of record number {seq}, which is not there"
@@ -171,7 +171,7 @@ class Verification:
                 wrong = f"a body ({told:.40}) lies beside it, and its row does not say so"
                 yield Fault(area=Area.RECORD, id=self._store.name(self._reader, seq), place=place, wrong=wrong)
 
-    def _audited(self, chain: AuditChain) -> Iterator[Fault]:
+    def _audit_faults(self, chain: AuditChain) -> Iterator[Fault]:
         for (seq,) in self._store.audit_rows(self._reader):
             self.counts.audit += 1
             row, wrong = self._audit_row(seq)
@@ -180,35 +180,35 @@ class Verification:
             if self._before is not None and seq == self._before.audit_place:
                 self._audit_there = chain.hash
 
-    def _since(self, before: Head, now: Head, ends: Ends) -> Iterator[Fault]:
+    def _head_faults(self, before: Head, now: Head, ends: ChainState) -> Iterator[Fault]:
         there = ends.anchor_hash if before.place == ends.anchor_seq else self._there
         audit_there = ends.audit_anchor_hash if before.audit_place == ends.audit_anchor_seq else self._audit_there
-        yield from since(before, now, ends, there=there, audit_there=audit_there)
+        yield from head_faults_since(before, now, ends, there=there, audit_there=audit_there)
 
     def _read(
         self, seq: int, is_flag: bool, check: Callable[[ExecutionRecord], list[str]]
     ) -> tuple[str, ExecutionRecord | None, list[str]]:
         """Id, the record, and what is wrong with it by itself; None where it cannot be read."""
         try:
-            record = self._records.by_seq(self._reader, seq)
+            record = self._records.get_by_seq(self._reader, seq)
             if record is not None:
                 flagged = [] if is_flag else ["replayable is neither 0 nor 1"]
                 return record.id, record, [*check(record), *flagged]
             wrong = "it cannot be found by its number, see craftcore db check"
         except NOT_OURS as error:
-            wrong = _unreadable(error)
+            wrong = _unreadable_text(error)
         return self._store.name(self._reader, seq), None, [wrong]
 
     def _audit_row(self, seq: int) -> tuple[AuditRow | None, list[str]]:
         try:
-            row = next(audited(self._reader, seq - 1), None)
+            row = next(list_rows(self._reader, seq - 1), None)
             if row is not None and row.seq == seq:
                 return row, audit_faults(row)
             wrong = "it cannot be found by its number, see craftcore db check"
         except NOT_OURS as error:
-            wrong = _unreadable(error)
+            wrong = _unreadable_text(error)
         return None, [wrong]
 
 
-def _unreadable(error: Exception) -> str:
+def _unreadable_text(error: Exception) -> str:
     return f"it cannot be read: {error!s:.200}"

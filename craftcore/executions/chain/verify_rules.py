@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from craftcore.executions.model import EventType, Reason, Status
 from craftcore.executions.record import ExecutionRecord, faults
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.plurals import format_count
 
 ALWAYS_WITH_A_MEMO = (EventType.STEP_COMPLETED, EventType.EMITTED, EventType.CHILD_STARTED)
 """Where a task writes them: a turn that is entered again finds them by it."""
@@ -54,7 +54,7 @@ class Fault:
         return ADVICE[self.area]
 
 
-class Ends(NamedTuple):
+class ChainState(NamedTuple):
     """The row of `record_chain`."""
 
     head_seq: int
@@ -83,7 +83,7 @@ class Behind:
     where those are kept, too.
     """
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: ChainState) -> None:
         self._ends = ends
         self._last = 0
         self._hash: str | None = None
@@ -112,7 +112,7 @@ class Behind:
 class Chain:
     """Follows the chain from its anchor to its head. `last` and `hash`: of the record that was seen last."""
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: ChainState) -> None:
         self._ends = ends
         self.last = ends.anchor_seq
         self.hash = ends.anchor_hash
@@ -178,7 +178,7 @@ def record_faults(record: ExecutionRecord) -> list[str]:
     return wrong
 
 
-def loose_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
+def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
     """The same of one that stands in no chain: it is open, or was closed before there was a chain."""
     wrong = record_faults(record)
     sealed = (record.events_hash, record.response_hash, record.prev_hash, record.record_hash)
@@ -207,7 +207,7 @@ def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: lis
         wrong = f"retention is said to have removed {removed:,}, and only {newest - there - gaps:,} are not there"
         return Fault(area=Area.CHAIN, wrong=wrong)
     which = "" if removed or gaps else f": number {', '.join(map(str, absent[:10]))}"
-    records = counted(lost, "record is", "records are")
+    records = format_count(lost, "record is", "records are")
     wrong = f"{records} missing that retention did not remove, open or from before the chain{which}"
     return Fault(area=Area.MISSING, wrong=wrong)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from craftcore.executions.chain.verify_rules import Ends
+from craftcore.executions.chain.verify_rules import ChainState
 from craftcore.storage.transaction import Reader
 
 CHAINED = """
@@ -65,55 +65,55 @@ class Numbers(NamedTuple):
 class VerifyingStore:
     """Reads what is to be verified. Holds nothing."""
 
-    def ends(self, tx: Reader) -> list[Ends]:
+    def chain_states(self, tx: Reader) -> list[ChainState]:
         """The row of `record_chain`; another number of rows than one is wrong."""
-        rows = tx.tuples(
+        rows = tx.fetch_tuples(
             """
             SELECT head_seq, head_hash, unchained_to, anchor_seq, anchor_hash, anchor_record, removed, audit_anchor_seq,
                    audit_anchor_hash
               FROM record_chain
             """
         )
-        return [Ends._make(row) for row in rows]
+        return [ChainState._make(row) for row in rows]
 
-    def chained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+    def list_chained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(place, seq, whether `replayable` is 0 or 1) of each record of the chain, in its order, without those that
         retention kept behind the anchor."""
-        return tx.tuples(CHAINED)
+        return tx.fetch_tuples(CHAINED)
 
-    def retained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+    def list_retained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(place, seq, hash, whether the record is missing, whether `replayable` is 0 or 1) of each record that
         retention kept behind the anchor, in the order of the chain."""
-        return tx.tuples(RETAINED)
+        return tx.fetch_tuples(RETAINED)
 
-    def loose(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+    def list_unchained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(seq, whether `replayable` is 0 or 1) of each record that stands in no chain."""
-        return tx.tuples(
+        return tx.fetch_tuples(
             "SELECT seq, replayable IS 0 OR replayable IS 1 FROM executions WHERE chain_seq IS NULL ORDER BY seq"
         )
 
     def name(self, tx: Reader, seq: int) -> str:
         """The id of a record, also where it is no text any more."""
-        id: bytes | None = tx.value("SELECT CAST(id AS BLOB) FROM executions WHERE seq = :seq", seq=seq)
+        id: bytes | None = tx.fetch_value("SELECT CAST(id AS BLOB) FROM executions WHERE seq = :seq", seq=seq)
         return (id or b"").decode(errors="backslashreplace")[:200]
 
     def numbers(self, tx: Reader) -> Numbers:
         """How many records there are, and the highest number."""
-        [row] = tx.tuples("SELECT count(*), coalesce(max(seq), 0) FROM executions")
+        [row] = tx.fetch_tuples("SELECT count(*), coalesce(max(seq), 0) FROM executions")
         return Numbers._make(row)
 
-    def absent(self, tx: Reader) -> list[int]:
+    def missing_numbers(self, tx: Reader) -> list[int]:
         """The first numbers of records that are not there."""
-        return [number for (number,) in tx.tuples(ABSENT)]
+        return [number for (number,) in tx.fetch_tuples(ABSENT)]
 
-    def stray_events(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+    def list_orphan_events(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(number of the record, how many) of events whose record is not there."""
-        return tx.tuples(STRAY_EVENTS)
+        return tx.fetch_tuples(STRAY_EVENTS)
 
-    def stray_bodies(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
+    def list_orphan_bodies(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(number of the record, part, whether the record is missing, its place) of bodies that no record waits for."""
-        return tx.tuples(STRAY_BODIES)
+        return tx.fetch_tuples(STRAY_BODIES)
 
     def audit_rows(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """(seq,) of each row of the operators' log, in order."""
-        return tx.tuples("SELECT seq FROM audit_log ORDER BY seq")
+        return tx.fetch_tuples("SELECT seq FROM audit_log ORDER BY seq")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.replay import refusal
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 
 OWN = (
     "id", "trigger_id", "task_id", "turn", "attempt", "epoch", "seq", "created_at", "ended_at", "latency_ms",
@@ -43,38 +43,38 @@ class Difference(NamedTuple):
 def differences(a: ExecutionRecord, b: ExecutionRecord) -> list[Difference]:
     """Every part that is not the same, from the status down to the last event."""
     found = [
-        *_between("status", str(a.status), str(b.status)),
-        *_between("error_code", a.error_code, b.error_code),
-        *_between("workflow", a.workflow, b.workflow),
-        *_between("not_replayable", _reason(a), _reason(b)),
-        *_between_texts("routing", a.routing_json, b.routing_json),
-        *_between_texts("response", a.response_json, b.response_json),
-        *_between_texts("envelope", a.envelope_json, b.envelope_json),
+        *_leaf_differences("status", str(a.status), str(b.status)),
+        *_leaf_differences("error_code", a.error_code, b.error_code),
+        *_leaf_differences("workflow", a.workflow, b.workflow),
+        *_leaf_differences("not_replayable", _reason(a), _reason(b)),
+        *_text_differences("routing", a.routing_json, b.routing_json),
+        *_text_differences("response", a.response_json, b.response_json),
+        *_text_differences("envelope", a.envelope_json, b.envelope_json),
     ]
     for number in range(max(len(a.events), len(b.events))):
-        found += _between_events(number + 1, _at(a.events, number), _at(b.events, number))
+        found += _event_differences(number + 1, _value_at(a.events, number), _value_at(b.events, number))
     for name in OWN:
-        found += _between(name, getattr(a, name), getattr(b, name), is_own=True)
+        found += _leaf_differences(name, getattr(a, name), getattr(b, name), is_own=True)
     return found
 
 
-def _between_events(position: int, a: Event | None, b: Event | None) -> Iterator[Difference]:
+def _event_differences(position: int, a: Event | None, b: Event | None) -> Iterator[Difference]:
     path = f"events.{position}"
     if a is None or b is None or a.type != b.type:
         yield Difference(path, ABSENT if a is None else a.type, ABSENT if b is None else b.type, False)
         return
-    yield from _between(f"{path}.seq", a.seq, b.seq)
-    yield from _between(f"{path}.at", a.at, b.at, is_own=True)
-    for found in _between_texts(path, a.payload_json, b.payload_json):
+    yield from _leaf_differences(f"{path}.seq", a.seq, b.seq)
+    yield from _leaf_differences(f"{path}.at", a.at, b.at, is_own=True)
+    for found in _text_differences(path, a.payload_json, b.payload_json):
         yield found._replace(is_own=found.path.removeprefix(f"{path}.") in OWN_OF_EVENTS)
 
 
-def _between_texts(path: str, a: str | None, b: str | None) -> Iterator[Difference]:
+def _text_differences(path: str, a: str | None, b: str | None) -> Iterator[Difference]:
     """Text by text first: parsing what is the same would be for nothing."""
-    return iter(()) if a == b else _between(path, _read(a), _read(b))
+    return iter(()) if a == b else _leaf_differences(path, _read(a), _read(b))
 
 
-def _between(path: str, a: Any, b: Any, *, is_own: bool = False) -> Iterator[Difference]:
+def _leaf_differences(path: str, a: Any, b: Any, *, is_own: bool = False) -> Iterator[Difference]:
     """The leaves in which two values differ, in the order of their names and places."""
     waiting = [(path, a, b)]
     while waiting:
@@ -85,7 +85,9 @@ def _between(path: str, a: Any, b: Any, *, is_own: bool = False) -> Iterator[Dif
                 waiting += [(f"{where}.{name}", one.get(name, ABSENT), other.get(name, ABSENT)) for name in names]
             case list(), list():
                 for place in reversed(range(max(len(one), len(other)))):
-                    waiting.append((f"{where}[{place}]", _at(one, place, ABSENT), _at(other, place, ABSENT)))
+                    waiting.append(
+                        (f"{where}[{place}]", _value_at(one, place, ABSENT), _value_at(other, place, ABSENT))
+                    )
             case _ if not _is_same(one, other):
                 yield Difference(where, one, other, is_own or where == OWN_OF_ENVELOPE)
 
@@ -95,7 +97,7 @@ def _is_same(a: Any, b: Any) -> bool:
     if a is ABSENT or b is ABSENT:
         return a is b
     try:
-        return canonical(a) == canonical(b)
+        return canonicalize(a) == canonicalize(b)
     except ValueError:  # an infinite number out of a damaged row
         return repr(a) == repr(b)
 
@@ -104,7 +106,7 @@ def _read(text: str | None) -> Any:
     """What a text says; one that was damaged is compared as it is."""
     try:
         value = None if text is None else json.loads(text)
-        canonical(value)
+        canonicalize(value)
     except (ValueError, RecursionError):
         return text
     return value
@@ -115,5 +117,5 @@ def _reason(record: ExecutionRecord) -> str | None:
     return None if reason is None else str(reason)
 
 
-def _at(parts: Any, place: int, absent: Any = None) -> Any:
+def _value_at(parts: Any, place: int, absent: Any = None) -> Any:
     return parts[place] if place < len(parts) else absent

@@ -20,7 +20,7 @@ from typing import Any
 from craftcore.clock import utc_iso
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.replay import refusal
-from craftcore.serialization.canonical import canonical
+from craftcore.serialization.canonical import canonicalize
 
 FORMAT = 1
 
@@ -40,7 +40,7 @@ def document_of(record: ExecutionRecord) -> dict[str, Any]:
     texts: dict[str, str] = {}
 
     def part(path: str, text: str | None) -> dict[str, Any] | None:
-        value, is_exact = said_by(text)
+        value, is_exact = parse_object(text)
         if text is not None and not is_exact:
             texts[path] = text
         return value
@@ -81,11 +81,11 @@ def event_path(number: int) -> str:
     return f"events[{number}].payload"
 
 
-def said_by(text: str | None) -> tuple[dict[str, Any] | None, bool]:
+def parse_object(text: str | None) -> tuple[dict[str, Any] | None, bool]:
     """The object that a text says, None when it says none; and whether the text is what canonical JSON makes of it."""
     try:
         value = None if text is None else json.loads(text)
-        again = canonical(value)
+        again = canonicalize(value)
     except (ValueError, RecursionError):
         return None, False
     return (value, again == text) if isinstance(value, dict) else (None, False)

@@ -14,12 +14,12 @@ import msgspec
 
 from craftcore.clock import YEAR_10000, utc_iso
 from craftcore.executions.chain.seal import Event
-from craftcore.executions.document.export import event_path, said_by
-from craftcore.executions.document.schema import Document, Object, Ours, not_one, shape_of
+from craftcore.executions.document.export import event_path, parse_object
+from craftcore.executions.document.schema import Document, Object, Ours, schema_refusal, shape_of
 from craftcore.executions.model import Status, require_supported
 from craftcore.executions.record import ExecutionRecord
-from craftcore.serialization.canonical import canonical, sha256_of
-from craftcore.serialization.plurals import counted
+from craftcore.serialization.canonical import canonicalize, sha256_of
+from craftcore.serialization.plurals import format_count
 
 
 def record_of(value: Any) -> ExecutionRecord:
@@ -27,22 +27,24 @@ def record_of(value: Any) -> ExecutionRecord:
     document = shape_of(value)
     if document.envelope is not None:
         require_supported(document.envelope)
-    return _plain(document) if document.craftcore is None else _ours(document, document.craftcore)
+    return _load_plain(document) if document.craftcore is None else _validate_record(document, document.craftcore)
 
 
-def _ours(document: Document, ours: Ours) -> ExecutionRecord:
+def _validate_record(document: Document, ours: Ours) -> ExecutionRecord:
     if len(ours.events) != len(document.events):
-        raise not_one("craftcore.events", f"there are {len(ours.events)} of {counted(len(document.events), 'event')}")
+        raise schema_refusal(
+            "craftcore.events", f"there are {len(ours.events)} of {format_count(len(document.events), 'event')}"
+        )
     if document.header.createdUtcIso != utc_iso(ours.header.created_at):
-        raise not_one("header.createdUtcIso", "it is another moment than craftcore.header.created_at")
+        raise schema_refusal("header.createdUtcIso", "it is another moment than craftcore.header.created_at")
     texts = dict(ours.texts)
 
     def text_of(path: str, part: Object | None) -> str | None:
         text = texts.pop(path, None)
         if text is None:
-            return None if part is None else _canonical(path, part)
-        if said_by(text)[0] != part:
-            raise not_one(path, "it is not what craftcore.texts says of it")
+            return None if part is None else _canonicalize(path, part)
+        if parse_object(text)[0] != part:
+            raise schema_refusal(path, "it is not what craftcore.texts says of it")
         return text
 
     events = []
@@ -50,7 +52,7 @@ def _ours(document: Document, ours: Ours) -> ExecutionRecord:
         path = event_path(number)
         text = text_of(path, event.payload)
         if text is None:
-            raise not_one(path, "it is null, and craftcore.texts has none")
+            raise schema_refusal(path, "it is null, and craftcore.texts has none")
         events.append(
             Event(event.seq, event.type, rest.at, text, rest.task_seq, rest.turn, rest.memo, rest.activity_seq)
         )
@@ -64,11 +66,11 @@ def _ours(document: Document, ours: Ours) -> ExecutionRecord:
         events=tuple(events),
     )
     if texts:
-        raise not_one("craftcore.texts", f"it has {next(iter(texts))!r:.80}, which is no part of the document")
+        raise schema_refusal("craftcore.texts", f"it has {next(iter(texts))!r:.80}, which is no part of the document")
     return record
 
 
-def _plain(document: Document) -> ExecutionRecord:
+def _load_plain(document: Document) -> ExecutionRecord:
     header, response, created_at = document.header, document.finalResponse, _moment(document.header.createdUtcIso)
     envelope, error = document.envelope or {}, (response or {}).get("error")
     if response is None:
@@ -89,10 +91,12 @@ def _plain(document: Document) -> ExecutionRecord:
         status=status,
         replayable=header.replayable,
         replayable_reason=header.replayableReason,
-        envelope_json=_hashed(document),
+        envelope_json=_hashed_text(document),
         envelope_hash=header.envelopeHash,
-        routing_json=None if document.routerDecision is None else _canonical("routerDecision", document.routerDecision),
-        response_json=None if response is None else _canonical("finalResponse", response),
+        routing_json=None
+        if document.routerDecision is None
+        else _canonicalize("routerDecision", document.routerDecision),
+        response_json=None if response is None else _canonicalize("finalResponse", response),
         error_code=_text_in(error, "code"),
         latency_ms=None,
         chain_seq=None,
@@ -111,18 +115,18 @@ def _plain(document: Document) -> ExecutionRecord:
 
 def _payload(path: str, payload: Object | None) -> str:
     if payload is None:
-        raise not_one(path, "it is null")
-    return _canonical(path, payload)
+        raise schema_refusal(path, "it is null")
+    return _canonicalize(path, payload)
 
 
-def _hashed(document: Document) -> str | None:
+def _hashed_text(document: Document) -> str | None:
     """The text of the envelope that its hash is of: some hash `routingMetadata` with it, and most do not."""
     if document.envelope is None:
         return None
-    text = _canonical("envelope", document.envelope)
+    text = _canonicalize("envelope", document.envelope)
     if sha256_of(text) == document.header.envelopeHash:
         return text
-    return _canonical("envelope", {key: part for key, part in document.envelope.items() if key != "routingMetadata"})
+    return _canonicalize("envelope", {key: part for key, part in document.envelope.items() if key != "routingMetadata"})
 
 
 def _moment(text: str | None) -> float:
@@ -132,7 +136,7 @@ def _moment(text: str | None) -> float:
     except (ValueError, OverflowError):
         moment = -1.0
     if not 0 <= moment < YEAR_10000:
-        raise not_one("header.createdUtcIso", f"{text!r:.80} is no moment, as 2026-01-02T03:04:05.678Z is one")
+        raise schema_refusal("header.createdUtcIso", f"{text!r:.80} is no moment, as 2026-01-02T03:04:05.678Z is one")
     return moment
 
 
@@ -141,8 +145,8 @@ def _text_in(part: Any, key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _canonical(path: str, part: Object) -> str:
+def _canonicalize(path: str, part: Object) -> str:
     try:
-        return canonical(part)
+        return canonicalize(part)
     except ValueError as error:
-        raise not_one(path, f"it is not JSON: {error}") from None
+        raise schema_refusal(path, f"it is not JSON: {error}") from None

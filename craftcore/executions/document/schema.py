@@ -103,18 +103,18 @@ def shape_of(value: Any) -> Document:
     _refuse_deep(value)
     ours = value.get("craftcore") if isinstance(value, dict) else None
     if isinstance(ours, dict) and ours.get("format") != FORMAT:
-        raise not_one("craftcore.format", f"it is {ours.get('format')!r:.80}, and this program reads {FORMAT}")
+        raise schema_refusal("craftcore.format", f"it is {ours.get('format')!r:.80}, and this program reads {FORMAT}")
     try:
         document = msgspec.convert(value, Document)
     except msgspec.ValidationError as error:
-        raise not_one(*_placed(str(error))) from None
+        raise schema_refusal(*_split_error(str(error))) from None
     except UnicodeEncodeError:
-        raise not_one("", HALF) from None
+        raise schema_refusal("", HALF) from None
     _refuse_halves(document)
     return document
 
 
-def not_one(path: str, why: str) -> InvalidInput:
+def schema_refusal(path: str, why: str) -> InvalidInput:
     """The refusal; `path` '': of the whole."""
     return InvalidInput(f"it is no document of a record: {f'{path:.200}: ' if path else ''}{why:.500}")
 
@@ -125,7 +125,7 @@ def _refuse_deep(value: Any) -> None:
         level = [part for one in level for part in _parts(one) if isinstance(part, dict | list)]
         if not level:
             return
-    raise not_one("", f"it is deeper than {DEPTH_MAX} levels")
+    raise schema_refusal("", f"it is deeper than {DEPTH_MAX} levels")
 
 
 def _parts(value: Any) -> list[Any]:
@@ -134,30 +134,30 @@ def _parts(value: Any) -> list[Any]:
 
 def _refuse_halves(document: Document) -> None:
     """Texts that are hashed or shown as they are must be text: half of a character is none."""
-    _each_text(msgspec.to_builtins(document.header), "header")
+    _check_texts(msgspec.to_builtins(document.header), "header")
     for number, event in enumerate(document.events):
-        _each_text(event.type, f"events[{number}].type")
+        _check_texts(event.type, f"events[{number}].type")
     if document.craftcore is not None:
-        _each_text(msgspec.to_builtins(document.craftcore), "craftcore")
+        _check_texts(msgspec.to_builtins(document.craftcore), "craftcore")
 
 
-def _each_text(value: Any, path: str) -> None:
+def _check_texts(value: Any, path: str) -> None:
     match value:
         case str():
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise not_one(path, HALF) from None
+                raise schema_refusal(path, HALF) from None
         case dict():
             for key, part in value.items():
-                _each_text(key, path)
-                _each_text(part, f"{path}.{key}")
+                _check_texts(key, path)
+                _check_texts(part, f"{path}.{key}")
         case list():
             for number, part in enumerate(value):
-                _each_text(part, f"{path}[{number}]")
+                _check_texts(part, f"{path}[{number}]")
 
 
-def _placed(said: str) -> tuple[str, str]:
+def _split_error(said: str) -> tuple[str, str]:
     """Path and words of what msgspec says: `Expected … - at `$.events[3].seq``."""
     words, _, place = said.rpartition(" - at `")
     return (place.removesuffix("`").lstrip("$."), words) if words else ("", said)

@@ -22,7 +22,7 @@ from cronsim import CronSim, CronSimError
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.recurrence.timezones import change_in, moment_of, offset_at, stretches, zone_named
+from craftcore.schedules.recurrence.timezones import change_in, find_zone, moment_of, offset_at, stretches
 from craftcore.schedules.recurrence.timing import Cron
 
 _DAY = 86_400
@@ -38,9 +38,9 @@ _SEARCH_YEARS = 50
 def cron_after(timing: Cron, t: int) -> int | None:
     """The first moment strictly after `t`; None: none within fifty years or by 9999. Raises ScheduleInvalid for an
     expression that was damaged in its row."""
-    zone = zone_named(timing.timezone)
+    zone = find_zone(timing.timezone)
     try:
-        search = _next_on_the_wall if is_wildcard(timing.expression) else _next_fixed
+        search = _next_wall_time if is_wildcard(timing.expression) else _next_fixed_time
         return search(timing.expression, zone, t)
     except CronSimError as error:
         raise ScheduleInvalid(f"cron {timing.expression!r:.80} cannot be evaluated: {error}") from error
@@ -52,7 +52,7 @@ def is_wildcard(expression: str) -> bool:
     return minute.startswith("*") or hour.startswith("*")
 
 
-def _next_fixed(expression: str, zone: ZoneInfo, t: int) -> int | None:
+def _next_fixed_time(expression: str, zone: ZoneInfo, t: int) -> int | None:
     if t >= CRON_END:
         return None
     wall = match_after(expression, t + offset_at(zone, t))  # what the wall showed earlier came earlier
@@ -64,7 +64,7 @@ def _next_fixed(expression: str, zone: ZoneInfo, t: int) -> int | None:
     return None
 
 
-def _next_on_the_wall(expression: str, zone: ZoneInfo, t: int) -> int | None:
+def _next_wall_time(expression: str, zone: ZoneInfo, t: int) -> int | None:
     at, end = t + 1, min(t + _SEARCH_YEARS * 366 * _DAY, CRON_END)
     while at <= end:
         offset = offset_at(zone, at)
@@ -85,17 +85,17 @@ def _next_on_the_wall(expression: str, zone: ZoneInfo, t: int) -> int | None:
 
 def count_cron(timing: Cron, counted: int, until: int) -> int:
     """How many there are in (counted, until], where `counted` is one itself."""
-    expression, zone = timing.expression, zone_named(timing.timezone)
+    expression, zone = timing.expression, find_zone(timing.timezone)
     fixed = not is_wildcard(expression)
     total, offset_before = 0, offset_at(zone, counted)
     for first, last, offset in stretches(zone, counted + 1, until):
         start = first + offset
         if fixed and offset > offset_before:  # all that is in the gap comes as one, with what its first instant names
-            total += 1 if _matches(expression, first + offset_before, start) else 0
+            total += 1 if _count_matches(expression, first + offset_before, start) else 0
             start += 1
         elif fixed and offset < offset_before:  # the second copies do not come
             start = first + offset_before
-        total += _matches(expression, start, last + offset)
+        total += _count_matches(expression, start, last + offset)
         offset_before = offset
     return total
 
@@ -115,7 +115,7 @@ def match_after(expression: str, wall: int) -> int | None:
     return days[nth] * _DAY + times[0] if nth < len(days) else None
 
 
-def _matches(expression: str, first: int, last: int) -> int:
+def _count_matches(expression: str, first: int, last: int) -> int:
     """How many wall times first..last the fields name."""
     (first_day, since), (last_day, until) = divmod(first, _DAY), divmod(last, _DAY)
     years = range(_year(first_day), _year(last_day) + 1)

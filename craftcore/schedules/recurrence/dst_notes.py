@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from craftcore.schedules.recurrence.cron import is_wildcard, match_after
-from craftcore.schedules.recurrence.timezones import offset_at, zone_named
+from craftcore.schedules.recurrence.timezones import find_zone, offset_at
 from craftcore.schedules.recurrence.timing import Cron, Timing
 
 
@@ -16,11 +16,11 @@ def note(timing: Timing, t: float) -> str | None:
     """
     if not isinstance(timing, Cron):
         return None
-    zone, at = zone_named(timing.timezone), int(t)
+    zone, at = find_zone(timing.timezone), int(t)
     shown, before = at + offset_at(zone, at), at + offset_at(zone, at - 1)
     named = match_after(timing.expression, min(shown, before) - 1)
     if named is not None and named < shown and not is_wildcard(timing.expression):
-        return _skipped(named, shown)
+        return _skipped_note(named, shown)
     local_time = local(at, timing.timezone)
     if local_time.utcoffset() != local_time.replace(fold=1 - local_time.fold).utcoffset():
         return f"repeated hour: the {'second' if local_time.fold else 'first'} of two"
@@ -29,10 +29,10 @@ def note(timing: Timing, t: float) -> str | None:
 
 def local(t: float, timezone: str) -> datetime:
     """That moment on the wall of the zone. Raises ScheduleInvalid when the zone is not known."""
-    return datetime.fromtimestamp(t, zone_named(timezone))
+    return datetime.fromtimestamp(t, find_zone(timezone))
 
 
-def _skipped(named: int, shown: int) -> str:
+def _skipped_note(named: int, shown: int) -> str:
     skipped, instead = datetime.fromtimestamp(named, UTC), datetime.fromtimestamp(shown, UTC)
     if skipped.date() == instead.date():
         return f"skipped hour: {skipped:%H:%M} does not exist that day"

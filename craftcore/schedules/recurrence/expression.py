@@ -21,7 +21,7 @@ from cronsim import CronSim, CronSimError
 
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.recurrence import natural_language
-from craftcore.schedules.recurrence.occurrences import next_after
+from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timezones import moment_of
 from craftcore.schedules.recurrence.timing import Cron, Once, Startup, Timing
 
@@ -77,7 +77,7 @@ def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, pas
     if type(text) is not str:
         raise ScheduleInvalid(f"a schedule must be text, not {type(text).__name__}. Supported: {FORMS}")
     try:
-        written = _checked(text)
+        written = _normalize(text)
         timing = _read(written, now, zone, zone_given, past_allowed)
     except natural_language.Unreadable as reason:
         raise ScheduleInvalid(f"schedule {text!r:.80}: {reason}. Supported: {FORMS}") from None
@@ -87,7 +87,7 @@ def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, pas
 def check_zone(name: str) -> ZoneInfo:
     """The IANA zone of that name. Raises ScheduleInvalid, with the nearest name there is."""
     if type(name) is not str or not _ZONE.fullmatch(name) or len(name) > 100:
-        raise ScheduleInvalid(f"time zone {_shown(name)} must be an IANA name such as Europe/Berlin or UTC")
+        raise ScheduleInvalid(f"time zone {_show_value(name)} must be an IANA name such as Europe/Berlin or UTC")
     if _NO_ZONE.fullmatch(name):
         raise ScheduleInvalid(f"time zone {name!r:.80} is not a place's: use an IANA name such as Europe/Berlin or UTC")
     try:
@@ -99,7 +99,7 @@ def check_zone(name: str) -> ZoneInfo:
         raise ScheduleInvalid(f"time zone {name!r:.80} is unknown; {advice}") from None
 
 
-def _checked(text: str) -> str:
+def _normalize(text: str) -> str:
     """The text with single spaces, once it is one that could be read at all."""
     if len(text) > MAX_CHARACTERS:
         raise natural_language.Unreadable(f"it has {len(text):,} characters; the limit is {MAX_CHARACTERS}")
@@ -148,7 +148,7 @@ def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) 
         )
     if at < now and not past_allowed:
         raise natural_language.Unreadable("that moment has passed")
-    return natural_language.once(at)
+    return natural_language.parse_once(at)
 
 
 def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
@@ -166,7 +166,7 @@ def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
         raise natural_language.Unreadable(
             f"that never comes: no day of month {fields[2]!r:.40} (1-31) is in month {fields[3]!r:.40}"
         )
-    if next_after(cron, now) is None:
+    if next_occurrence(cron, now) is None:
         raise natural_language.Unreadable("that never comes, not within fifty years")
     return cron
 
@@ -179,5 +179,5 @@ def _is_cron(expression: str) -> bool:
     return True
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     return f"{value!r:.80}" if isinstance(value, str) else f"of type {type(value).__name__}"

@@ -55,18 +55,18 @@ class Unreadable(Exception):
 def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) -> Timing:
     """The timing that these words name. `past_allowed`: a time of today may have passed. Raises Unreadable."""
     if (seconds := delay(words)) is not None:
-        return once(now + seconds)
+        return parse_once(now + seconds)
     first, _, rest = words.partition(" ")
     match first:
         case "at":
             clock, day = _cut_day(rest)
-            return _at(clock, day, now, zone, past_allowed)
+            return _parse_once(clock, day, now, zone, past_allowed)
         case "today" | "tomorrow":
             if not rest:
                 raise Unreadable(f"add a time of day: {first} at 9am")
-            return _at(rest.removeprefix("at "), first, now, zone, past_allowed)
+            return _parse_once(rest.removeprefix("at "), first, now, zone, past_allowed)
         case "every":
-            return _every(rest, now, zone)
+            return _parse_every(rest, now, zone)
         case _:
             raise Unreadable("it is none of the supported forms")
 
@@ -78,19 +78,19 @@ def delay(words: str) -> float | None:
         case "immediate" | "now" if not rest:
             return 0.0
         case "in":
-            return float(span(rest))
+            return float(parse_span(rest))
         case _:
             return None
 
 
-def once(at: float) -> Once:
+def parse_once(at: float) -> Once:
     """At that moment. Raises Unreadable when no calendar of ours could print it."""
     if not 0 <= at < YEAR_10000:
         raise Unreadable("that is not a moment between the years 1970 and 9999")
     return Once(at=at)
 
 
-def span(words: str) -> Fraction:
+def parse_span(words: str) -> Fraction:
     """Seconds, more than 0: `10m`, `2 hours`, `1h30m`, `1 hour and 30 minutes`. Raises Unreadable."""
     if words.startswith("-"):
         raise Unreadable("a span of time cannot be negative")
@@ -139,7 +139,7 @@ def _cut_day(words: str) -> tuple[str, str | None]:
     return (clock, last) if last in ("today", "tomorrow") else (words, None)
 
 
-def _at(clock: str, day: str | None, now: float, zone: ZoneInfo, past_allowed: bool) -> Once:
+def _parse_once(clock: str, day: str | None, now: float, zone: ZoneInfo, past_allowed: bool) -> Once:
     hour, minute = time_of_day(clock)
     if now >= YEAR_10000 - 2 * _DAY:
         raise Unreadable("the calendar ends with the year 9999")
@@ -149,17 +149,17 @@ def _at(clock: str, day: str | None, now: float, zone: ZoneInfo, past_allowed: b
         return float(moment_of(zone, date * _DAY + hour * 3600 + minute * 60))
 
     if day == "tomorrow":
-        return once(on(today + 1))
+        return parse_once(on(today + 1))
     at = on(today)
     if at >= now or (day == "today" and past_allowed):
-        return once(at)
+        return parse_once(at)
     if day == "today":
         shown = datetime.fromtimestamp(now, zone)
         raise Unreadable(f"{clock} today has passed: it is {shown:%H:%M} in {zone.key}; say tomorrow at {clock}")
-    return once(on(today + 1))
+    return parse_once(on(today + 1))
 
 
-def _every(words: str, now: float, zone: ZoneInfo) -> Timing:
+def _parse_every(words: str, now: float, zone: ZoneInfo) -> Timing:
     if not words:
         raise Unreadable("every what? Say every 30 minutes, or every monday at 9am")
     named, at, clock = f"{words} ".partition(" at ")
@@ -177,7 +177,7 @@ def _every(words: str, now: float, zone: ZoneInfo) -> Timing:
 def _step(words: str) -> int:
     if words in ("week", "w"):
         raise Unreadable("name a day: every monday at 9am; or say every 1 week, counted from now")
-    seconds = span(f"1 {words}" if words.isalpha() else words)
+    seconds = parse_span(f"1 {words}" if words.isalpha() else words)
     if seconds.denominator != 1:
         raise Unreadable("an interval must be a whole number of seconds, at least 1")
     if seconds > LONGEST_STEP:

@@ -14,16 +14,16 @@ from craftcore.schedules.recurrence.cron import CRON_END, count_cron, cron_after
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 
-def next_after(timing: Timing, t: float) -> float | None:
+def next_occurrence(timing: Timing, t: float) -> float | None:
     """The first occurrence strictly after `t`. None: nothing comes any more, or nobody can say when (at startup)."""
     match timing:
         case Once(at=at):
             return at if at > t else None
         case Every(anchor_at=anchor, step_seconds=step):
-            moment = anchor + step * max(0, (_whole(t) - anchor) // step + 1)
+            moment = anchor + step * max(0, (_whole_second(t) - anchor) // step + 1)
             return float(moment) if moment < YEAR_10000 else None
         case Cron():
-            found = cron_after(timing, _whole(t))
+            found = cron_after(timing, _whole_second(t))
             return None if found is None else float(found)
         case Startup():
             return None
@@ -31,15 +31,15 @@ def next_after(timing: Timing, t: float) -> float | None:
 
 def last_until(timing: Timing, t: float, *, after: float) -> float | None:
     """The newest occurrence in (after, t]. None when there is none."""
-    newest_known = next_after(timing, after)
+    newest_known = next_occurrence(timing, after)
     if newest_known is None or newest_known > t:
         return None
     if isinstance(timing, Once):
         return newest_known
-    known, quiet = int(newest_known), _whole(t)  # nothing comes in (quiet, t]
+    known, quiet = int(newest_known), _whole_second(t)  # nothing comes in (quiet, t]
     while known < quiet:
         middle = (known + quiet) // 2
-        found = next_after(timing, middle)
+        found = next_occurrence(timing, middle)
         if found is None or found > t:
             quiet = middle
         else:
@@ -49,27 +49,27 @@ def last_until(timing: Timing, t: float, *, after: float) -> float | None:
 
 def occurrences(timing: Timing, after: float, until: float) -> Iterator[float]:
     """All in (after, until], oldest first, made as they are asked for."""
-    moment = next_after(timing, after)
+    moment = next_occurrence(timing, after)
     while moment is not None and moment <= until:
         yield moment
-        moment = next_after(timing, moment)
+        moment = next_occurrence(timing, moment)
 
 
 def count(timing: Timing, after: float, until: float) -> int:
     """Exactly how many there are in (after, until], without making them: years of minutes are milliseconds."""
-    first = next_after(timing, after)
+    first = next_occurrence(timing, after)
     if first is None or first > until:
         return 0
     match timing:
         case Every(step_seconds=step):
-            return (min(_whole(until), int(YEAR_10000) - 1) - int(first)) // step + 1
+            return (min(_whole_second(until), int(YEAR_10000) - 1) - int(first)) // step + 1
         case Cron():
-            return 1 + count_cron(timing, int(first), min(_whole(until), CRON_END))
+            return 1 + count_cron(timing, int(first), min(_whole_second(until), CRON_END))
         case _:
             return 1
 
 
-def newest(timing: Timing, after: float, until: float, limit: int) -> list[float]:
+def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -> list[float]:
     """The newest `limit` of those in (after, until], oldest first."""
     found: list[float] = []
     while len(found) < limit and (moment := last_until(timing, until, after=after)) is not None:
@@ -78,6 +78,6 @@ def newest(timing: Timing, after: float, until: float, limit: int) -> list[float
     return found[::-1]
 
 
-def _whole(t: float) -> int:
+def _whole_second(t: float) -> int:
     """Occurrences are whole seconds after 1970, so what they are compared with can be, too."""
     return math.floor(min(max(t, -1.0), YEAR_10000))

@@ -16,7 +16,7 @@ _DAY = 86_400
 
 
 @lru_cache(maxsize=64)
-def zone_named(name: str) -> ZoneInfo:
+def find_zone(name: str) -> ZoneInfo:
     """The zone of a timing. Raises ScheduleInvalid when this machine no longer knows it."""
     try:
         return ZoneInfo(name)

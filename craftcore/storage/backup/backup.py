@@ -22,12 +22,20 @@ from typing import Any
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageError
 from craftcore.files import NoRegularFile, open_regular
-from craftcore.serialization.plurals import counted
-from craftcore.storage.backup.manifest import ENDS, Manifest, manifest_from, manifest_path, manifest_text, overaged
-from craftcore.storage.backup.staging_file import SIDES, Draft, a_draft, draft_path, make_folder, refuse_taken, sweep
+from craftcore.serialization.plurals import format_count
+from craftcore.storage.backup.manifest import ENDS, Manifest, list_expired, manifest_from, manifest_path, manifest_text
+from craftcore.storage.backup.staging_file import (
+    SIDES,
+    StagingFile,
+    make_folder,
+    refuse_taken,
+    remove_stale,
+    staging_file,
+    staging_path,
+)
 from craftcore.storage.database import Database
 from craftcore.storage.error_mapping import translate_os
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import require_current
 from craftcore.storage.transaction import Reader
@@ -73,15 +81,15 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
     with database.reading() as reader:
         require_current(reader, database.path)
     taken_at = database.clock.now()
-    with a_draft(target) as draft:
+    with staging_file(target) as draft:
         draft.refuse_open_folder()
         refuse_taken(target)
         draft.copy(database)
-        manifest = _checked(database, draft, taken_at, version, head)
+        manifest = _check(database, draft, taken_at, version, head)
         _refuse(database.path, target)
         try:
             write_whole(manifest_path(target), manifest_text(manifest).encode())
-            draft.put()
+            draft.publish()
         except BaseException:
             _remove(target)
             raise
@@ -94,18 +102,18 @@ def back_up_into(
     """The same under a name of its moment in a folder, made when it is missing; then the oldest of ours there go, so
     that `keep` are left. The new one, and those that went."""
     make_folder(folder)
-    sweep(folder)
+    remove_stale(folder)
     _sweep_manifests(folder)
-    target = _free_name(folder, database)
+    target = _unused_name(folder, database)
     manifest = back_up(database, target, version, head)
     others = [(file, other) for file, other in complete(folder) if file.name != target.name]
-    gone = overaged(others, manifest, keep)
+    gone = list_expired(others, manifest, keep)
     for file in gone:
         _remove(file)
     return target, manifest, gone
 
 
-def _free_name(folder: Path, database: Database) -> Path:
+def _unused_name(folder: Path, database: Database) -> Path:
     """Of this moment; numbered where one of the same second is there."""
     moment = datetime.fromtimestamp(database.clock.now(), UTC)
     stem = f"{Path(os.path.realpath(database.path)).stem}-{moment:%Y%m%dT%H%M%SZ}"
@@ -121,7 +129,7 @@ def _sweep_manifests(folder: Path) -> None:
     draft, and loses that only when it is there."""
     for path in sorted(folder.glob(f"*{ENDS}")):
         file = path.with_name(path.name.removesuffix(ENDS))
-        if NAMED.search(file.name) is None or os.path.lexists(draft_path(file)) or os.path.lexists(file):
+        if NAMED.search(file.name) is None or os.path.lexists(staging_path(file)) or os.path.lexists(file):
             continue
         try:
             found = path.lstat()
@@ -179,21 +187,21 @@ def read_manifest(file: Path) -> Manifest:
     return manifest_from(text, path)
 
 
-def _checked(database: Database, draft: Draft, taken_at: float, version: str, head: Head) -> Manifest:
+def _check(database: Database, draft: StagingFile, taken_at: float, version: str, head: Head) -> Manifest:
     with draft.database(database.clock).reading(with_checks=True) as reader:
         found = check_file(reader)
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]
-            more = f" (and {counted(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
+            more = f" (and {format_count(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
             raise DatabaseInvalid(
                 f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
                 f"before are kept. See: craftcore --db {shlex.quote(str(database.path))} db check"
             )
         facts: dict[str, Any] = {
-            "database_id": fact(reader, "database_id"),
-            "epoch": reader.value("SELECT max(epoch) FROM epochs") or 0,
-            "schema": reader.value("SELECT max(name) FROM schema_migrations"),
-            "rows": reader.one(ROWS) or {},
+            "database_id": get_fact(reader, "database_id"),
+            "epoch": reader.fetch_value("SELECT max(epoch) FROM epochs") or 0,
+            "schema": reader.fetch_value("SELECT max(name) FROM schema_migrations"),
+            "rows": reader.fetch_one(ROWS) or {},
             "head": head(reader),
         }
     size = os.fstat(draft.descriptor).st_size

@@ -78,7 +78,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def overaged(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:
+def list_expired(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:
     """Which of these backups go, so that `keep` stay with the new one: the oldest, of the same database.
 
     What says that it is newer than the new one (a clock was set back) stays, and is not counted.

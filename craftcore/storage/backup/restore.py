@@ -24,14 +24,14 @@ import apsw
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.backup.manifest import Manifest
-from craftcore.storage.backup.staging_file import SIDES, Draft, a_draft, sweep
+from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file
 from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
 from craftcore.storage.error_mapping import translate, translate_os
-from craftcore.storage.facts import fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
-from craftcore.storage.lock_pacing import nap
-from craftcore.storage.migrate import migrate, pending
-from craftcore.storage.migrations import shipped
+from craftcore.storage.lock_pacing import backoff_sleep
+from craftcore.storage.migrate import list_pending, migrate
+from craftcore.storage.migrations import list_migrations
 from craftcore.storage.whole_file import flush_folder
 
 READ_BYTES = 1 << 20
@@ -64,7 +64,7 @@ class Origin:
     has_manifest: bool
 
 
-def bring(file: Path, manifest: Manifest | None, draft: Draft) -> str:
+def bring(file: Path, manifest: Manifest | None, draft: StagingFile) -> str:
     """Copy a file into the draft; its sha256. Raises DatabaseInvalid when it is not what its manifest says, or has none
     and is not all of a database: what was written last is in a WAL beside it."""
     if manifest is None:
@@ -88,27 +88,30 @@ def bring(file: Path, manifest: Manifest | None, draft: Draft) -> str:
     return digest.hexdigest()
 
 
-def make_current(draft: Draft, file: Path, database: Database) -> list[str]:
+def make_current(draft: StagingFile, file: Path, database: Database) -> list[str]:
     """Check what was brought, all of it, and migrate it where it is older; what was applied. Raises DatabaseInvalid."""
     brought = draft.database(database.clock)
-    with _told_of(file, draft), brought.reading(with_checks=True) as reader:
-        if reader.value("PRAGMA application_id") != APPLICATION_ID:
+    with _with_original_path(file, draft), brought.reading(with_checks=True) as reader:
+        if reader.fetch_value("PRAGMA application_id") != APPLICATION_ID:
             raise DatabaseInvalid(f"{file}: is empty, and no database of ours. Nothing was restored: take another one")
-        missing = pending(reader, shipped(), file)
-        found = check_file(reader, [one for one in shipped() if one not in missing])
+        missing = list_pending(reader, list_migrations(), file)
+        found = check_file(reader, [one for one in list_migrations() if one not in missing])
         if not found.is_sound:
             wrong = [*found.pages, *found.keys, *found.schema]
             raise DatabaseInvalid(f"{file}: is not sound: {wrong[0]}. Nothing was restored: take another one")
     return migrate(brought, database.clock, keep_copy=False)
 
 
-def origin(draft: Draft, database: Database, sha256: str, manifest: Manifest | None) -> Origin:
+def origin(draft: StagingFile, database: Database, sha256: str, manifest: Manifest | None) -> Origin:
     """Of what was brought, and made current."""
     if manifest is not None:
         return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
     with draft.database(database.clock).reading() as reader:
         return Origin(
-            sha256=sha256, database_id=fact(reader, "database_id"), until=reader.value(LATEST), has_manifest=False
+            sha256=sha256,
+            database_id=get_fact(reader, "database_id"),
+            until=reader.fetch_value(LATEST),
+            has_manifest=False,
         )
 
 
@@ -118,12 +121,12 @@ def present_id(database: Database) -> tuple[bool, str | None]:
         return False, None
     try:
         with database.reading() as reader:
-            return True, fact(reader, "database_id")
+            return True, get_fact(reader, "database_id")
     except (StorageError, ValueError):
         return True, None
 
 
-def replace(draft: Draft, database: Database, *, patience: float) -> Path | None:
+def replace(draft: StagingFile, database: Database, *, patience: float) -> Path | None:
     """Keep the database that is there, and put the draft in its place; under which name it is kept, None if there was
     none. On disk when this returns.
 
@@ -132,14 +135,14 @@ def replace(draft: Draft, database: Database, *, patience: float) -> Path | None
     DatabaseInvalid when it is another program's.
     """
     place = draft.place
-    if sides := draft.sides():
+    if sides := draft.leftover_files():
         raise StorageError(f"{draft.path}{sides[0]}: was left behind; nothing was restored. Try again")
     with ExitStack() as opened:
-        alone = _alone(place, patience) if place.exists() else None
+        alone = _connect_exclusively(place, patience) if place.exists() else None
         try:
             give_to_owner(place, draft.descriptor)
             kept = _keep(place, database.clock.now(), opened)
-            draft.put()
+            draft.publish()
         except OSError as error:
             raise translate_os(error, place) from error
         finally:
@@ -170,7 +173,7 @@ def _refuse_half(file: Path) -> None:
 
 
 @contextmanager
-def _told_of(file: Path, draft: Draft) -> Iterator[None]:
+def _with_original_path(file: Path, draft: StagingFile) -> Iterator[None]:
     """A person knows the file that was brought, not the draft it is in."""
     try:
         yield
@@ -178,7 +181,7 @@ def _told_of(file: Path, draft: Draft) -> Iterator[None]:
         raise DatabaseInvalid(error.message.replace(str(draft.path), str(file))) from error
 
 
-def _alone(path: Path, patience: float) -> apsw.Connection | None:
+def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
     """A connection beside which there is no other, to a file that has its WAL in it; None where it is too damaged.
 
     It is no WAL database any more: who waits for it meanwhile finds, when they would write to it, that its name is
@@ -217,7 +220,7 @@ def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None
                 f"{path}: another process has it open, and would go on writing to the file that is replaced. "
                 "Stop whatever emits or reads there; nothing was changed"
             )
-        nap()
+        backoff_sleep()
 
 
 def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
@@ -227,7 +230,7 @@ def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
     if not place.exists() and not beside:
         return None
     _forget_second_names(place)
-    kept = _free_name(place, now)
+    kept = _unused_name(place, now)
     for side in ("", *beside):
         if side != "-shm" and (path := place.with_name(place.name + side)).exists():
             _name_again(path, kept.with_name(kept.name + side), opened)
@@ -246,22 +249,22 @@ def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
             raise
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         opened.callback(os.close, source)
-        with a_draft(name) as copy:
+        with staging_file(name) as copy:
             give_to_owner(path, copy.descriptor)
             while piece := os.read(source, READ_BYTES):
                 _write(copy.descriptor, piece)
-            copy.put()
+            copy.publish()
 
 
 def _forget_second_names(place: Path) -> None:
     """Of a restore that was killed before it replaced what it had kept. A whole copy stays: it is one of something."""
-    sweep(place.parent)
+    remove_stale(place.parent)
     for path in place.parent.glob(f"{glob.escape(place.name)}{KEPT}*"):
         if place.exists() and path.samefile(place):
             path.unlink()
 
 
-def _free_name(place: Path, now: float) -> Path:
+def _unused_name(place: Path, now: float) -> Path:
     stem = f"{place.name}{KEPT}{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}"
     for number in count(1):
         name = place.with_name(stem if number == 1 else f"{stem}-{number}")

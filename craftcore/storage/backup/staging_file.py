@@ -48,7 +48,7 @@ class _AsNamed(apsw.VFS):
         return name
 
 
-class Draft:
+class StagingFile:
     """The file, mode 0600, and `descriptor`, by which it is read and written beside SQLite: to open and close it once
     more in this process would take SQLite its locks. `path` is valid in this process, while the draft is made."""
 
@@ -80,11 +80,11 @@ class Draft:
                 f"chmod go-w {folder}"
             )
 
-    def sides(self) -> list[str]:
+    def leftover_files(self) -> list[str]:
         """Which files of SQLite's are left beside the draft."""
         return [side for side in SIDES if _stat_at(NAME + side, self._private) is not None]
 
-    def put(self) -> None:
+    def publish(self) -> None:
         """Put it in its place, over what is there: on disk when this returns.
 
         Raises StorageError for an empty draft, and when something else has the name afterwards.
@@ -103,26 +103,26 @@ class Draft:
 
 
 @contextmanager
-def a_draft(place: Path) -> Iterator[Draft]:
+def staging_file(place: Path) -> Iterator[StagingFile]:
     """An empty one for that place; gone when the block is left and it was not put.
 
     What a killed maker left of it is overwritten. Raises StorageBusy while another process makes the same;
     CannotCreate, PermissionRefused or StorageFull for what the system refuses, also within the block.
     """
-    name = draft_path(place).name
+    name = staging_path(place).name
     shown = ""
     with ExitStack() as opened:
         try:
-            folder = _kept_open(opened, os.open(place.parent, IN_FOLDER))
-            private = _kept_open(opened, _enter(folder, name, draft_path(place), make=True))
+            folder = _open_directory(opened, os.open(place.parent, IN_FOLDER))
+            private = _open_directory(opened, _enter(folder, name, staging_path(place), make=True))
             opened.callback(_leave, folder, private, name)
             _clear(private)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = _kept_open(opened, os.open(NAME, flags, 0o600, dir_fd=private))
+            descriptor = _open_directory(opened, os.open(NAME, flags, 0o600, dir_fd=private))
             os.fchmod(descriptor, 0o600)
             vfs = _AsNamed(f"craftcore-draft-{private}")
             opened.callback(vfs.unregister)
-            draft = Draft(place, folder, private, descriptor, f"craftcore-draft-{private}")
+            draft = StagingFile(place, folder, private, descriptor, f"craftcore-draft-{private}")
             shown = str(draft.path)
             yield draft
         except OSError as error:
@@ -134,17 +134,17 @@ def a_draft(place: Path) -> Iterator[Draft]:
             raise
 
 
-def draft_path(place: Path) -> Path:
+def staging_path(place: Path) -> Path:
     """The private directory of the draft for that place."""
     return place.with_name(BEGINS + place.name)
 
 
-def sweep(folder: Path) -> list[str]:
+def remove_stale(folder: Path) -> list[str]:
     """Remove the drafts there that nobody makes any more; their names."""
     swept: list[str] = []
     with ExitStack() as opened:
         try:
-            there = _kept_open(opened, os.open(folder, IN_FOLDER))
+            there = _open_directory(opened, os.open(folder, IN_FOLDER))
             names = sorted(name for name in os.listdir(there) if name.startswith(BEGINS))
         except OSError:
             return swept
@@ -213,7 +213,7 @@ def _stat_at(name: str, folder: int) -> os.stat_result | None:
         return None
 
 
-def _kept_open(opened: ExitStack, descriptor: int) -> int:
+def _open_directory(opened: ExitStack, descriptor: int) -> int:
     opened.callback(os.close, descriptor)
     return descriptor
 

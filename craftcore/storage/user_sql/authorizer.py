@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import apsw
 
-from craftcore.storage.migrations import names_made_by, shipped
+from craftcore.storage.migrations import list_migrations, object_names_of
 
 SQLITES_OWN = {"data_version", "page_size"}
 """Settings that SQLite itself reads for a full-text or spatial index of the user's."""
@@ -51,23 +51,26 @@ def refusal(
         ) if where == "main":
             names = [first, second]
         case _:
-            return f"{_named(action, first, second)}{_by(by)} is refused: {RULES}"
+            return f"{_quote_name(action, first, second)}{_object_text(by)} is refused: {RULES}"
     for name in names:
         if name is not None and name.lower() in ours:
-            return f"{_named(action, name)}{_by(by)} is refused: it is craftcore's own, which you may read, not change"
+            return (
+                f"{_quote_name(action, name)}{_object_text(by)} is refused: it is craftcore's own, which "
+                "you may read, not change"
+            )
     return None
 
 
-def our_names() -> frozenset[str]:
+def list_reserved_names() -> frozenset[str]:
     """Every table, index and view of this program's schema. Those of a later one cannot be foreseen: where the user has
     a table of such a name, the migration that makes it is refused and nothing is changed."""
-    return names_made_by(shipped())
+    return object_names_of(list_migrations())
 
 
-def _named(action: int, *names: str | None) -> str:
+def _quote_name(action: int, *names: str | None) -> str:
     verb = str(apsw.mapping_authorizer_function[action]).removeprefix("SQLITE_").replace("_", " ")
     return " ".join([verb, *filter(None, names)])
 
 
-def _by(trigger: str | None) -> str:
+def _object_text(trigger: str | None) -> str:
     return f" by the trigger {trigger}" if trigger else ""

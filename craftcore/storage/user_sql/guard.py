@@ -11,8 +11,8 @@ from typing import Self, cast
 import apsw
 
 from craftcore.clock import Clock
-from craftcore.errors import CraftcoreError, InvalidInput, RowInvalid, StorageError, TookTooLong
-from craftcore.serialization.untrusted import is_a, let_go, message_of
+from craftcore.errors import CraftcoreError, InvalidInput, RowInvalid, StorageError, TransactionTimeout
+from craftcore.serialization.untrusted import message_of, release_frames, safe_isinstance
 from craftcore.storage.error_mapping import translate
 from craftcore.storage.user_sql.authorizer import refusal
 
@@ -64,9 +64,9 @@ class Guard:
         try:
             yield
         except Exception as error:
-            let_go(error)  # whoever keeps the exception would keep its statement open
-            if is_a(error, apsw.Error):
-                raise self._told(cast(apsw.Error, error), sql) from error
+            release_frames(error)  # whoever keeps the exception would keep its statement open
+            if safe_isinstance(error, apsw.Error):
+                raise self._translate_error(cast(apsw.Error, error), sql) from error
             raise
 
     def verify(self) -> None:
@@ -79,12 +79,12 @@ class Guard:
 
     def _require_open(self) -> None:
         if self._is_late():
-            raise self._too_late()
+            raise self._timeout_error()
         if not self._connection.in_transaction:  # OR ROLLBACK; what comes now would be committed by itself
             raise StorageError(f"{self._path}: a statement ended the transaction; nothing was written")
 
-    def _too_late(self) -> TookTooLong:
-        return TookTooLong(
+    def _timeout_error(self) -> TransactionTimeout:
+        return TransactionTimeout(
             f"a transaction's function took longer than {APART_SECONDS:g} s; nothing was written. "
             "Do what is slow in a step before it"
         )
@@ -98,10 +98,10 @@ class Guard:
         self._makes_tables |= action in (apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_ALTER_TABLE)
         return apsw.SQLITE_OK
 
-    def _told(self, error: apsw.Error, sql: str) -> CraftcoreError:
+    def _translate_error(self, error: apsw.Error, sql: str) -> CraftcoreError:
         match error:
             case apsw.InterruptError():
-                return self._too_late()
+                return self._timeout_error()
             case (
                 apsw.SQLError()
                 | apsw.BindingsError()

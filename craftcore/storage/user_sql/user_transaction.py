@@ -15,10 +15,10 @@ import apsw
 
 from craftcore import forks
 from craftcore.errors import InvalidInput
-from craftcore.serialization.untrusted import is_a
+from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.database import Database, close
-from craftcore.storage.transaction import Many, Row, Transaction
-from craftcore.storage.user_sql.authorizer import our_names
+from craftcore.storage.transaction import BulkStatement, Row, Transaction
+from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.user_sql.guard import Guard
 
 T = TypeVar("T")
@@ -37,21 +37,21 @@ class UserTransaction(Transaction):
         super().__init__(connection, now)
         self._guard = guard
 
-    def one(self, sql: str, /, **params: Any) -> Row | None:
+    def fetch_one(self, sql: str, /, **params: Any) -> Row | None:
         with self._guard.statement(sql):
-            return super().one(sql, **params)
+            return super().fetch_one(sql, **params)
 
-    def all(self, sql: str, /, **params: Any) -> list[Row]:
+    def fetch_all(self, sql: str, /, **params: Any) -> list[Row]:
         with self._guard.statement(sql):
-            return super().all(sql, **params)
+            return super().fetch_all(sql, **params)
 
-    def tuples(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def fetch_tuples(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._guard.statement(sql):
-            return list(super().tuples(sql, params))
+            return list(super().fetch_tuples(sql, params))
 
-    def value(self, sql: str, /, **params: Any) -> Any:
+    def fetch_value(self, sql: str, /, **params: Any) -> Any:
         with self._guard.statement(sql):
-            return super().value(sql, **params)
+            return super().fetch_value(sql, **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
         with self._guard.statement(sql):
@@ -59,9 +59,19 @@ class UserTransaction(Transaction):
                 pass
             return self._connection.changes()
 
-    def many(self, statement: Many, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    def execute_many(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         with self._guard.statement(statement.sizes[-1][1]):
-            return super().many(statement, rows)
+            return super().execute_many(statement, rows)
+
+    one, all, value, tuples, many, each = (
+        fetch_one,
+        fetch_all,
+        fetch_value,
+        fetch_tuples,
+        execute_many,
+        Transaction.iterate,
+    )
+    """Shorter names of these methods, for functions that use them."""
 
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: a crash after the commit would lose it. A step after the transaction is not lost."""
@@ -72,7 +82,7 @@ class UserTransaction(Transaction):
         raise InvalidInput("a transaction of yours has no before_answers: do that in a step after it")
 
 
-class Apart:
+class UserConnection:
     """The connection for SQL of the user's, opened when it is first needed."""
 
     def __init__(self, database: Database, on_busy: Callable[[int], bool], on_wal: Callable[[int], object]) -> None:
@@ -85,7 +95,7 @@ class Apart:
     def connection(self) -> apsw.Connection:
         """Raises a StorageError when it cannot be opened."""
         if self._connection is None:
-            self._ours = our_names()
+            self._ours = list_reserved_names()
             self._connection = self._database.connect(on_busy=self._on_busy, on_wal=self._on_wal, statement_cache=0)
         return self._connection
 
@@ -100,7 +110,7 @@ class Apart:
                 result = user(UserTransaction(connection, tx.now, guard), *args)
             finally:
                 forks.require_not_forked(began_in)
-        if is_a(result, CoroutineType):
+        if safe_isinstance(result, CoroutineType):
             cast("CoroutineType[Any, Any, Any]", result).close()
             raise InvalidInput(COROUTINE)
         guard.verify()
