@@ -14,20 +14,17 @@ if TYPE_CHECKING:
         ActivityUnknown,
         ChildFailed,
         CraftcoreError,
-        Fail,
         IdempotencyConflict,
         InvalidInput,
-        NoEffect,
         NotFound,
         NotReplayable,
         ReplayHashMismatch,
-        Retry,
-        Snooze,
         StateRefused,
     )
     from craftcore.executions.model import Strategy
     from craftcore.executions.replay import ReplayEntry, ReplayResult
     from craftcore.executions.trigger_view import TriggerView
+    from craftcore.outcome_exceptions import Fail, NoEffect, Retry, Snooze
     from craftcore.producer import Producer
     from craftcore.registry.action import Action, Call
     from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
@@ -54,11 +51,11 @@ _HOMES = {
     "Done": "craftcore.tasks.outcomes",
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.error_codes",
-    "Fail": "craftcore.errors",
+    "Fail": "craftcore.outcome_exceptions",
     "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",
     "LiveSession": "craftcore.registry.router",
-    "NoEffect": "craftcore.errors",
+    "NoEffect": "craftcore.outcome_exceptions",
     "NotFound": "craftcore.errors",
     "NotReplayable": "craftcore.errors",
     "OnUnknown": "craftcore.activities.model",
@@ -70,13 +67,13 @@ _HOMES = {
     "ReplayHashMismatch": "craftcore.errors",
     "ReplayResult": "craftcore.executions.replay",
     "Resume": "craftcore.tasks.model",
-    "Retry": "craftcore.errors",
+    "Retry": "craftcore.outcome_exceptions",
     "RetryPolicy": "craftcore.triggers.backoff",
     "Route": "craftcore.registry.router",
     "RoutedTrigger": "craftcore.registry.router",
     "Router": "craftcore.registry.router",
     "RoutingContext": "craftcore.registry.router",
-    "Snooze": "craftcore.errors",
+    "Snooze": "craftcore.outcome_exceptions",
     "StateRefused": "craftcore.errors",
     "Strategy": "craftcore.executions.model",
     "TaskContext": "craftcore.engine.turn.context",

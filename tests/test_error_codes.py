@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from craftcore.error_codes import Backoff, ErrorCode, find_code
-from craftcore.errors import CraftcoreError, Fail, InvalidInput, NoEffect, Retry
+from craftcore.errors import CraftcoreError, InvalidInput
+from craftcore.outcome_exceptions import Fail, NoEffect, Retry
 
 FAILURE_MODEL = """
     VALIDATION_ERROR      | Validation | No    | N/A

@@ -18,7 +18,7 @@ from tests import imports, prose, ratchet
 
 ROOT = Path(__file__).parents[1]
 
-GROUND = {"errors", "error_codes", "clock", "files", "failpoints", "serialization", "forks"}
+GROUND = {"errors", "error_codes", "clock", "files", "failpoints", "serialization", "forks", "outcome_exceptions"}
 """What everything may import, and what imports nothing else."""
 
 ALLOWED = {

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from craftcore.config.references import REFERENCE_SAID, secret_reference
-from craftcore.errors import NoEffect
 from craftcore.files import NoRegularFile, open_regular
+from craftcore.outcome_exceptions import NoEffect
 
 SECRET_MAX_BYTES = 64 << 10
 DIRECTORY = "CREDENTIALS_DIRECTORY"

@@ -14,7 +14,8 @@ import anyio
 
 from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode, find_code
-from craftcore.errors import LONGEST_WAIT, CraftcoreError, Fail, NoEffect, Retry, Snooze
+from craftcore.errors import CraftcoreError
+from craftcore.outcome_exceptions import LONGEST_WAIT, Fail, NoEffect, Retry, Snooze
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.serialization.untrusted import (

@@ -19,7 +19,8 @@ import anyio.to_thread
 from craftcore import forks
 from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.failure import is_only
-from craftcore.errors import ErrorCode, Fail
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail
 from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.event_loop import get_current_loop
 

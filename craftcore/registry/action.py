@@ -12,7 +12,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from craftcore.activities.model import ActionTerms, OnUnknown
-from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput
+from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name

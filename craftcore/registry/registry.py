@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from craftcore.activities.model import OnUnknown
-from craftcore.errors import LONGEST_WAIT, ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
 from craftcore.schedules.model import ScheduleSpec

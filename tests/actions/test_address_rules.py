@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from craftcore.actions.http.address_rules import ADDRESSES_MAX, addresses_of, look_up, refusal
-from craftcore.errors import Fail, NoEffect
+from craftcore.outcome_exceptions import Fail, NoEffect
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "1.1.1.1", "100.63.255.255", "100.128.0.1", "172.15.0.1", "172.32.0.1"]
 PUBLIC_6 = ["2606:4700::1111", "2a00:1450::1", "64:ff9b::808:808", "::ffff:8.8.8.8", "2002:808:808::1"]

@@ -21,7 +21,8 @@ import pytest
 from craftcore.actions.process.captured_output import Capture
 from craftcore.actions.process.command_run import command_action, command_run
 from craftcore.actions.process.program import CommandFailed, Programs, select_environment
-from craftcore.errors import ErrorCode, Fail
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail
 from tests.processes import PATIENCE, working_in
 
 Run = Callable[..., Coroutine[Any, Any, dict[str, object]]]

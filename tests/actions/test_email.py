@@ -26,7 +26,8 @@ from craftcore.actions.email.smtp import DeliveryUnknown
 from craftcore.activities.model import OnUnknown
 from craftcore.config import EmailSettings
 from craftcore.daemon.secrets import Secrets
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action, Call
 from tests.actions.smtp_peers import (
     USER,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from craftcore.actions.email.message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, OutgoingMessage, build_message
 from craftcore.config.references import Mailbox, is_one_line, mailbox
-from craftcore.errors import ErrorCode, Fail
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail
 
 SENDER = Mailbox("The house", "house", "example.org")
 NOW = 1_795_000_000.0

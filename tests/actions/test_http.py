@@ -28,7 +28,8 @@ from craftcore.actions.http.exchange import MissingAnswer, _certificates
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.config import HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action, Call
 from tests.actions.http_provider import (
     Asked,

@@ -9,7 +9,7 @@ import pytest
 
 from craftcore.config.references import secret_reference
 from craftcore.daemon.secrets import SECRET_MAX_BYTES, Secrets
-from craftcore.errors import NoEffect
+from craftcore.outcome_exceptions import NoEffect
 
 CANARY = "correct horse battery staple"
 

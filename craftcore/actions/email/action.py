@@ -17,7 +17,8 @@ from craftcore.clock import Clock, SystemClock
 from craftcore.config import EmailSettings
 from craftcore.config.references import Mailbox, mailbox
 from craftcore.engine.turn.context import TaskContext
-from craftcore.errors import ErrorCode, Fail
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail
 from craftcore.registry.action import Action, Call, message_id
 
 EMAIL = "email.send"

@@ -16,7 +16,8 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 
 from craftcore.config.references import ADDRESS_SAID, Mailbox, is_one_line, mailbox
-from craftcore.errors import ErrorCode, Fail
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail
 from craftcore.serialization.untrusted import safe_repr, truncate_text
 
 RECIPIENTS_MAX = 100

@@ -23,7 +23,8 @@ import anyio
 from craftcore.actions.email.message import OutgoingMessage
 from craftcore.actions.redaction import Scrubber
 from craftcore.config import EmailSettings
-from craftcore.errors import CraftcoreError, ErrorCode, Fail, NoEffect
+from craftcore.errors import CraftcoreError, ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.serialization.untrusted import message_of, truncate_text
 
 QUIT_SECONDS = 2.0

@@ -25,7 +25,8 @@ from craftcore.clock import Clock, SystemClock
 from craftcore.config import HttpSettings
 from craftcore.config.http_targets import ANSWER_MARGIN_SECONDS, HttpTarget
 from craftcore.engine.turn.context import TaskContext
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action, Call
 from craftcore.serialization.plurals import format_count
 

@@ -12,7 +12,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import anyio
 
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.serialization.untrusted import message_of
 
 Address = IPv4Address | IPv6Address

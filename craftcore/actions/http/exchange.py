@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from craftcore.actions.http.address_rules import Resolve, addresses_of
-from craftcore.errors import CraftcoreError, ErrorCode, NoEffect
+from craftcore.errors import CraftcoreError, ErrorCode
+from craftcore.outcome_exceptions import NoEffect
 from craftcore.serialization.untrusted import message_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from craftcore.config.http_targets import (
     SecretHeader,
     comparable_name,
 )
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,8 @@ import anyio.to_thread
 from craftcore.actions.http.exchange import Answer, Cut, MissingAnswer
 from craftcore.actions.http.status_codes import code_of, retry_after
 from craftcore.actions.redaction import Scrubber
-from craftcore.errors import ErrorCode, Fail, NoEffect
+from craftcore.errors import ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.serialization.untrusted import truncate_text
 
 HEADERS_MAX = 64

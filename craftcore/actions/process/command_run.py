@@ -19,7 +19,7 @@ import msgspec
 from craftcore.actions.process.program import CommandFailed, Programs, is_timeout, refusal
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.engine.turn.context import TaskContext
-from craftcore.errors import NoEffect
+from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action, Call
 
 COMMAND = "command.run"

@@ -17,7 +17,8 @@ from anyio.abc import ByteSendStream, Process
 
 from craftcore.actions.process.captured_output import Capture
 from craftcore.actions.process.process_group import GRACE_SECONDS, stop_group
-from craftcore.errors import CraftcoreError, ErrorCode, Fail, NoEffect
+from craftcore.errors import CraftcoreError, ErrorCode
+from craftcore.outcome_exceptions import Fail, NoEffect
 
 EOF_SECONDS = 1.0
 """How long after a program's end its output is still read: something it left behind may hold the pipe for ever."""

@@ -22,8 +22,9 @@ from craftcore.engine.turn.redeclared_actions import find_step_result, is_ledger
 from craftcore.engine.turn.steps import run_step
 from craftcore.engine.turn.turn import Turn, check_name
 from craftcore.error_codes import find_code
-from craftcore.errors import ActivityUnknown, ErrorCode, Fail, InvalidInput, NoEffect, StateRefused
+from craftcore.errors import ActivityUnknown, ErrorCode, InvalidInput, StateRefused
 from craftcore.executions.model import EventType
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action, Call
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode

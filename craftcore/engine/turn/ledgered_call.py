@@ -30,9 +30,10 @@ from craftcore.activities.model import (
 from craftcore.engine.turn.in_flight import PendingCall
 from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.turn.turn import Turn
-from craftcore.errors import ErrorCode, IdempotencyConflict, NoEffect, RowInvalid, StorageFull
+from craftcore.errors import ErrorCode, IdempotencyConflict, RowInvalid, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
+from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action, Call
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.untrusted import safe_repr

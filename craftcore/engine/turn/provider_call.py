@@ -20,7 +20,8 @@ from craftcore.activities.model import ActionTerms, ActivityStatus, CallOutcome,
 from craftcore.engine.failure import wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
-from craftcore.errors import ErrorCode, Fail, InvalidInput, NoEffect
+from craftcore.errors import ErrorCode, InvalidInput
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action, Call
 from craftcore.serialization.decode import encode_roundtrip, is_async
 from craftcore.serialization.untrusted import (

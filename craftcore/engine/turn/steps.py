@@ -15,9 +15,10 @@ import msgspec
 from craftcore.engine.failure import decisive_error, is_hopeless, said, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
-from craftcore.errors import InvalidInput, Retry, Snooze, StepConflict
+from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
+from craftcore.outcome_exceptions import Retry, Snooze
 from craftcore.serialization.arguments import show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type

@@ -1,0 +1,114 @@
+"""The exceptions by which user code ends an attempt.
+
+Retry(after=…, code=…)   try again, this attempt counts
+Snooze(until=…)          try again, this attempt does not count
+Fail(code, …)            trying again cannot help
+NoEffect(…, code=…)      of an action: it is certain that nothing happened; try again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from craftcore.clock import YEAR_10000
+from craftcore.error_codes import ErrorCode, find_code
+from craftcore.errors import InvalidInput
+from craftcore.serialization.arguments import seconds, show_value
+
+LONGEST_WAIT = 10 * 366 * 86_400.0
+"""Ten years, in seconds: the longest wait that an author can mean."""
+
+
+class Retry(Exception):
+    """Raised by user code: try again, not sooner than `after` (seconds or timedelta); the attempt counts.
+
+    None leaves the wait to the workflow's backoff. `code` stands in the record. With RATE_LIMIT, `after` is how long
+    the provider wants to be left alone (its Retry-After), and the wait is that. Raises InvalidInput for no code, or one
+    of those that are never tried again; ValueError for no wait.
+    """
+
+    code: ErrorCode = ErrorCode.AGENT_ERROR
+    after: float | None = None
+
+    def __init__(
+        self,
+        message: str = "retry asked for",
+        *,
+        after: float | timedelta | None = None,
+        code: ErrorCode | str = ErrorCode.AGENT_ERROR,
+    ) -> None:
+        super().__init__(message)
+        self.code = _require_retryable("Retry", code)
+        self.after = None if after is None else seconds("Retry: after", after, ValueError, most=LONGEST_WAIT)
+
+
+class Snooze(Exception):
+    """Raised by user code: try again at `until` (aware datetime or epoch seconds); the attempt does not count."""
+
+    def __init__(self, message: str = "snoozed", *, until: float | datetime) -> None:
+        super().__init__(message)
+        if isinstance(until, datetime) and until.tzinfo is None:
+            raise ValueError(f"Snooze: until {until.isoformat()} must have a time zone")
+        at: object = until.timestamp() if isinstance(until, datetime) else until
+        if isinstance(at, bool) or not isinstance(at, int | float):
+            hint = "; for a delay raise Retry(after=…)" if isinstance(at, str | timedelta) else ""
+            raise ValueError(f"Snooze: until {show_value(until)} must be an aware datetime or epoch seconds{hint}")
+        if not 0 <= at < YEAR_10000:
+            raise ValueError(f"Snooze: until {show_value(until)} must be a moment between the years 1970 and 9999")
+        self.until = float(at)
+
+
+class Fail(Exception):
+    """Raised by user code: it failed, and trying again cannot help. `code` stands in the record.
+
+    Raises ValueError for a code that is not text.
+    """
+
+    code: str = ErrorCode.AGENT_ERROR
+    details: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
+        text: object = code
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"Fail: code {show_value(code)} must be the text of an error code, e.g. VALIDATION_ERROR")
+        super().__init__(message or str(code))
+        self.code = str(code)
+        self.details = details
+
+
+class NoEffect(Exception):
+    """Raised by an action that knows for certain that nothing happened: it may be called again with the same key.
+
+    The attempt fails and is tried again, not sooner than `retry_after` (seconds or timedelta). `code` says why, as in
+    Retry: the connection was refused, the provider is busy, or had enough of us. Returned by a `reconcile` function, it
+    says the same of the calls before. Raises as Retry does.
+    """
+
+    code: ErrorCode = ErrorCode.AGENT_UNAVAILABLE
+    retry_after: float | None = None
+
+    def __init__(
+        self,
+        message: str = "nothing happened",
+        *,
+        retry_after: float | timedelta | None = None,
+        code: ErrorCode | str = ErrorCode.AGENT_UNAVAILABLE,
+    ) -> None:
+        super().__init__(message)
+        self.code = _require_retryable("NoEffect", code)
+        self.retry_after = None
+        if retry_after is not None:
+            self.retry_after = seconds("NoEffect: retry_after", retry_after, ValueError, most=LONGEST_WAIT)
+
+
+def _require_retryable(whose: str, code: object) -> ErrorCode:
+    """A code with which something is tried again. Raises InvalidInput."""
+    found = find_code(code) if isinstance(code, str) else None
+    if found is not None and found.may_be_retried:
+        return found
+    there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
+    why = "is no code" if found is None else "is never tried again: raise Fail with it"
+    raise InvalidInput(f"{whose}(code={show_value(code)}) {why}. Those that are tried again: {there_are}")
