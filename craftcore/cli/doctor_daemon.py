@@ -8,12 +8,12 @@ from pathlib import Path
 
 from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
 from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
-from craftcore.cli.moments import clock_time
 from craftcore.daemon.heard import answers_doorbell
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.diagnostics.write_lock import Holder, write_lock_holder
 from craftcore.engine.live_state import LiveState
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
 from craftcore.storage.doorbell_client import doorbell_path
 

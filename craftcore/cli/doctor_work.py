@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
 from craftcore.cli.health import size_told
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.status.schedule_section import EVENT_WORTH_SAYING
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
@@ -17,6 +16,7 @@ from craftcore.retention.size_limit import Size, is_near
 from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.schedules.recurrence.timezones import find_zone
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, format_span
 from craftcore.cli.output import Verbatim, show_json
 from craftcore.daemon.log_format import escape_control
 from craftcore.executions.model import EventType
+from craftcore.serialization.time_text import clock_time, format_span
 
 _JSON_FACTS = frozenset({"value", "question", "result", "data"})
 """Facts that are shown as JSON, which escapes by itself."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.session import hint
 from craftcore.cli.status.schedule_section import schedules_alarm
 from craftcore.diagnostics.disk_space import DiskSpace
 from craftcore.diagnostics.write_lock import Holder
 from craftcore.retention.size_limit import is_near
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.daemon_files import lost_text
 from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS
 from craftcore.storage.file_size import WAL_LONG

@@ -10,12 +10,12 @@ from pathlib import Path
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
-from craftcore.cli.moments import parse_moment
 from craftcore.cli.session import hint
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
 from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
+from craftcore.serialization.time_text import parse_moment
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Question, Task

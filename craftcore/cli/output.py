@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from craftcore.cli.moments import iso
 from craftcore.daemon.log_format import escape_control
 from craftcore.errors import UnreadableRow
+from craftcore.serialization.time_text import iso
 
 CELL_MAX = 60
 GAP, INDENT, NOTHING = "  ", "    ", "-"

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
-from craftcore.cli.proof import Reason, show_query
 from craftcore.cli.session import hint
 from craftcore.cli.why_limited import limit_findings
 from craftcore.cli.why_task import continuation_findings, held_task, task_findings, task_questions, wait_findings
+from craftcore.diagnostics.proof import Reason, show_query
 from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.engine.live_state import live_state
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import task_of

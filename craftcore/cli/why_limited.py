@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import format_span
-from craftcore.cli.proof import Reason, show_query
+from craftcore.diagnostics.proof import Reason, show_query
 from craftcore.engine.engine_facts import EngineFacts
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import format_span
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 

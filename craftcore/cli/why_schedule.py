@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
-from craftcore.cli.proof import Reason, show_query
 from craftcore.cli.schedule.view import local_and_utc_text, next_firing
 from craftcore.cli.session import hint
 from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused_findings
+from craftcore.diagnostics.proof import Reason, show_query
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.clock_step_store import TOLERANCE
@@ -17,6 +16,7 @@ from craftcore.schedules.recurrence.timing import Cron, Startup
 from craftcore.schedules.tick_plan import MISFIRE_GRACE, next_upcoming
 from craftcore.schedules.transitions import read_at
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from craftcore.cli.moments import clock_time, relative_text
-from craftcore.cli.proof import Reason, show_query
 from craftcore.cli.session import hint
 from craftcore.cli.task.question_view import answer_command, answer_deadline_text, question_text
+from craftcore.diagnostics.proof import Reason, show_query
 from craftcore.errors import UnreadableRow
+from craftcore.serialization.time_text import clock_time, relative_text
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import next_key

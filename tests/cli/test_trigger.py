@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from craftcore.cli.proof import Reason
 from craftcore.cli.why import list_reasons
+from craftcore.diagnostics.proof import Reason
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerStatus

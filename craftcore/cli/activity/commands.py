@@ -24,12 +24,12 @@ from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.serialization.display import json_or_text, shorten
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import add_iso_times
 from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, TaskStatus
 

@@ -14,13 +14,13 @@ from craftcore.cli.database.backup import backup
 from craftcore.cli.database.gc import OLDEST, format_due_counts, gc
 from craftcore.cli.database.restore import restore
 from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
-from craftcore.cli.moments import clock_time, iso
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import DatabaseInvalid
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, iso
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, require_current

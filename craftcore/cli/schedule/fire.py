@@ -9,7 +9,6 @@ import click
 
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.moments import clock_time, parse_moment
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
 from craftcore.cli.schedule.view import document, local_and_utc_text, local_time_text, next_occurrence_text
@@ -18,6 +17,7 @@ from craftcore.daemon.lock import read_note
 from craftcore.operations import schedules
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.tick_plan import next_upcoming
+from craftcore.serialization.time_text import clock_time, parse_moment
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.validation import moment

@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.moments import parse_duration, parse_moment
 from craftcore.cli.payload import read_payload
+from craftcore.serialization.time_text import parse_duration, parse_moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.moments import clock_time, format_span, parse_moment
 from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.view import expression_text, local_time, local_time_text, next_occurrence_text
@@ -22,6 +21,7 @@ from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timing import Once, Startup, Timing
 from craftcore.schedules.tick_plan import jitter, next_upcoming
+from craftcore.serialization.time_text import clock_time, format_span, parse_moment
 from craftcore.triggers.validation import moment
 
 

@@ -10,7 +10,6 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import Output, add_iso_times, show_json
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.preview import print_moments, upcoming_rows
@@ -32,6 +31,7 @@ from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader, Row
 

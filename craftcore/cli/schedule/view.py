@@ -6,7 +6,6 @@ import shlex
 from datetime import datetime
 from typing import Any
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.schedule.options import COMMAND
 from craftcore.cli.session import hint
@@ -16,6 +15,7 @@ from craftcore.schedules.recurrence.dst_notes import local
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 from craftcore.schedules.tick_plan import next_upcoming
 from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 
 DOCUMENT = (
     *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),

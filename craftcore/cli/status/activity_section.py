@@ -8,9 +8,9 @@ from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity
 from craftcore.cli.activity.view import activity_document
 from craftcore.cli.damaged_list import damaged_document
-from craftcore.cli.moments import relative_text
 from craftcore.cli.output import Output
 from craftcore.cli.session import hint
+from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.output import Output, add_iso_times
 from craftcore.cli.session import hint
 from craftcore.schedules.clock_event_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 

@@ -13,7 +13,6 @@ from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.doctor_daemon import find_daemon
 from craftcore.cli.doctor_work import LEASES_MISSED
 from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session, hint
 from craftcore.cli.status.activity_section import read_in_doubt, say_in_doubt
@@ -26,6 +25,7 @@ from craftcore.engine.engine_facts import is_paused
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.operations import maintenance
 from craftcore.retention.service import Retention
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.services import Services
 from craftcore.storage.facts import get_fact
 from craftcore.storage.file_size import wal_bytes, wal_in_use

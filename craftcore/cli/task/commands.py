@@ -14,7 +14,6 @@ from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_task, parse_choice
-from craftcore.cli.moments import clock_time, format_span
 from craftcore.cli.output import Output, Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
@@ -33,6 +32,7 @@ from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text, shorten
+from craftcore.serialization.time_text import clock_time, format_span
 from craftcore.storage.damaged_rows import Damaged, require_readable
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.mailbox_store import MailStore

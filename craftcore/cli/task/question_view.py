@@ -5,10 +5,10 @@ from __future__ import annotations
 from shlex import quote
 from typing import Any
 
-from craftcore.cli.moments import clock_time, relative_text
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import hint
 from craftcore.serialization.display import json_or_text, shorten
+from craftcore.serialization.time_text import clock_time, relative_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.damaged_list import damaged_document
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import add_iso_times
 from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Row
 from craftcore.tasks.hold_store import HoldStore

@@ -12,11 +12,11 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import OF_A_LIST, SETTINGS
-from craftcore.cli.moments import parse_duration
 from craftcore.cli.session import Session
 from craftcore.cli.top.model import Rates, View, rates, view
 from craftcore.cli.top.snapshot import Snapshot, read_top
 from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.serialization.time_text import parse_duration
 from craftcore.storage.damaged_rows import Damaged
 
 SHORTEST, LONGEST = 0.1, 3600.0

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from craftcore.cli.moments import clock_time, format_span, relative_text
 from craftcore.daemon.log_format import escape_control
 from craftcore.serialization.display import shorten
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
 
 QUESTION_MAX = 200
 

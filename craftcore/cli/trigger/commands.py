@@ -11,7 +11,6 @@ from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import parse_choice, refuse_bad_reason, resolve_id
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import add_iso_times, show_json
 from craftcore.cli.session import Session, hint
 from craftcore.cli.trigger.view import (
@@ -32,6 +31,7 @@ from craftcore.executions.store import ExecutionStore
 from craftcore.operations import triggers
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.triggers.listing_store import TriggerLists

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from craftcore.cli.damaged_list import damaged_document, print_list
-from craftcore.cli.moments import clock_time
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting, is_cut_off, still_claimed_reason
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_id_of, task_of
