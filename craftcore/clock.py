@@ -56,7 +56,7 @@ class SystemClock:
         return _machine_zone(os.environ.get("TZ", ""))
 
     def new_id(self) -> str:
-        return self._ids.next(time.time())
+        return self._ids.generate(time.time())
 
 
 def _machine_zone(tz: str) -> str:
@@ -79,7 +79,7 @@ class Uuid7:
         self._rng = rng
         self._last = 0  # millisecond << 12 | counter
 
-    def next(self, now: float) -> str:
+    def generate(self, now: float) -> str:
         tick = max(int(now * 1000) << 12, self._last + 1)
         self._last = tick
         value = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | self._rng.getrandbits(62)

@@ -18,10 +18,10 @@ class NoRegularFile(OSError):
 
 def open_regular(path: str | Path) -> BinaryIO:
     """The file, to be read. Raises NoRegularFile, also for a pipe into which nobody writes, and any other OSError."""
-    return open(path, "rb", opener=_open_nonblocking)
+    return open(path, "rb", opener=_open_without_blocking)
 
 
-def _open_nonblocking(path: str, flags: int) -> int:
+def _open_without_blocking(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # a directory is refused in Python's own words

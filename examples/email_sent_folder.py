@@ -38,7 +38,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSStream
 
 from craftcore import App, Call, CraftcoreError, Done, ErrorCode, NoEffect
-from craftcore.actions.email.action import email_action
+from craftcore.actions.email.email_action import email_action
 from craftcore.actions.redaction import Scrubber
 from craftcore.config import Config
 from craftcore.config.references import is_loopback, mailbox

@@ -17,7 +17,7 @@ from tests.virtual import NEW_YEAR
 
 def ids_at(moments: list[float], *, seed: int = 0) -> list[str]:
     ids = Uuid7(random.Random(seed))
-    return [ids.next(moment) for moment in moments]
+    return [ids.generate(moment) for moment in moments]
 
 
 def test_an_id_is_a_uuid_of_version_7_that_begins_with_its_millisecond():

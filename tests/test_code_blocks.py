@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 import craftcore as public
-from craftcore.actions.llm.router import LLMRouter
+from craftcore.actions.llm.model_router import LLMRouter
 from craftcore.app import App
 from craftcore.clock import SystemClock
 from craftcore.config import Config

@@ -38,7 +38,7 @@ class VirtualClock:
         return "UTC"
 
     def new_id(self) -> str:
-        return self._ids.next(self._now)
+        return self._ids.generate(self._now)
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
         """Let time pass."""

@@ -1,5 +1,5 @@
-"""Alias of `craftcore.actions.llm.router`, kept for programs that import this name."""
+"""Alias of `craftcore.actions.llm.model_router`, kept for programs that import this name."""
 
-from craftcore.actions.llm.router import LLMRouter, RoutingFailed
+from craftcore.actions.llm.model_router import LLMRouter, RoutingFailed
 
 __all__ = ["LLMRouter", "RoutingFailed"]

@@ -102,7 +102,7 @@ class _Automaton:
         begin = {byte for byte, mask in enumerate(self._masks) if mask & self._first}
         heads |= {_after_gap(escape, rest) for escape, rest in _escaped_heads(begin)}
         # A class comes first, and no flag for the case: so the search skips what begins nothing at the speed of C.
-        self._begins = re.compile(_one_of_bytes(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
+        self._begins = re.compile(_join_alternatives(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
 
     def find_all(self, content: bytes, *, is_cut: bool) -> list[tuple[int, int]]:
         """Return where the secrets stand, in order. Two overlap where a sign of base64 has bits of both."""
@@ -215,18 +215,18 @@ def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
     behind it has bits of the secret."""
     content = secret.encode(errors="surrogatepass")
     part = secret[: min(LEAST_PART, len(secret) - 1)]
-    yield [_any_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
+    yield [_match_any_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
     if len(content) >= LEAST_PART:
-        yield [_any_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
+        yield [_match_any_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
     for before in range(3):
         bits = 8 * (before + len(content))
         text = b64encode(bytes(before) + content).decode()[-(-8 * before // 6) : bits // 6]
         if len(text) >= LEAST_BASE64:
-            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _any_case(sign.encode())) for sign in text]
+            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _match_any_case(sign.encode())) for sign in text]
             yield accepted, LEAST_PART, bool(bits % 6)
 
 
-def _any_case(byte: bytes) -> bytes:
+def _match_any_case(byte: bytes) -> bytes:
     return bytes({*byte.lower(), *byte.upper()})
 
 
@@ -235,31 +235,32 @@ def _head(accepted: list[bytes]) -> bytes:
     if len(accepted) <= LEAST_PART:
         return _after_gap(accepted[0], b"")
     specials = b"\\%&=+\r\n\0"
-    second, third = _one_of_bytes(accepted[1]), _one_of_bytes(accepted[2] + specials)
-    return _after_gap(accepted[0], b"(?:%s%s|%s)" % (second, third, _one_of_bytes(specials)))
+    second, third = _join_alternatives(accepted[1]), _join_alternatives(accepted[2] + specials)
+    return _after_gap(accepted[0], b"(?:%s%s|%s)" % (second, third, _join_alternatives(specials)))
 
 
 def _escaped_heads(begin: set[int]) -> Iterator[tuple[bytes, bytes]]:
     """The bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
     spelt = b"|".join(
-        _one_of_bytes(_any_case(b"%x" % (byte >> 4))) + _one_of_bytes(_any_case(b"%x" % (byte & 15)))
+        _join_alternatives(_match_any_case(b"%x" % (byte >> 4)))
+        + _join_alternatives(_match_any_case(b"%x" % (byte & 15)))
         for byte in sorted(begin)
     )
     yield b"%=", b"(?:25|%s)" % spelt
     yield b"&", b"[#A-Za-z]"
     escaped = bytes(sorted(begin & _ESCAPED)) + b"".join(
-        _any_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
+        _match_any_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
     )
     is_ascii = all(byte < 128 for byte in begin)
     number = rb"[uU](?:\{|00(?:%s))|[xX](?:%s)" % (spelt, spelt) if is_ascii else b"[uUxX]"
-    yield b"\\", b"(?:%s|%s)" % (_one_of_bytes(b"\\" + escaped), number)
+    yield b"\\", b"(?:%s|%s)" % (_join_alternatives(b"\\" + escaped), number)
     if 0x20 in begin:
         yield b"+", b""
 
 
 def _after_gap(first: bytes, rest: bytes) -> bytes:
-    return b"(?<=%s)%s" % (_one_of_bytes(first), rest)
+    return b"(?<=%s)%s" % (_join_alternatives(first), rest)
 
 
-def _one_of_bytes(some: bytes) -> bytes:
+def _join_alternatives(some: bytes) -> bytes:
     return b"[%s]" % b"".join(re.escape(bytes([byte])) for byte in sorted(set(some)))

@@ -40,11 +40,11 @@ class AssumeDone:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class Abandoned:
     """A person gave it up."""
 
 
-Course = Resend | ResendLater | Reconcile | Ask | AssumeDone | GivenUp
+Course = Resend | ResendLater | Reconcile | Ask | AssumeDone | Abandoned
 
 
 def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
@@ -54,7 +54,7 @@ def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_f
     since may have called it in another way.
     """
     if activity.decision is Decision.GIVE_UP:
-        return GivenUp()
+        return Abandoned()
     if activity.policy is not terms.on_unknown:
         return Ask(f"its policy was {activity.policy} when it was called, and is {terms.on_unknown} now")
     match terms.on_unknown:

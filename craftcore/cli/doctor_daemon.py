@@ -8,7 +8,7 @@ from pathlib import Path
 
 from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
 from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
-from craftcore.daemon.heard import answers_doorbell
+from craftcore.daemon.doorbell_probe import answers_doorbell
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.diagnostics.write_lock import Holder, write_lock_holder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
-from craftcore.cli.health import size_told
+from craftcore.cli.health import size_limit_text
 from craftcore.cli.status.schedule_section import EVENT_WORTH_SAYING
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
@@ -228,7 +228,7 @@ def size_of_file(work: Work) -> Finding:
     """The database is not about to be cut to its size limit."""
     if work.size is None or not is_near(work.size.used_bytes, work.size.max_bytes):
         return make_passed("retention", "the database is well below retention.max_bytes")
-    text = f"{size_told(work.size._asdict())}. Raise the limit, or shorten the ages"
+    text = f"{size_limit_text(work.size._asdict())}. Raise the limit, or shorten the ages"
     return warn("retention", text, "craftcore", "db", "stats")
 
 

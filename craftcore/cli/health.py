@@ -20,8 +20,8 @@ from craftcore.retention.size_limit import is_near
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.daemon_files import lost_text
-from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS
 from craftcore.storage.file_size import WAL_LONG
+from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS
 from craftcore.triggers.listing_store import LATELY
 
 WAL_LARGE_BYTES = 64 << 20
@@ -211,7 +211,7 @@ def _space_findings(found: dict[str, Any]) -> Iterator[Trouble]:
         why = f"{reader_text(readers)}, and nothing is cut off it until that ends"
         yield Trouble(code="wal", text=f"the WAL holds {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
     if is_near(found["retention"]["used_bytes"], found["retention"]["max_bytes"]):
-        yield Trouble(code="size", text=f"{size_told(found['retention'])}. See: {hint('db', 'stats')}")
+        yield Trouble(code="size", text=f"{size_limit_text(found['retention'])}. See: {hint('db', 'stats')}")
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
@@ -228,7 +228,7 @@ def reader_text(readers: Sequence[int]) -> str:
     return f"process {numbers} keeps a snapshot open" if one else f"processes {numbers} keep snapshots open"
 
 
-def size_told(size: Mapping[str, Any]) -> str:
+def size_limit_text(size: Mapping[str, Any]) -> str:
     """How near the database is to its limit, and what the ages of retention would need."""
     used, most, needed = size["used_bytes"], size["max_bytes"], size["needed_bytes"]
     needs = "" if needed is None else f"; the ages of [retention] would need about {_megabytes(needed)}"

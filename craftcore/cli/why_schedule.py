@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.cli.schedule.view import local_and_utc_text, next_firing
+from craftcore.cli.schedule.view import format_local_and_utc, next_firing
 from craftcore.cli.session import hint
 from craftcore.cli.why import EPOCH, HELD, SAFE_MODE, paused_findings
 from craftcore.diagnostics.proof import Reason, show_query
@@ -42,7 +42,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
         return [_status_finding(schedule), *_last_row(reader, schedule, now)]
     found = [
         *_broken_zone_findings(schedule),
-        *_held(reader, now),
+        *_held_findings(reader, now),
         *_clock_ahead_findings(schedule, now),
         *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),
@@ -82,7 +82,7 @@ def _broken_zone_findings(schedule: Schedule) -> list[Reason]:
     return []
 
 
-def _held(reader: Reader, now: float) -> list[Reason]:
+def _held_findings(reader: Reader, now: float) -> list[Reason]:
     found = []
     if (held := get_fact(reader, "held")) is not None:
         text = f"everything is held: {held}. To let it go on: {hint('release')}"
@@ -163,7 +163,7 @@ def _catch_up_text(schedule: Schedule, now: float) -> str:
     """What the next tick makes of what was missed, in words."""
     if schedule.is_one_time:
         return "it fires at the next tick"
-    after = _next_after(schedule, now)
+    after = _format_next_after(schedule, now)
     match schedule.catch_up:
         case CatchUp.ALL:
             what = f"the next tick fires the latest {schedule.catch_up_max} of what was missed"
@@ -174,7 +174,7 @@ def _catch_up_text(schedule: Schedule, now: float) -> str:
     return f"{what}, not older than {format_span(schedule.catch_up_window)}{after}"
 
 
-def _next_after(schedule: Schedule, now: float) -> str:
+def _format_next_after(schedule: Schedule, now: float) -> str:
     try:
         moment = next_upcoming(schedule, after=now)
     except ScheduleInvalid:
@@ -207,4 +207,4 @@ def _last_row(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
 
 
 def _moment_text(schedule: Schedule, moment: float, now: float) -> str:
-    return local_and_utc_text(moment, schedule.timezone, now)
+    return format_local_and_utc(moment, schedule.timezone, now)

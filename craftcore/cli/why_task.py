@@ -97,7 +97,7 @@ def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: flo
     """What became of a task after a settled trigger of it: what it came to there, and where it is now."""
     found: list[Reason] = []
     if trigger.reason == "delivered":
-        found.append(_delivered(reader, trigger, task))
+        found.append(_delivery_finding(reader, trigger, task))
     elif (key := next_key(reader, trigger, task)) is not None and (
         after := reader.fetch_one(NEXT, key=key)
     ) is not None:
@@ -166,7 +166,7 @@ def _question_findings(reader: Reader, task: Task, wait: Wait, now: float) -> li
     return [Reason(code="question", text=f"{text} {answer_command(question)}", query=query)]
 
 
-def _delivered(reader: Reader, trigger: Trigger, task: Task) -> Reason:
+def _delivery_finding(reader: Reader, trigger: Trigger, task: Task) -> Reason:
     query = show_query(MAIL, task=task.seq, trigger=trigger.id)
     mail = reader.fetch_one(MAIL, task=task.seq, trigger=trigger.id)
     became = {

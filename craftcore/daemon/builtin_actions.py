@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from craftcore.actions.email.action import EMAIL, email_action, send_email
-from craftcore.actions.http.action import HTTP_REQUEST, http_action, send_request
+from craftcore.actions.email.email_action import EMAIL, email_action, send_email
+from craftcore.actions.http.http_action import HTTP_REQUEST, http_action, send_request
 from craftcore.actions.process.command_run import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.process.program import Programs, select_environment
 from craftcore.config import Config

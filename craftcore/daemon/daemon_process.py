@@ -128,7 +128,7 @@ class Daemon:
             watch = partial(watch_signals, at_end=end_at_the_second)
             await tasks.start(watch, self._handle_stop, self._handle_second_stop, self._reload.ask)
             while (full := await self._try(paused, until_idle)) is not None:
-                await self._wait_for_room(full)
+                await self._wait_for_space(full)
             tasks.cancel_scope.cancel()
         if self._engine is None:
             return 0
@@ -151,7 +151,7 @@ class Daemon:
             return full
         return None
 
-    async def _wait_for_room(self, full: StorageFull) -> None:
+    async def _wait_for_space(self, full: StorageFull) -> None:
         """Before the next try. Others may take the lock meanwhile: `db gc` makes room."""
         if self._waited_for != full.message:
             log.warning("daemon.waiting", reason=full.message, seconds=FULL_DISK_SECONDS)
@@ -245,7 +245,8 @@ class Daemon:
             return True
         with self._core.reading() as reader:
             return any(
-                (letter.settled_at or 0.0) >= began for letter in require_readable(self._triggers.dead(reader, limit=1))
+                (letter.settled_at or 0.0) >= began
+                for letter in require_readable(self._triggers.list_dead(reader, limit=1))
             )
 
     def _handle_stop(self, signal: str) -> None:

@@ -17,7 +17,7 @@ from craftcore.daemon.unix_socket import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import run_in_forked_children
 from craftcore.storage.doorbell_client import TRIGGERS, doorbell_path
-from craftcore.storage.error_mapping import NO_ROOM, storage_full_error
+from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
 
 DRAIN_MAX = 1024
 """Rings taken at one wake-up, so that a flood of them cannot hold the event loop."""

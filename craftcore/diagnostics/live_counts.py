@@ -28,7 +28,7 @@ def is_cut_off(row: Trigger, *, claims_live: bool) -> bool:
     return row.is_started and not claims_live
 
 
-def still_claimed_reason(row: Trigger, *, claims_live: bool) -> str | None:
+def explain_claim(row: Trigger, *, claims_live: bool) -> str | None:
     """What CLAIMED means of a trigger that no daemon works on; None for every other."""
     if claims_live or row.status is not TriggerStatus.CLAIMED:
         return None

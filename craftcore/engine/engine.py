@@ -115,8 +115,8 @@ class Engine:
         )
         self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.request_reclaim
         end = self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
-        self.guard, self.crash, self.settled = end.guard, end.crash, end.settled
-        self.fail, self.hurry = end.fail, end.hurry
+        self.guard, self.crash, self.settled = end.guard, end.crash, end.wait_for_settle
+        self.fail, self.hurry = end.fail, end.stop_now
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""

@@ -54,10 +54,10 @@ class EngineEnd:
         """The database can no longer be written or trusted, or the engine not: stop at once; the next boot resumes. The
         first error counts."""
         self.failure = self.failure or error
-        self.hurry()
+        self.stop_now()
         self._news.set()
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Do not wait for the grace."""
         self._stop()
         self._hurried.set()
@@ -118,10 +118,10 @@ class EngineEnd:
         """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
         What runs is cancelled and given back."""
         self.interrupted_by = self.interrupted_by or error
-        self.hurry()
+        self.stop_now()
         self._news.set()
 
-    async def settled(self) -> None:
+    async def wait_for_settle(self) -> None:
         """Wait until another attempt is settled."""
         self._news = anyio.Event() if self._news.is_set() else self._news
         await self._news.wait()

@@ -106,7 +106,7 @@ def _retry_later(error: Retry | NoEffect, code: object, after: object) -> Failed
 
 
 def _unexpected_failure(error: BaseException) -> Failed:
-    return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, said(error), **exception_details(error))
+    return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, error_text(error), **exception_details(error))
 
 
 def _text(code: object) -> str:
@@ -172,7 +172,7 @@ def is_hopeless(error: BaseException) -> bool:
     return code is not None and not code.may_be_retried
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The error's own words; those of all that are in a group."""
     return truncate_text("; ".join(message_of(leaf) for leaf in leaf_errors(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 

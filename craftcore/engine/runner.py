@@ -17,7 +17,7 @@ from craftcore.engine.failure import failure_of, is_only, outcome_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import document, move_of_continue
-from craftcore.engine.turn.in_flight import wait_for_in_flight
+from craftcore.engine.turn.pending_calls import wait_for_pending_calls
 from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
@@ -102,7 +102,7 @@ class Runner:
             if run.turn is not None:
                 run.turn.is_over = True
                 run.turn.calls_made.close()
-                await wait_for_in_flight(run.turn.flights)
+                await wait_for_pending_calls(run.turn.flights)
 
     def _context(self, run: Attempt, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         trigger = self._view(run, entry.creator)

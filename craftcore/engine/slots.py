@@ -20,7 +20,7 @@ class Slots:
     def reserve(self, *, is_running: bool) -> list[Claim]:
         """Take the best claims there are slots for. One that was in too many crashes waits until nothing else runs."""
         claims: list[Claim] = []
-        while not self._solitude.is_on and (best := self._best(is_running)) is not None:
+        while not self._solitude.is_on and (best := self._pop_best(is_running)) is not None:
             if must_run_alone(best) and not (self.taken or is_running):
                 self._solitude.begin(best)
             elif self.taken >= self._concurrency or (must_run_alone(best) and not self._solitude.has_waited(best)):
@@ -31,7 +31,7 @@ class Slots:
             self.taken += 1
         return claims
 
-    def _best(self, is_running: bool) -> Claim | None:
+    def _pop_best(self, is_running: bool) -> Claim | None:
         """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
         suspect = None if self.taken or is_running else self._queue.peek_suspect()
         return suspect or self._queue.peek()

@@ -72,7 +72,7 @@ class RecordState(NamedTuple):
     invalidation: int | None
 
 
-def not_replayable_reason(record: ExecutionRecord) -> str | None:
+def refusal_to_replay(record: ExecutionRecord) -> str | None:
     """Why it cannot be replayed, None when it can. In this order: it has no response; its header says so, or a person;
     it is not what was written."""
     if record.response_hash is None and record.response_json is None:

@@ -10,7 +10,7 @@ from craftcore.executions.chain.append import ChainWriter, KnownRecord, RecordEn
 from craftcore.executions.chain.seal import Stream
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import response_of, truncate_result
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordOpening
+from craftcore.executions.store import EventRow, ExecutionStore, NewRecord, OpenHeader
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
@@ -85,7 +85,7 @@ class Recorder:
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
         """Open a record for each started attempt, with its first events."""
         now = tx.now
-        openings: list[RecordOpening] = []
+        openings: list[NewRecord] = []
         events: list[EventRow] = []
         records: list[Record] = []
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
@@ -207,7 +207,7 @@ def _interrupted_end(
     return RecordEnd(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
 
 
-def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> RecordOpening:
+def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> NewRecord:
     claim, routed = attempt.claim, attempt.routed
     asked = envelope(
         workflow=claim.workflow,
@@ -217,7 +217,7 @@ def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> Reco
         session_id=claim.session_id,
         description=claim.description,
     )
-    return RecordOpening(
+    return NewRecord(
         seq,
         execution_id(claim.id, claim.starts),
         claim.id,

@@ -10,7 +10,7 @@ from typing import Any
 from craftcore.clock import utc_iso
 from craftcore.errors import CraftcoreError, InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason, envelope_hash, require_supported
-from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
 
 FORCED = "Forced replay of non-replayable record"
 """The first warning of a replay that only `force` made possible; the second is the reason."""
@@ -117,7 +117,7 @@ def require_envelope(execution_id: str, recorded: str, envelope: Mapping[str, An
 
 
 def _refuse(record: ExecutionRecord, response: dict[str, Any] | None) -> str | None:
-    return not_replayable_reason(record) or (Reason.RECORD_CORRUPTED if response is None else None)
+    return refusal_to_replay(record) or (Reason.RECORD_CORRUPTED if response is None else None)
 
 
 def _response(record: ExecutionRecord) -> dict[str, Any] | None:

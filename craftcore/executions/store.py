@@ -93,7 +93,7 @@ EventRow = tuple[int, int, str, float, str]
 """An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
 
 
-class RecordOpening(NamedTuple):
+class NewRecord(NamedTuple):
     """A new record, in the order of the columns."""
 
     seq: int
@@ -126,7 +126,7 @@ class OpenHeader(NamedTuple):
     routing_json: str | None
 
 
-class RecordClosing(NamedTuple):
+class RecordClosure(NamedTuple):
     """How a record ends, in the order of the statement."""
 
     status: str
@@ -156,7 +156,7 @@ class ExecutionStore:
         """The number of the next record: the writer assigns them, because RETURNING promises no order."""
         return int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
-    def open_all(self, tx: Transaction, openings: Sequence[RecordOpening]) -> None:
+    def open_all(self, tx: Transaction, openings: Sequence[NewRecord]) -> None:
         """Insert records. A body that is large lies beside its row."""
         large = [(one.seq, "envelope", one.envelope_json) for one in openings if is_large(one.envelope_json)]
         if large:
@@ -194,7 +194,7 @@ class ExecutionStore:
                     return place, hash_
         raise DatabaseInvalid("the end of the chain of records is damaged: no record can be closed. Restore a backup")
 
-    def close_all(self, tx: Transaction, closings: Sequence[RecordClosing]) -> None:
+    def close_all(self, tx: Transaction, closings: Sequence[RecordClosure]) -> None:
         """Close records that are open, in the order of the chain. A body that is large lies beside its row."""
         large = [(one.seq, "response", one.response_json) for one in closings if is_large(one.response_json)]
         if large:

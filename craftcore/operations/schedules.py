@@ -69,7 +69,7 @@ def declare(
     before = ScheduleStore().get(tx, spec.id)
     put = services.schedules.put(tx, spec, Origin.OPERATOR)
     if put.change != "unchanged":
-        scope.record(spec.id, **changed_fields(before, put))
+        scope.record(spec.id, **list_changed_fields(before, put))
     return put
 
 
@@ -140,7 +140,7 @@ def reanchor(tx: Transaction, scope: AuditScope, services: Services, schedule_id
     return done
 
 
-def changed_fields(before: Schedule | None, put: DeclareResult) -> dict[str, Any]:
+def list_changed_fields(before: Schedule | None, put: DeclareResult) -> dict[str, Any]:
     """Return each declared thing that is another now, as it was and as it is. A new one has its time and workflow."""
     after = put.schedule
     if before is None or before.status is ScheduleStatus.REMOVED:

@@ -61,7 +61,7 @@ def discard(tx: Transaction, scope: AuditScope, services: Services, trigger_ids:
 
 def dead_letters(reader: Reader) -> list[str]:
     """Return the ids of all dead letters that can be read."""
-    return [letter.id for letter in require_readable(TriggerLists().dead(reader, DEAD_MAX))]
+    return [letter.id for letter in require_readable(TriggerLists().list_dead(reader, DEAD_MAX))]
 
 
 def make_reason(reason: str | None) -> str:

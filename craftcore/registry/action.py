@@ -111,7 +111,7 @@ class Action(Generic[R]):
         self._signature = _signature(f"action {name}", fn)
         self._names = frozenset(_named_parameters(self._signature))
         self._required = _required_names(self._signature)
-        self._takes_rest = _accepts_any(self._signature)
+        self._takes_rest = _has_any_keyword(self._signature)
         of_call = next(iter(inspect.signature(fn).parameters.values()))
         self._call_name = of_call.name if of_call.kind is of_call.POSITIONAL_OR_KEYWORD else None
         if not is_name(name):
@@ -143,7 +143,7 @@ class Action(Generic[R]):
         if self.reconciler is not None:
             raise ConfigInvalid(f"action {self.name}: reconcile is declared twice")
         theirs = _signature(f"reconcile of action {self.name}", fn)
-        if not _accepts_any(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
+        if not _has_any_keyword(theirs) and (missing := self._signature.parameters.keys() - theirs.parameters.keys()):
             raise ConfigInvalid(
                 f"reconcile of action {self.name}: it takes no {', '.join(sorted(missing))}, which the action does"
             )
@@ -315,5 +315,5 @@ def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _accepts_any(signature: inspect.Signature) -> bool:
+def _has_any_keyword(signature: inspect.Signature) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())

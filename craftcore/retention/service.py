@@ -14,9 +14,9 @@ from craftcore.config import RetentionSettings
 from craftcore.retention.body_store import OldArguments, OldBodies
 from craftcore.retention.cutoffs import Horizons, horizons
 from craftcore.retention.epoch_store import OldEpochs
+from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.history_store import OldAudit, OldOccurrences
 from craftcore.retention.model import Found, Taken
-from craftcore.retention.record_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
 from craftcore.retention.size_store import (
     OF_ARGUMENTS,

@@ -95,7 +95,7 @@ class ScheduleStore:
         )
         return [schedule_of(row) for row in rows]
 
-    def next_at(self, tx: Reader) -> float | None:
+    def next_occurrence_at(self, tx: Reader) -> float | None:
         """When the next occurrence of all is; None when none is awaited."""
         moment: float | None = tx.fetch_value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
         return moment

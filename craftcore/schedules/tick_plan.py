@@ -13,7 +13,7 @@ import hashlib
 from dataclasses import dataclass
 
 from craftcore.schedules.model import CatchUp, Schedule
-from craftcore.schedules.recurrence.occurrences import count, last_until, newest_occurrences, next_occurrence
+from craftcore.schedules.recurrence.occurrences import count, last_occurrence, newest_occurrences, next_occurrence
 
 MISFIRE_GRACE = 60.0
 """Seconds after which an occurrence counts as missed: longer than the scheduler ever sleeps."""
@@ -43,7 +43,7 @@ def decide(schedule: Schedule, now: float) -> Decision:
     """Account for what has come due by `now`."""
     timing, mark = schedule.timing, schedule.high_water_at
     end = now if schedule.until_at is None else min(now, schedule.until_at)
-    last = last_until(timing, end, after=mark)
+    last = last_occurrence(timing, end, after=mark)
     if last is None:
         return Decision(skipped=[], fired=[], high_water_at=mark, next_at=next_upcoming(schedule, after=mark))
     skipped: list[Skipped] = []
@@ -65,7 +65,7 @@ def next_upcoming(schedule: Schedule, *, after: float) -> float | None:
 def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped | None:
     """The run of occurrences in (after, until] as skipped; None when there is none."""
     first = next_occurrence(schedule.timing, after)
-    last = last_until(schedule.timing, until, after=after)
+    last = last_occurrence(schedule.timing, until, after=after)
     if first is None or last is None:
         return None
     return Skipped(first_at=first, last_at=last, count=count(schedule.timing, after, until), reason=reason)

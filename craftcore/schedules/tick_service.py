@@ -71,7 +71,7 @@ class TickService:
                 break
             if (decision := self._validate(tx, schedule, ticked, decide)) is not None:
                 self._apply(tx, schedule, decision, ticked)
-        ticked.next_at = self._store.next_at(tx)
+        ticked.next_at = self._store.next_occurrence_at(tx)
         return ticked
 
     def fire_startup(self, tx: Transaction, *, held: str | None = None) -> Ticked:

@@ -14,7 +14,7 @@ import apsw
 from craftcore.errors import StorageFull
 from craftcore.serialization.untrusted import release_frames, safe_isinstance
 from craftcore.storage.database import Database
-from craftcore.storage.error_mapping import translate
+from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
 
 BATCH_LIMIT = 1000

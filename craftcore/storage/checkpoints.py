@@ -14,7 +14,7 @@ import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
 from craftcore.storage.connection import limit_wal
-from craftcore.storage.error_mapping import CHECKPOINTS_FAIL_SECONDS, translate
+from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS, translate
 
 log = structlog.get_logger(__name__)
 

@@ -28,11 +28,11 @@ from craftcore.errors import (
 )
 from craftcore.storage.connection import limit_wal
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
-from craftcore.storage.error_mapping import is_read_only, is_undone, translate, translate_os
 from craftcore.storage.file_modes import close_to_others
-from craftcore.storage.lock_pacing import WritePacer, backoff_sleep, busy_timeout_handler
 from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.sqlite_errors import is_read_only, is_undone, translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.write_pacer import WritePacer, backoff_sleep, busy_timeout_handler
 
 OLDEST_SQLITE = 3_051_003
 """Older ones can corrupt a database when the WAL is reset (fixed in SQLite 3.51.3)."""

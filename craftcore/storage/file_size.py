@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from craftcore.storage.database import Database
-from craftcore.storage.error_mapping import translate
+from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Reader, Transaction
 
 KEPT_FREE = 256

@@ -15,9 +15,9 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
-from craftcore.storage.error_mapping import translate
 from craftcore.storage.integrity import check_pages
 from craftcore.storage.migrations import LEDGER, Migration, list_migrations
+from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Reader, Transaction
 
 

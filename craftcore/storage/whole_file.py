@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from craftcore.errors import CannotCreate, PermissionRefused, StorageError
-from craftcore.storage.error_mapping import translate_os
+from craftcore.storage.sqlite_errors import translate_os
 
 IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

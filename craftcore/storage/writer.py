@@ -32,14 +32,14 @@ from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.batch import After, Before, WorkItem, group_items, run_groups, take_batch
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
-from craftcore.storage.error_mapping import translate
 from craftcore.storage.event_loop import Loop, get_current_loop
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.flush_times import FlushTimes
-from craftcore.storage.lock_pacing import WritePacer, backoff_sleep
 from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.user_sql.user_transaction import UserConnection, require_plain
+from craftcore.storage.write_pacer import WritePacer, backoff_sleep
 
 P = ParamSpec("P")
 T = TypeVar("T")

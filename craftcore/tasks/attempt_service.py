@@ -10,7 +10,7 @@ from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
 from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.model import EventType, Status
-from craftcore.executions.record import ExecutionRecord, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.executions.recovery import Act, AttemptFacts, State, assess, state_of
 from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
@@ -45,7 +45,7 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
         daemon_runs=daemon_runs,
         acts=_unended_acts(reader, task),
         irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
-        not_replayable=not_replayable_reason(record) if record.status is Status.SUCCESS else None,
+        not_replayable=refusal_to_replay(record) if record.status is Status.SUCCESS else None,
         task_is_over=task is not None and not task.status.is_live,
     )
 

@@ -33,7 +33,7 @@ class TriggerLists:
         )
         return [row["id"] for row in rows]
 
-    def newest(
+    def list_newest(
         self,
         tx: Reader,
         *,
@@ -64,7 +64,7 @@ class TriggerLists:
             limit=limit,
         )
 
-    def dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
+    def list_dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
         """The dead letters, last buried first."""
         dead = "SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit"
         return read_rows(tx, dead, trigger_of, limit=limit)

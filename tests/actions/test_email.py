@@ -21,7 +21,7 @@ import anyio
 import pytest
 
 from craftcore.actions.email import smtp
-from craftcore.actions.email.action import email_action
+from craftcore.actions.email.email_action import email_action
 from craftcore.actions.email.smtp import DeliveryUnknown
 from craftcore.activities.model import OnUnknown
 from craftcore.config import EmailSettings

@@ -22,9 +22,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from craftcore.actions.http.action import deadline_of_call, http_action
 from craftcore.actions.http.address_rules import look_up
 from craftcore.actions.http.exchange import MissingAnswer, _certificates
+from craftcore.actions.http.http_action import deadline_of_call, http_action
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.config import HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from craftcore import App, Continue, LiveSession, Route, RoutedTrigger, RoutingContext, TaskContext
 from craftcore.actions.llm.chat_model import ModelFailed
-from craftcore.actions.llm.router import SESSIONS_MAX, LLMRouter, RoutingFailed, parse_choice
+from craftcore.actions.llm.model_router import SESSIONS_MAX, LLMRouter, RoutingFailed, parse_choice
 from craftcore.errors import ConfigInvalid
 from tests.actions.stub_model import Answer, Asked, Handler, StubModel, a_stub, hangs, replies, says
 from tests.engine.lab import Lab, lab, settings
@@ -278,7 +278,7 @@ def test_a_router_that_could_not_work_is_refused_when_it_is_made(settings):
 
 
 def test_the_library_is_not_imported_before_a_router_is_made():
-    code = "import craftcore, craftcore.actions.llm.router, sys; sys.exit('httpx2' in sys.modules)"
+    code = "import craftcore, craftcore.actions.llm.model_router, sys; sys.exit('httpx2' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=PATIENCE).returncode == 0
 

@@ -9,10 +9,10 @@ import pytest
 
 from craftcore.activities.model import ActionTerms, Activity, ActivityStatus, Decision, OnUnknown
 from craftcore.activities.resolution import (
+    Abandoned,
     Ask,
     AssumeDone,
     Course,
-    GivenUp,
     Reconcile,
     Resend,
     ResendLater,
@@ -150,7 +150,7 @@ def test_what_nothing_can_reconcile_is_put_to_a_person():
 
 @pytest.mark.parametrize("terms", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
 def test_what_was_given_up_stays_so_whatever_the_policy(terms):
-    assert course(terms, decision=Decision.GIVE_UP) == GivenUp()
+    assert course(terms, decision=Decision.GIVE_UP) == Abandoned()
 
 
 @pytest.mark.parametrize("now", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
@@ -164,4 +164,4 @@ def test_a_policy_that_has_changed_since_the_call_is_a_persons_matter(now, then)
 
 
 def test_given_up_under_another_policy_is_given_up():
-    assert course(RESENDS, policy=OnUnknown.ASK, decision=Decision.GIVE_UP) == GivenUp()
+    assert course(RESENDS, policy=OnUnknown.ASK, decision=Decision.GIVE_UP) == Abandoned()

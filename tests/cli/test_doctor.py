@@ -29,7 +29,7 @@ from craftcore.cli.doctor_work import (
 )
 from craftcore.cli.finding import Level
 from craftcore.daemon.doorbell import Doorbell
-from craftcore.daemon.heard import answers_doorbell
+from craftcore.daemon.doorbell_probe import answers_doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.diagnostics.disk_space import DiskSpace

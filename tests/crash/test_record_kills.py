@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from craftcore.config import Config
-from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import IN_HANDLER
@@ -66,7 +66,7 @@ def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cra
     assert [event.type for event in record.events] == ["INTENT_RECEIVED", "AGENT_ATTEMPT_START"]
     assert (record.id, record.status, record.ended_at) == ("exec-plain-1-1.1", "incomplete", None)
     assert (record.replayable, record.replayable_reason) == (False, "execution_incomplete")
-    assert not_replayable_reason(record) == "execution_incomplete"
+    assert refusal_to_replay(record) == "execution_incomplete"
     assert (record.response, faults(record)) == (None, [])
 
     cradle.life(backend=backend)
@@ -74,7 +74,7 @@ def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cra
     assert left == record
     assert (again.id, again.attempt, again.status) == ("exec-plain-1-1.2", 2, "success")
     assert again.envelope_hash == left.envelope_hash
-    assert not_replayable_reason(again) is None
+    assert refusal_to_replay(again) is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -85,7 +85,7 @@ def test_killed_after_its_execution_it_has_a_whole_record_and_nothing_is_run_aga
 
     [record] = records(cradle)
     assert record.events[-1].type == "FINAL_RESPONSE"
-    assert (record.status, record.replayable, not_replayable_reason(record)) == ("success", True, None)
+    assert (record.status, record.replayable, refusal_to_replay(record)) == ("success", True, None)
     assert record.response == {"metadata": {}, "payload": "done", "status": "success"}
     before = [cradle.rows(f"SELECT * FROM {table}") for table in ("executions", "events", "triggers")]
 

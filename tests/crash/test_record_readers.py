@@ -15,7 +15,7 @@ import pytest
 from craftcore.config import Config
 from craftcore.errors import ErrorCode
 from craftcore.executions.chain.seal import FIRST
-from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import IN_HANDLER, QUIET
@@ -89,7 +89,7 @@ class Onlooker:
             assert (record.ended_at is not None) == (record.events[-1].type in CLOSING)
             if record.events[-1].type == "FINAL_RESPONSE":
                 assert record.response is not None
-                assert not_replayable_reason(record) is None
+                assert refusal_to_replay(record) is None
         self._judge_chain(seen)
         self._judge_triggers(seen)
         self._judge_change(seen.records)

@@ -232,7 +232,7 @@ MAY_OPEN = {
     "cli/main.py": "/dev/null",
     "cli/service/systemd.py": "unit files",
     "cli/service/units.py": "files of the package",
-    "cli/write_lock.py": "/proc",
+    "diagnostics/write_lock.py": "/proc",
     "daemon/lock_owner.py": "/proc",
     "daemon/lock_file.py": "the lock file",
     "daemon/lifespan.py": "/proc",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from craftcore.executions.model import EventType
-from craftcore.executions.record import ExecutionRecord, faults, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
 from tests.executions.golden_runs import GOLDEN, RUNS, recorded, shown
 
 BACKENDS = ("asyncio", "trio")
@@ -115,7 +115,7 @@ def test_every_attempt_has_a_record_whatever_became_of_it(name, backend):
 def test_a_record_can_be_replayed_when_it_has_a_response_that_was_kept_as_it_was(name, backend):
     for record in recorded(name, backend).records:
         assert faults(record) == []
-        assert not_replayable_reason(record) == record.replayable_reason
+        assert refusal_to_replay(record) == record.replayable_reason
         if name == "result_that_cannot_be_kept":
             assert record.replayable_reason == "recording_failure"
         elif record.response is None:

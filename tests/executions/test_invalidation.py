@@ -8,7 +8,7 @@ from craftcore.audit.model import Actor
 from craftcore.audit.store import list_rows
 from craftcore.errors import NotFound, StateRefused
 from craftcore.executions.invalidation import Invalidation
-from craftcore.executions.record import faults, not_replayable_reason
+from craftcore.executions.record import faults, refusal_to_replay
 from craftcore.executions.record_store import RecordStore
 from craftcore.triggers.settlement import Succeeded
 from tests.executions.attempts import begin, end
@@ -45,7 +45,7 @@ def look(core: VirtualCore, id_: str):
 def test_an_invalidated_record_is_not_replayable_after_a_restart_and_is_as_it_was(core, path):
     id_ = a_record(core)
     [before] = core.rows("SELECT * FROM executions")
-    assert not_replayable_reason(look(core, id_)) is None
+    assert refusal_to_replay(look(core, id_)) is None
 
     told = core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
     core.close()
@@ -53,7 +53,7 @@ def test_an_invalidated_record_is_not_replayable_after_a_restart_and_is_as_it_wa
     again = VirtualCore(path, VirtualClock())
     record = look(again, id_)
     assert record == told
-    assert (not_replayable_reason(record), record.invalidated) == ("manually_invalidated", "the price was wrong")
+    assert (refusal_to_replay(record), record.invalidated) == ("manually_invalidated", "the price was wrong")
     assert faults(record) == []
     assert again.rows("SELECT * FROM executions") == [before]
     again.close()
@@ -93,6 +93,6 @@ def test_one_may_be_invalidated_before_its_end_and_is_not_replayable_then(core):
 
     core.do(Invalidation().invalidate, begun.id, ADA, "the input was wrong")
 
-    assert not_replayable_reason(look(core, begun.id)) == "execution_incomplete", "which it is, first of all"
+    assert refusal_to_replay(look(core, begun.id)) == "execution_incomplete", "which it is, first of all"
     end(core, begun, Succeeded(result_json='"hi"'))
-    assert not_replayable_reason(look(core, begun.id)) == "manually_invalidated"
+    assert refusal_to_replay(look(core, begun.id)) == "manually_invalidated"

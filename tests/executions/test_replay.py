@@ -9,7 +9,7 @@ import pytest
 
 from craftcore.errors import InvalidInput, NotReplayable, ReplayHashMismatch
 from craftcore.executions.model import Reason
-from craftcore.executions.record import not_replayable_reason
+from craftcore.executions.record import refusal_to_replay
 from craftcore.executions.recorder import Recorder
 from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
 from craftcore.serialization.canonical import canonicalize
@@ -224,7 +224,7 @@ def test_the_reasons_come_in_one_order(core):
 def test_a_response_that_is_none_is_refused_also_where_no_hash_tells(core, text):
     """A record that was closed before there was a chain has only its envelope's hash."""
     old = replace(look(core, seen(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text)
-    assert not_replayable_reason(old) is None
+    assert refusal_to_replay(old) is None
 
     with pytest.raises(NotReplayable, match="record_corrupted"):
         replay(old)

@@ -13,8 +13,8 @@ import pytest
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.retention.body_store import OldArguments, OldBodies
 from craftcore.retention.cutoffs import NEVER, Horizons
+from craftcore.retention.execution_store import OldLooseRecords, OldRecords
 from craftcore.retention.history_store import OldAudit, OldOccurrences
-from craftcore.retention.record_store import OldLooseRecords, OldRecords
 from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
 from craftcore.storage.transaction import Transaction

@@ -12,7 +12,7 @@ from craftcore.errors import RowInvalid
 from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.model import EventType
-from craftcore.executions.record import ExecutionRecord, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.executions.record_store import RecordStore
 from craftcore.retention.model import BATCH
 from craftcore.serialization.canonical import canonicalize
@@ -85,7 +85,7 @@ def test_a_record_loses_its_bodies_after_a_week_and_not_a_second_before(core, cl
         whole.envelope_hash,
         whole.response_hash,
     )
-    assert not_replayable_reason(left) == "body_stripped"
+    assert refusal_to_replay(left) == "body_stripped"
     assert sweep(core, STRIPPING).rows == 0
 
 
@@ -258,7 +258,7 @@ def test_a_record_that_a_clock_ahead_has_stamped_keeps_no_other(core, clock):
 
 def test_many_live_turns_are_passed_once_and_not_visited_again(core, clock, monkeypatch):
     """Behind the anchor only their own list is looked at; the look for the next ones begins behind them."""
-    monkeypatch.setattr("craftcore.retention.record_store.BATCH", batch := 10)
+    monkeypatch.setattr("craftcore.retention.execution_store.BATCH", batch := 10)
     for _ in range(batch + 20):
         rest(core, clock.now() + 3_000 * DAY)
     run(core)
@@ -280,8 +280,8 @@ def test_many_live_turns_are_passed_once_and_not_visited_again(core, clock, monk
 
 
 def test_more_live_turns_than_one_look_sees_keep_no_other_record(core, clock, monkeypatch):
-    monkeypatch.setattr("craftcore.retention.record_store.BATCH", 5)
-    monkeypatch.setattr("craftcore.retention.record_store.LOOKED_AT", looked_at := 8)
+    monkeypatch.setattr("craftcore.retention.execution_store.BATCH", 5)
+    monkeypatch.setattr("craftcore.retention.execution_store.LOOKED_AT", looked_at := 8)
     for _ in range(live := 2 * looked_at + 1):
         rest(core, clock.now() + 3_000 * DAY)
     for _ in range(3):

@@ -21,7 +21,7 @@ from craftcore.clock import YEAR_10000
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.recurrence.occurrences import (
     count,
-    last_until,
+    last_occurrence,
     newest_occurrences,
     next_occurrence,
     occurrences,
@@ -100,7 +100,7 @@ def test_what_is_counted_up_to_the_second_copy_of_an_hour_is_what_came_in_the_fi
 
     assert coming(timing, "2026-10-24 12:00", 4)[-1] == "2026-10-25T00:45Z"
     assert count(timing, after, until) == 4
-    assert last_until(timing, until, after=after) == utc("2026-10-25 00:45")
+    assert last_occurrence(timing, until, after=after) == utc("2026-10-25 00:45")
 
 
 # Apia skipped the whole of 30 December 2011: what was fixed for that day comes at the first instant of the 31st.
@@ -158,7 +158,7 @@ def test_an_interval_of_a_second_after_a_century_is_arithmetic():
 
     assert count(timing, NEW_YEAR, until) == 100 * YEAR
     assert count(timing, NEW_YEAR - 1, until) == 100 * YEAR + 1
-    assert last_until(timing, until, after=NEW_YEAR) == NEW_YEAR + 100 * YEAR
+    assert last_occurrence(timing, until, after=NEW_YEAR) == NEW_YEAR + 100 * YEAR
     assert newest_occurrences(timing, NEW_YEAR, until, 3) == [NEW_YEAR + 100 * YEAR - 2 + nth for nth in range(3)]
 
 
@@ -167,16 +167,16 @@ def test_one_moment_comes_once_also_within_a_second():
 
     assert next_occurrence(timing, NEW_YEAR + 0.5) == NEW_YEAR + 0.75
     assert next_occurrence(timing, NEW_YEAR + 0.75) is None
-    assert last_until(timing, NEW_YEAR + 0.75, after=NEW_YEAR + 0.5) == NEW_YEAR + 0.75
-    assert last_until(timing, NEW_YEAR + 0.7, after=NEW_YEAR) is None
-    assert last_until(timing, NEW_YEAR + 9, after=NEW_YEAR + 0.75) is None
+    assert last_occurrence(timing, NEW_YEAR + 0.75, after=NEW_YEAR + 0.5) == NEW_YEAR + 0.75
+    assert last_occurrence(timing, NEW_YEAR + 0.7, after=NEW_YEAR) is None
+    assert last_occurrence(timing, NEW_YEAR + 9, after=NEW_YEAR + 0.75) is None
     assert newest_occurrences(timing, 0, NEW_YEAR + 9, 5) == [NEW_YEAR + 0.75]
     assert [count(timing, 0, NEW_YEAR + tenths / 10) for tenths in (7, 8)] == [0, 1]
 
 
 def test_startup_never_comes_by_the_clock():
     assert next_occurrence(Startup(), 0) is None
-    assert last_until(Startup(), YEAR_10000, after=0) is None
+    assert last_occurrence(Startup(), YEAR_10000, after=0) is None
     assert list(occurrences(Startup(), 0, math.inf)) == []
     assert count(Startup(), 0, YEAR_10000) == 0
     assert newest_occurrences(Startup(), 0, YEAR_10000, 5) == []
@@ -198,7 +198,7 @@ def test_a_span_that_is_empty_or_runs_backward_has_no_occurrences(timing):
     for after, until in [(NEW_YEAR + 60, NEW_YEAR + 60), (NEW_YEAR + DAY, NEW_YEAR), (math.inf, 0)]:
         assert list(occurrences(timing, after, until)) == []
         assert count(timing, after, until) == 0
-        assert last_until(timing, until, after=after) is None
+        assert last_occurrence(timing, until, after=after) is None
         assert newest_occurrences(timing, after, until, 5) == []
     assert newest_occurrences(timing, NEW_YEAR, NEW_YEAR + DAY, 0) == []
 
@@ -207,9 +207,9 @@ def test_a_span_that_is_empty_or_runs_backward_has_no_occurrences(timing):
 @pytest.mark.parametrize("days", [0, 1, 2, 3])
 def test_nothing_comes_after_the_year_9999(timing, days):
     near = YEAR_10000 - days * DAY - 90
-    last = last_until(timing, math.inf, after=near)
+    last = last_occurrence(timing, math.inf, after=near)
 
-    assert last == last_until(timing, YEAR_10000, after=near)
+    assert last == last_occurrence(timing, YEAR_10000, after=near)
     assert last is None or near < last < YEAR_10000
     assert last is None or next_occurrence(timing, last) is None
     assert next_occurrence(timing, YEAR_10000) is None
@@ -402,7 +402,7 @@ def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) ->
     assert early + late == expected
     for start, end, found in [(after, until, expected), (after, middle, early), (middle, until, late)]:
         assert count(timing, start, end) == len(found)
-        assert last_until(timing, end, after=start) == (found[-1] if found else None)
+        assert last_occurrence(timing, end, after=start) == (found[-1] if found else None)
         assert newest_occurrences(timing, start, end, 4) == found[-4:]
 
 
@@ -486,7 +486,7 @@ def test_what_is_next_is_later_and_is_the_last_until_then(timing, t):
 
     if moment is not None:
         assert t < moment < YEAR_10000
-        assert last_until(timing, moment, after=t) == moment
+        assert last_occurrence(timing, moment, after=t) == moment
         assert next_occurrence(timing, math.nextafter(moment, 0)) == moment
         assert count(timing, t, moment) == 1
 
@@ -499,5 +499,5 @@ def test_an_interval_is_its_grid(anchor, step, span):
 
     assert list(occurrences(timing, after, until)) == expected
     assert count(timing, after, until) == len(expected)
-    assert last_until(timing, until, after=after) == (expected[-1] if expected else None)
+    assert last_occurrence(timing, until, after=after) == (expected[-1] if expected else None)
     assert newest_occurrences(timing, after, until, 3) == expected[-3:]

@@ -19,7 +19,7 @@ from craftcore.errors import CraftcoreError, InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
 from craftcore.executions.document.diff import differences
 from craftcore.executions.document.export import document_of
-from craftcore.executions.record import faults, not_replayable_reason
+from craftcore.executions.record import faults, refusal_to_replay
 from tests.cli.world import World
 from tests.security.hostile_json import objects, texts
 from tests.virtual import VirtualCore, a_trigger
@@ -77,7 +77,7 @@ class Doors:
         path.write_bytes(text)
         record = record_in(str(path))
         assert all(faults(record))
-        assert not_replayable_reason(record) != ""
+        assert refusal_to_replay(record) != ""
         json.dumps(document_of(record))
         assert differences(record, record) == []
 

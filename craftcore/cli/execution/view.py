@@ -7,7 +7,7 @@ from typing import Any
 from craftcore.cli.output import Output, add_iso_times
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.listing_store import RecordSummary
-from craftcore.executions.record import ExecutionRecord, not_replayable_reason
+from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.executions.statistics import Statistics
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import clock_time, format_span
@@ -44,7 +44,7 @@ def record_row(row: RecordSummary) -> tuple[object, ...]:
 
 def record_document(record: ExecutionRecord) -> Told:
     """The document of one, without its stream and its bodies. A text that is no JSON any more is told as it is."""
-    reason = not_replayable_reason(record)
+    reason = refusal_to_replay(record)
     return add_iso_times(
         {
             "execution_id": record.id,

@@ -11,7 +11,7 @@ from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
-from craftcore.cli.schedule.view import document, local_and_utc_text, local_time_text, next_occurrence_text
+from craftcore.cli.schedule.view import document, format_local_and_utc, local_time_text, next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
 from craftcore.operations import schedules
@@ -96,9 +96,9 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     then = (
         "nothing comes after it"
         if then_at is None
-        else f"the one after: {local_and_utc_text(then_at, after.timezone, now)}"
+        else f"the one after: {format_local_and_utc(then_at, after.timezone, now)}"
     )
-    session.out.line(f"{whole} skips {local_and_utc_text(skips_at, after.timezone, now)}")
+    session.out.line(f"{whole} skips {format_local_and_utc(skips_at, after.timezone, now)}")
     session.out.line(then)
 
 

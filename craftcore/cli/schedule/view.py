@@ -60,7 +60,7 @@ def next_occurrence_text(schedule: Schedule, now: float) -> str:
     if moment is None:
         return "next: none; what was left is skipped"
     skipped = "" if moment == schedule.next_at else "; what comes before is skipped"
-    return f"next: {local_and_utc_text(moment, schedule.timezone, now)}{skipped}"
+    return f"next: {format_local_and_utc(moment, schedule.timezone, now)}{skipped}"
 
 
 def command_line(schedule: Schedule) -> str | None:
@@ -100,7 +100,7 @@ def local_time_text(t: float, timezone: str) -> str:
     return clock_time(t) if there is None or there.tzname() == "UTC" else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
 
 
-def local_and_utc_text(t: float, timezone: str, now: float) -> str:
+def format_local_and_utc(t: float, timezone: str, now: float) -> str:
     """`2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
     there, utc = local_time_text(t, timezone), clock_time(t)
     when = relative_text(t, now) if t > now else "due now" if now - t < 1 else f"late by {format_span(now - t)}"

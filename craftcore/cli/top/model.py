@@ -182,12 +182,12 @@ def _rows(
 ) -> list[Sequence[str]]:
     """A damaged one says only which it is and what is wrong with it."""
 
-    def told(row: Mapping[str, Any]) -> Sequence[str]:
+    def to_document(row: Mapping[str, Any]) -> Sequence[str]:
         if "damaged" in row:
             return ("damaged", str(row["id"]), row["damaged"], *[""] * (columns - 3))
         return cells(row)
 
-    return [told(row) for row in rows]
+    return [to_document(row) for row in rows]
 
 
 def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gives: int, style: str = "") -> Section:

@@ -147,7 +147,7 @@ def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
 def _inbox(reader: Reader) -> list[dict[str, Any] | Damaged]:
     names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
 
-    def told(question: Question) -> dict[str, Any] | Damaged:
+    def to_document(question: Question) -> dict[str, Any] | Damaged:
         return try_read(question.id, lambda: add_iso_times({name: getattr(question, name) for name in names}))
 
-    return [one if isinstance(one, Damaged) else told(one) for one in QuestionStore().open_ones(reader, SHOWN)]
+    return [one if isinstance(one, Damaged) else to_document(one) for one in QuestionStore().open_ones(reader, SHOWN)]

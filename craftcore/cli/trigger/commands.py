@@ -25,7 +25,7 @@ from craftcore.cli.trigger.view import (
 )
 from craftcore.cli.why import list_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.live_counts import BOOTED_AT, has_not_booted, is_booting, is_cut_off, still_claimed_reason
+from craftcore.diagnostics.live_counts import BOOTED_AT, explain_claim, has_not_booted, is_booting, is_cut_off
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.operations import triggers
@@ -75,7 +75,7 @@ def list_(
         "source": parse_choice("source", source, list(TriggerSource)),
     }
     with session.core().reading() as reader:
-        found = TriggerLists().newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
+        found = TriggerLists().list_newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
         return print_triggers(session, reader, found)
 
 
@@ -105,7 +105,7 @@ def show(session: Session, /, trigger_id: str) -> None:
     out = session.out
     if task is not None:
         out.line(f"{task_status_text(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
-    if (left := still_claimed_reason(row, claims_live=claims_live)) is not None:
+    if (left := explain_claim(row, claims_live=claims_live)) is not None:
         out.line(left, style="warn")
     out.facts({name: _readable_value(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
     for record in records:

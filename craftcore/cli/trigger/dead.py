@@ -34,7 +34,7 @@ def list_(session: Session, /, limit: int) -> int:
     Triggers whose attempts are spent. They wait here for a person, until retention takes them after 30 days.
     """
     with session.core().reading() as reader:
-        found = TriggerLists().dead(reader, limit)
+        found = TriggerLists().list_dead(reader, limit)
         return print_triggers(session, reader, found)
 
 

@@ -11,7 +11,7 @@ from craftcore.cli.damaged_list import damaged_document, print_list
 from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.live_counts import is_booting, is_cut_off, still_claimed_reason
+from craftcore.diagnostics.live_counts import explain_claim, is_booting, is_cut_off
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
@@ -56,7 +56,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
     note, held = read_note(session.path)
     claims_live = held and not is_booting(reader, note, held=held)
 
-    def told(row: Trigger) -> dict[str, Any]:
+    def to_document(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
         told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
         return {**told, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
@@ -66,7 +66,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
         return row.id, clock_time(row.created_at), row.workflow, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
-    return print_list(session, COLUMNS, found, told=told, cells=cells, beside=beside)
+    return print_list(session, COLUMNS, found, told=to_document, cells=cells, beside=beside)
 
 
 def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
@@ -111,6 +111,6 @@ def _reason(row: Trigger, task: Task | Damaged | None, *, claims_live: bool) -> 
         if task is None
         else task_status_text(row, task)
     )
-    left = still_claimed_reason(row, claims_live=claims_live)
+    left = explain_claim(row, claims_live=claims_live)
     parts = [left or row.error_message or row.reason, which]
     return "; ".join(part for part in parts if part) or None

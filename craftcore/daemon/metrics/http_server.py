@@ -29,7 +29,7 @@ from craftcore.daemon.unix_socket import bind
 from craftcore.errors import CannotCreate
 from craftcore.forks import run_in_forked_children
 from craftcore.storage.doorbell_client import address
-from craftcore.storage.error_mapping import NO_ROOM, storage_full_error
+from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
 
 log = structlog.get_logger(__name__)
 

@@ -62,7 +62,9 @@ def render(core: Services, counters: Counters, within: float = READ_SECONDS) -> 
     except (CraftcoreError, ValueError):  # a damaged row, which the engine will log and set aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector([*_counted(counters), *_database_metrics(gauges), *_file_metrics(core), _build()]))
+    registry.register(
+        _Collector([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), _build()])
+    )
     text: bytes = generate_latest(registry)
     return text
 
@@ -75,7 +77,7 @@ class _Collector:
         return self._metrics
 
 
-def _counted(counters: Counters) -> Iterator[Metric]:
+def _counter_metrics(counters: Counters) -> Iterator[Metric]:
     for metric in counters.registry.collect():
         metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
         yield metric

@@ -25,7 +25,7 @@ def is_ctrl_c(error: BaseException) -> bool:
     if not interrupts:
         return False
     handler = _sigint_code()
-    return handler is not None and any(_raising_function(leaf) is handler for leaf in interrupts)
+    return handler is not None and any(_find_raising_function(leaf) is handler for leaf in interrupts)
 
 
 def _sigint_code() -> CodeType | None:
@@ -37,7 +37,7 @@ def _sigint_code() -> CodeType | None:
     return code if isinstance(code, CodeType) else None
 
 
-def _raising_function(error: BaseException) -> CodeType | None:
+def _find_raising_function(error: BaseException) -> CodeType | None:
     """The function that raised it; None when it has no traceback."""
     code = None
     for frame, _ in walk_tb(traceback_of(error)):

@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 
 from craftcore.activities.model import ActionTerms, Activity, ActivityStatus, Decision
-from craftcore.activities.resolution import Ask, AssumeDone, GivenUp, Reconcile, Resend, ResendLater, resolve
+from craftcore.activities.resolution import Abandoned, Ask, AssumeDone, Reconcile, Resend, ResendLater, resolve
 from craftcore.engine.turn.ledgered_call import LedgeredCall
 from craftcore.engine.turn.provider_call import Answer, ReconcileAnswer, deadline_of, reconcile, unstored_result
 from craftcore.engine.turn.redeclared_actions import find_step_result, is_ledgered
@@ -135,7 +135,7 @@ class _Act:
 
     async def run(self) -> Any:
         """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
-        found = await self._call.once()
+        found = await self._call.run_once()
         while isinstance(found, Activity):
             match found.status:
                 case ActivityStatus.DONE:
@@ -150,7 +150,7 @@ class _Act:
                     raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
-                found = await self._call.once()  # decided a moment ago; or its end could not be written
+                found = await self._call.run_once()  # decided a moment ago; or its end could not be written
             else:
                 found = await self._resolve(found)
         return found.value
@@ -170,7 +170,7 @@ class _Act:
         match course:
             case Resend(until=until):
                 self._call.resend_until = until
-                return await self._call.once(activity)
+                return await self._call.run_once(activity)
             case ResendLater():
                 turn.retry_act_later(
                     f"{self._action.name}: {activity.reason} ({activity.error_message}); "
@@ -179,7 +179,7 @@ class _Act:
                 )
             case AssumeDone():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
-            case GivenUp():
+            case Abandoned():
                 raise ActivityUnknown(
                     f"nobody knows whether {self._action.name} happened ({activity.reason})", key=self._key
                 )

@@ -27,7 +27,7 @@ from craftcore.activities.model import (
     StartedCall,
     outcome_after,
 )
-from craftcore.engine.turn.in_flight import PendingCall
+from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import ErrorCode, IdempotencyConflict, RowInvalid, StorageFull
@@ -78,7 +78,7 @@ class LedgeredCall:
             turn.doors.epoch,
         )
 
-    async def once(self, again: Activity | None = None) -> Answer | Activity:
+    async def run_once(self, again: Activity | None = None) -> Answer | Activity:
         """Call the provider, unless the ledger says otherwise: begin, call, settle. Only a person, a shutdown or its
         time interrupts that. Another call under the same key is waited for first. `again`: what is in doubt."""
         flights = self._turn.doors.flights

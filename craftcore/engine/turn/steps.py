@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import anyio
 import msgspec
 
-from craftcore.engine.failure import decisive_error, is_hopeless, said, wait_asked
+from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import InvalidInput, StepConflict
@@ -134,7 +134,7 @@ async def run_step(
             wait = _wait_before_next(turn, step, retry, attempt, error)
             if wait is None:
                 raise
-            failed = {"attempt": attempt, "error": said(error), "key": key, "name": name, "retry_in": wait}
+            failed = {"attempt": attempt, "error": error_text(error), "key": key, "name": name, "retry_in": wait}
             await turn.record(EventType.STEP_FAILED, canonicalize(failed), None)
             await anyio.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))

@@ -18,7 +18,7 @@ from craftcore.engine.attempt import Attempt
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
-from craftcore.engine.turn.in_flight import PendingCall
+from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType

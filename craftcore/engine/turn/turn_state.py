@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from craftcore.engine.turn.in_flight import PendingCall
+from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
 from craftcore.tasks.waits import has_renewed_budget

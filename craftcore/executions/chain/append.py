@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.executions.chain.seal import Header, Stream, record_hash
 from craftcore.executions.model import milliseconds
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordClosing
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordClosure
 from craftcore.serialization.canonical import sha256_of
 from craftcore.storage.transaction import Transaction
 
@@ -53,7 +53,7 @@ class ChainWriter:
         place, before = self._store.head(tx)
         now = tx.now
         events: list[EventRow] = []
-        closings: list[RecordClosing] = []
+        closings: list[RecordClosure] = []
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
@@ -101,7 +101,7 @@ def _is_consistent(header: OpenHeader, stream: Stream | None, newest: int) -> bo
     return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
 
 
-def _closing_row(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> RecordClosing:
+def _closing_row(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> RecordClosure:
     latency = milliseconds(header.created_at, now)
     response_hash = None if end.response_json is None else sha256_of(end.response_json)
     sealed = Header(
@@ -109,7 +109,7 @@ def _closing_row(header: OpenHeader, end: RecordEnd, place: int, before: str, ev
         header.id, latency, before, int(end.is_replayable), end.replayable_reason, response_hash, header.routing_json,
         header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
     )  # fmt: skip
-    return RecordClosing(
+    return RecordClosure(
         end.status, int(end.is_replayable), end.replayable_reason, end.response_json, end.error_code, now, latency,
         place, events, response_hash, before, record_hash(sealed), header.seq,
     )  # fmt: skip

@@ -20,23 +20,23 @@ def next_occurrence(timing: Timing, t: float) -> float | None:
         case Once(at=at):
             return at if at > t else None
         case Every(anchor_at=anchor, step_seconds=step):
-            moment = anchor + step * max(0, (_whole_second(t) - anchor) // step + 1)
+            moment = anchor + step * max(0, (_round_to_second(t) - anchor) // step + 1)
             return float(moment) if moment < YEAR_10000 else None
         case Cron():
-            found = cron_after(timing, _whole_second(t))
+            found = cron_after(timing, _round_to_second(t))
             return None if found is None else float(found)
         case Startup():
             return None
 
 
-def last_until(timing: Timing, t: float, *, after: float) -> float | None:
+def last_occurrence(timing: Timing, t: float, *, after: float) -> float | None:
     """The newest occurrence in (after, t]. None when there is none."""
     newest_known = next_occurrence(timing, after)
     if newest_known is None or newest_known > t:
         return None
     if isinstance(timing, Once):
         return newest_known
-    known, quiet = int(newest_known), _whole_second(t)  # nothing comes in (quiet, t]
+    known, quiet = int(newest_known), _round_to_second(t)  # nothing comes in (quiet, t]
     while known < quiet:
         middle = (known + quiet) // 2
         found = next_occurrence(timing, middle)
@@ -62,9 +62,9 @@ def count(timing: Timing, after: float, until: float) -> int:
         return 0
     match timing:
         case Every(step_seconds=step):
-            return (min(_whole_second(until), int(YEAR_10000) - 1) - int(first)) // step + 1
+            return (min(_round_to_second(until), int(YEAR_10000) - 1) - int(first)) // step + 1
         case Cron():
-            return 1 + count_cron(timing, int(first), min(_whole_second(until), CRON_END))
+            return 1 + count_cron(timing, int(first), min(_round_to_second(until), CRON_END))
         case _:
             return 1
 
@@ -72,12 +72,12 @@ def count(timing: Timing, after: float, until: float) -> int:
 def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -> list[float]:
     """The newest `limit` of those in (after, until], oldest first."""
     found: list[float] = []
-    while len(found) < limit and (moment := last_until(timing, until, after=after)) is not None:
+    while len(found) < limit and (moment := last_occurrence(timing, until, after=after)) is not None:
         found.append(moment)
         until = moment - 1
     return found[::-1]
 
 
-def _whole_second(t: float) -> int:
+def _round_to_second(t: float) -> int:
     """Occurrences are whole seconds after 1970, so what they are compared with can be, too."""
     return math.floor(min(max(t, -1.0), YEAR_10000))

@@ -34,10 +34,10 @@ from craftcore.storage.backup.staging_file import (
     staging_path,
 )
 from craftcore.storage.database import Database
-from craftcore.storage.error_mapping import translate_os
 from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import require_current
+from craftcore.storage.sqlite_errors import translate_os
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 

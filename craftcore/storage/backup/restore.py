@@ -26,13 +26,13 @@ from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.backup.manifest import Manifest
 from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file
 from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
-from craftcore.storage.error_mapping import translate, translate_os
 from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
-from craftcore.storage.lock_pacing import backoff_sleep
 from craftcore.storage.migrate import list_pending, migrate
 from craftcore.storage.migrations import list_migrations
+from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.whole_file import flush_folder
+from craftcore.storage.write_pacer import backoff_sleep
 
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"

@@ -21,7 +21,7 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import CannotCreate, CraftcoreError, PermissionRefused, StorageBusy, StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.error_mapping import translate_os
+from craftcore.storage.sqlite_errors import translate_os
 
 BEGINS = ".craftcore-draft-"
 SIDES = ("-wal", "-shm", "-journal")

@@ -13,7 +13,7 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import CraftcoreError, InvalidInput, RowInvalid, StorageError, TransactionTimeout
 from craftcore.serialization.untrusted import message_of, release_frames, safe_isinstance
-from craftcore.storage.error_mapping import translate
+from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.user_sql.authorizer import refusal
 
 APART_SECONDS = 1.0

@@ -26,7 +26,7 @@ class PendingCall:
             self._over.set()
 
 
-async def wait_for_in_flight(flights: Set[PendingCall]) -> None:
+async def wait_for_pending_calls(flights: Set[PendingCall]) -> None:
     """Wait until none of these is on its way: the record of a turn is settled after the last of them."""
     while flights:
         with anyio.CancelScope(shield=True):
