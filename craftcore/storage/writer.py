@@ -1,15 +1,15 @@
-"""Group commit: the asynchronous door to a transaction, and the one thread behind it.
+"""Group commit: asynchronous transactions, and the one thread that runs them.
 
-Everything that waits is run in one `BEGIN IMMEDIATE … COMMIT`, each piece under a savepoint, and all are answered
-after the one flush: durability per caller, one disk flush per batch.
+Work that waits runs in one `BEGIN IMMEDIATE … COMMIT`, each item under a savepoint. One disk flush answers every caller
+of the batch.
 
-    commit(work, *args)         one piece: work(tx, *args)
-    commit_each(work, item)     pieces that are alike ride together: work(tx, items) -> one answer per item
-    commit_apart(user, …)       the user's own SQL: guarded, and in a transaction that it shares with nobody
+    commit(work, *args)           one item: work(tx, *args)
+    commit_batched(work, item)    items of the same work run as one group: work(tx, items) -> one answer per item
+    commit_user_sql(user, …)      SQL of user code, under a guard and in a transaction of its own
 
-Why the second: a savepoint costs as much as half an INSERT, and rows that are alike can be written by one prepared
-statement. An answer that is an exception is raised to its own caller only, and says that its item wrote nothing.
-Why the third: what a user does may end the transaction under it or take its time, and the others must not pay.
+Groups exist because a savepoint costs as much as half an INSERT, and one prepared statement can write many rows. An
+answer that is an exception is raised to the caller of that item, which then wrote nothing. SQL of user code may end the
+transaction or take long, so it shares none.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Writer:
 
     def _commit_on(self, connection: apsw.Connection, batch: list[WorkItem]) -> list[After]:
         rides = group_items(batch)
-        while True:  # a pass that fails leaves out the piece at fault, or takes its ride apart
+        while True:  # a pass that fails leaves out the item at fault, or splits its group
             self.files.refuse_replaced(UNDER_ENGINE)
             begin(connection, self._database.clock, self._database.path)
             self.waiting_since = None

@@ -356,7 +356,7 @@ import sys
 from tests.crash.task_matrix import matrix
 
 def commit(tx):
-    for step in ("RELEASE ride", "COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT ride"):
+    for step in ("RELEASE work_group", "COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
         tx._connection.execute(step)
 
 exec(sys.argv[1])

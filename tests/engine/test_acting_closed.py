@@ -111,7 +111,7 @@ async def test_a_turn_that_does_not_hold_its_trigger_any_more_calls_nothing(tmp_
         await begin(it, turn)
         await it.until(lambda: bool(refused))
         await it.until(lambda: not it.engine.running)
-        assert refused == ["the turn is over; nothing was written, and nothing was called"]
+        assert set(refused) == {"the turn is over; nothing was written, and nothing was called"}  # at each entry
         assert (provider.calls, ledger(it)) == ([], [])
 
 
