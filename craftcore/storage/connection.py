@@ -1,15 +1,30 @@
-"""How long the WAL's file may stay, and Litestream, which must see what it has missed.
-
-Litestream knows where it is in the WAL by the last frame that it has read. While it is away, or lets go of the WAL for
-an instant, others write on and may begin the WAL anew. If that frame still lies in the file then, Litestream (0.5.17)
-takes the new WAL for the next one and goes on: what was written in between is missing from the replica, and what is
-restored from it is damaged. So of a database that it replicates the WAL is cut off by whoever begins it anew. Then the
-frame is gone, and Litestream copies the whole database.
-"""
+"""Connections to the database file: how one is opened, what it refuses, and its settings."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import time
+from pathlib import Path
+
 import apsw
+
+from craftcore.errors import CannotCreate, DatabaseInvalid, StorageBusy, StorageError
+from craftcore.storage.sqlite_errors import is_read_only, translate, translate_os
+from craftcore.storage.write_pacer import backoff_sleep, busy_timeout_handler
+
+OLDEST_SQLITE = 3_051_003
+"""Older ones can corrupt a database when the WAL is reset (fixed in SQLite 3.51.3)."""
+
+APPLICATION_ID = 0x43524654
+"""`CRFT` in the file's header: what tells our database from anybody else's."""
+
+CHECKPOINT_PAGES = 4000
+"""So many pages of WAL, 16 MiB, and a commit moves them into the file."""
+
+STATEMENT_CACHE = 200
+"""Prepared statements a connection keeps: all that the engine has."""
 
 WAL_LIMIT = 64 << 20
 """Bytes that a WAL which is begun anew may keep of its length: to write over them is quicker than to lengthen it."""
@@ -18,6 +33,113 @@ ITS_TABLE = "SELECT count(*) FROM sqlite_schema WHERE name = '_litestream_seq'"
 
 
 def limit_wal(connection: apsw.Connection) -> None:
-    """Say to this connection how much it leaves when it begins the WAL anew: nothing, if Litestream was ever here."""
+    """Set how many bytes of the WAL file stay when this connection restarts the WAL: none if Litestream replicates it.
+
+    Litestream finds its place in the WAL by the last frame that it has read. While it is away, others may restart the
+    WAL. If that frame still lies in the file then, Litestream 0.5.17 takes the new WAL for the next one: what was
+    written in between is missing, and what is restored from the replica is damaged. Without the frame it copies the
+    whole database.
+    """
     is_replicated = connection.execute(ITS_TABLE).get
     connection.pragma("journal_size_limit", 0 if is_replicated else WAL_LIMIT)
+
+
+def refuse_foreign(connection: apsw.Connection, path: Path) -> None:
+    """Raise DatabaseInvalid when the file has tables and is not ours: another program's data is never touched."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    application_id = connection.pragma("application_id")  # read second: whoever makes the tables sets it with them
+    if tables and application_id != APPLICATION_ID:
+        raise DatabaseInvalid(f"{path}: another program's database (application_id {application_id}); left unchanged")
+
+
+def refuse_old_sqlite() -> None:
+    if apsw.SQLITE_VERSION_NUMBER < OLDEST_SQLITE:
+        raise DatabaseInvalid(f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3; install apsw 3.54 or newer")
+
+
+_inherited: set[str] = set()
+"""Databases that the process which forked this one had open."""
+
+
+def _note_inherited() -> None:
+    _inherited.update(connection.filename for connection in apsw.connections())
+
+
+os.register_at_fork(after_in_child=_note_inherited)
+
+
+def refuse_inherited(path: Path) -> None:
+    """Raise StorageError where SQLite believes to hold locks on this file, which only the parent process holds."""
+    if _inherited and os.path.realpath(path) in _inherited:
+        raise StorageError(
+            f"{path}: this process was forked from one that has the database open, and what it wrote could damage it. "
+            "Nothing was done. Start it with multiprocessing's spawn, or use the craftcore command"
+        )
+
+
+def open_connection(path: Path, flags: int, vfs: str | None, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
+    refuse_inherited(path)
+    _refuse_device(path)
+    try:
+        return apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=statement_cache)
+    except apsw.Error as error:
+        if path.exists() and not os.access(path, os.R_OK):
+            raise translate_os(PermissionError(13, "permission denied"), path) from error
+        raise translate(error, path) from error
+
+
+def open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
+    connection = open_connection(path, flags, vfs)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("query_only", True)
+        connection.set_busy_handler(busy_timeout_handler(patience))
+        refuse_foreign(connection, path)
+        configure(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def refuse_unwritable(connection: apsw.Connection, path: Path) -> None:
+    """Raise PermissionRefused, or StorageError for a read-only mount, where SQLite could open the file to read only: it
+    would make a WAL of the same mode, in which nobody could write."""
+    if connection.readonly("main"):
+        number = errno.EROFS if is_read_only(path) else errno.EACCES
+        raise translate_os(OSError(number, os.strerror(number)), path)
+
+
+def _refuse_device(path: Path) -> None:
+    """Raise CannotCreate for a device, a pipe or a socket: reading one may wait for ever, and a /dev/null that is
+    closed to others harms the whole machine."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # SQLite says what is wrong with it
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise CannotCreate(f"{path}: cannot be opened: it is no file, and a database is one; nothing was changed")
+
+
+def switch_to_wal(connection: apsw.Connection, patience: float) -> None:
+    """Switch to WAL. SQLite does not call the busy handler for this, so it is asked again until it answers."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            mode = connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            mode = None
+        if mode == "wal":
+            return
+        if time.monotonic() > deadline:
+            raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
+        backoff_sleep()
+
+
+def configure(connection: apsw.Connection) -> None:
+    connection.pragma("foreign_keys", True)
+    connection.pragma("trusted_schema", False)
+    connection.pragma(
+        "recursive_triggers", True
+    )  # without it INSERT OR REPLACE deletes past the triggers that refuse it
+    connection.pragma("cache_size", -16_384)  # 16 MiB: the live edge of every index fits, history need not

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import threading
@@ -17,34 +16,33 @@ import apsw
 
 from craftcore.clock import Clock
 from craftcore.errors import (
-    CannotCreate,
     DatabaseInvalid,
     InvalidInput,
     NotFound,
     OutcomeUnknown,
     PermissionRefused,
-    StorageBusy,
     StorageError,
 )
-from craftcore.storage.connection import limit_wal
+from craftcore.storage.commit import begin, close, commit, require_same, roll_back
+from craftcore.storage.connection import (
+    CHECKPOINT_PAGES,
+    STATEMENT_CACHE,
+    configure,
+    limit_wal,
+    open_connection,
+    open_to_read,
+    refuse_foreign,
+    refuse_inherited,
+    refuse_old_sqlite,
+    refuse_unwritable,
+    switch_to_wal,
+)
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.file_modes import close_to_others
 from craftcore.storage.open_files import OpenFiles
-from craftcore.storage.sqlite_errors import is_read_only, is_undone, translate, translate_os
+from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.storage.write_pacer import WritePacer, backoff_sleep, busy_timeout_handler
-
-OLDEST_SQLITE = 3_051_003
-"""Older ones can corrupt a database when the WAL is reset (fixed in SQLite 3.51.3)."""
-
-APPLICATION_ID = 0x43524654
-"""`CRFT` in the file's header: what tells our database from anybody else's."""
-
-CHECKPOINT_PAGES = 4000
-"""So many pages of WAL, 16 MiB, and a commit moves them into the file."""
-
-STATEMENT_CACHE = 200
-"""Prepared statements a connection keeps: all that the engine has."""
+from craftcore.storage.write_pacer import WritePacer, busy_timeout_handler
 
 STEPS_BETWEEN_LOOKS = 10_000
 """Steps of SQLite's machine after which a reader looks at the time: less than a millisecond's worth."""
@@ -95,12 +93,12 @@ class Database:
         each commit with the length of the WAL, and whoever passes it does the checkpoints. Default: SQLite does them,
         at CHECKPOINT_PAGES, and tells nobody when one fails.
         """
-        _refuse_old_sqlite()
+        refuse_old_sqlite()
         refuse_lost_by_daemon(self.path)
         self.create()
-        connection = _open(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
+        connection = open_connection(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
         try:
-            _refuse_unwritable(connection, self.path)
+            refuse_unwritable(connection, self.path)
             connection.set_busy_handler(on_busy or busy_timeout_handler(self._busy_timeout))
             # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -109,14 +107,14 @@ class Database:
             close_to_others(str(self.path) if self._vfs else os.path.realpath(self.path))
             if connection.pragma("page_count") == 0:  # it counts only now, and later it would be a write for nothing
                 connection.pragma("auto_vacuum", "incremental")
-            _write_ahead(connection, self._busy_timeout)
+            switch_to_wal(connection, self._busy_timeout)
             connection.pragma("synchronous", self._synchronous)
             connection.pragma("secure_delete", True)
             connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
             if on_wal is not None:
                 connection.set_wal_hook(partial(_tell_wal, on_wal))
             limit_wal(connection)
-            _configure(connection)
+            configure(connection)
         except apsw.Error as error:
             connection.close()
             raise translate(error, self.path) from error
@@ -187,7 +185,7 @@ class Database:
         Raises NotFound when the file is missing: reading never creates it.
         """
         began = time.monotonic()
-        _refuse_old_sqlite()
+        refuse_old_sqlite()
         try:
             if stat.S_ISDIR(self.path.stat().st_mode):
                 raise DatabaseInvalid(f"{self.path}: a directory, not a database. Name a file in it")
@@ -242,12 +240,12 @@ class Database:
     def _connect_to_read(self, with_checks: bool, patience: float, also: int = 0) -> apsw.Connection:
         flags = (apsw.SQLITE_OPEN_READWRITE if with_checks else apsw.SQLITE_OPEN_READONLY) | also
         try:
-            return _open_to_read(self.path, patience, flags, self._vfs)
+            return open_to_read(self.path, patience, flags, self._vfs)
         except apsw.ReadOnlyError as error:
             if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
                 raise
         self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
-        return _open_to_read(self.path, patience, flags, self._vfs)
+        return open_to_read(self.path, patience, flags, self._vfs)
 
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
@@ -277,138 +275,7 @@ class Database:
             raise translate_os(error, self.path) from error
 
 
-CAN_BE_EMITTED_AGAIN = "Emitting the same spec again ends as one row"
 NOTHING_WRITTEN = "while it was in use. Nothing was written. The next call opens the file of that name"
-
-
-def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
-    """Take the write lock. Raises a StorageError, and nothing is open then."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-    except apsw.Error as error:
-        raise translate(error, path, connection) from error
-    return Transaction(connection, clock.now())
-
-
-def commit(connection: apsw.Connection, path: Path) -> None:
-    """Flush. StorageFull when nothing was written; OutcomeUnknown when nobody can know."""
-    if not connection.in_transaction:
-        raise StorageError(f"{path}: SQLite ended the transaction; nothing was written")
-    try:
-        connection.execute("COMMIT")
-    except apsw.Error as error:
-        meant, undone = translate(error, path, connection), is_undone(error, connection)
-        if roll_back(connection) and undone:  # judged before it: a rollback that fails has an errno of its own
-            raise meant from error
-        corrupt = isinstance(meant, DatabaseInvalid)
-        raise OutcomeUnknown(
-            f"{path}: the flush failed ({error}); the write may or may not be on disk. "
-            + ("The database is corrupt: restore a backup" if corrupt else CAN_BE_EMITTED_AGAIN),
-            exit_code=meant.exit_code if corrupt else OutcomeUnknown.exit_code,
-        ) from error
-
-
-def require_same(files: OpenFiles) -> None:
-    """Raise OutcomeUnknown when what was committed may be in a file that has lost its name."""
-    try:
-        files.refuse_replaced("during the commit: the write may be lost")
-    except StorageError as error:
-        raise OutcomeUnknown(f"{error.message}. {CAN_BE_EMITTED_AGAIN}", exit_code=error.exit_code) from error
-
-
-def roll_back(connection: apsw.Connection) -> bool:
-    """Leave the transaction without writing; whether that worked. SQLite may have left it already."""
-    if not connection.in_transaction:
-        return True
-    try:
-        connection.execute("ROLLBACK")
-    except apsw.Error:
-        return False
-    return True
-
-
-def close(connection: apsw.Connection, *, as_it_is: bool = False) -> None:
-    """Close. `as_it_is` leaves the WAL alone: after a failed flush, what memory shows of it may not be on disk."""
-    if as_it_is:
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.close()
-
-
-def refuse_foreign(connection: apsw.Connection, path: Path) -> None:
-    """Raise DatabaseInvalid when the file has tables and is not ours: another program's data is never touched."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
-    application_id = connection.pragma("application_id")  # read second: whoever makes the tables sets it with them
-    if tables and application_id != APPLICATION_ID:
-        raise DatabaseInvalid(f"{path}: another program's database (application_id {application_id}); left unchanged")
-
-
-def _refuse_old_sqlite() -> None:
-    if apsw.SQLITE_VERSION_NUMBER < OLDEST_SQLITE:
-        raise DatabaseInvalid(f"SQLite {apsw.sqlite_lib_version()} is older than 3.51.3; install apsw 3.54 or newer")
-
-
-_inherited: set[str] = set()
-"""Databases that the process which forked this one had open."""
-
-
-def _note_inherited() -> None:
-    _inherited.update(connection.filename for connection in apsw.connections())
-
-
-os.register_at_fork(after_in_child=_note_inherited)
-
-
-def refuse_inherited(path: Path) -> None:
-    """Raise StorageError where SQLite believes to hold locks on this file, which only the parent process holds."""
-    if _inherited and os.path.realpath(path) in _inherited:
-        raise StorageError(
-            f"{path}: this process was forked from one that has the database open, and what it wrote could damage it. "
-            "Nothing was done. Start it with multiprocessing's spawn, or use the craftcore command"
-        )
-
-
-def _open(path: Path, flags: int, vfs: str | None, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:
-    refuse_inherited(path)
-    _refuse_device(path)
-    try:
-        return apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=statement_cache)
-    except apsw.Error as error:
-        if path.exists() and not os.access(path, os.R_OK):
-            raise translate_os(PermissionError(13, "permission denied"), path) from error
-        raise translate(error, path) from error
-
-
-def _open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
-    connection = _open(path, flags, vfs)
-    try:
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        connection.pragma("query_only", True)
-        connection.set_busy_handler(busy_timeout_handler(patience))
-        refuse_foreign(connection, path)
-        _configure(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _refuse_unwritable(connection: apsw.Connection, path: Path) -> None:
-    """Raise PermissionRefused, or StorageError for a read-only mount, where SQLite could open the file to read only: it
-    would make a WAL of the same mode, in which nobody could write."""
-    if connection.readonly("main"):
-        number = errno.EROFS if is_read_only(path) else errno.EACCES
-        raise translate_os(OSError(number, os.strerror(number)), path)
-
-
-def _refuse_device(path: Path) -> None:
-    """Raise CannotCreate for a device, a pipe or a socket: reading one may wait for ever, and a /dev/null that is
-    closed to others harms the whole machine."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return  # SQLite says what is wrong with it
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise CannotCreate(f"{path}: cannot be opened: it is no file, and a database is one; nothing was changed")
 
 
 def _tell_wal(on_wal: Callable[[int], object], _connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -420,27 +287,3 @@ def _log() -> Any:
     import structlog  # when it is needed: a reading command must not pay for it
 
     return structlog.get_logger(__name__)
-
-
-def _write_ahead(connection: apsw.Connection, patience: float) -> None:
-    """Switch to WAL. SQLite does not call the busy handler for this, so it is asked again until it answers."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            mode = connection.pragma("journal_mode", "wal")
-        except apsw.BusyError:
-            mode = None
-        if mode == "wal":
-            return
-        if time.monotonic() > deadline:
-            raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
-        backoff_sleep()
-
-
-def _configure(connection: apsw.Connection) -> None:
-    connection.pragma("foreign_keys", True)
-    connection.pragma("trusted_schema", False)
-    connection.pragma(
-        "recursive_triggers", True
-    )  # without it INSERT OR REPLACE deletes past the triggers that refuse it
-    connection.pragma("cache_size", -16_384)  # 16 MiB: the live edge of every index fits, history need not

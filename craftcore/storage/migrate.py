@@ -14,7 +14,9 @@ import apsw
 
 from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid
-from craftcore.storage.database import APPLICATION_ID, Database, begin, commit, roll_back
+from craftcore.storage.commit import begin, commit, roll_back
+from craftcore.storage.connection import APPLICATION_ID
+from craftcore.storage.database import Database
 from craftcore.storage.integrity import check_pages
 from craftcore.storage.migrations import LEDGER, Migration, list_migrations
 from craftcore.storage.sqlite_errors import translate

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import apsw
 
 from craftcore.errors import NotFound
-from craftcore.storage.database import refuse_foreign
+from craftcore.storage.connection import refuse_foreign
 from craftcore.storage.transaction import Reader
 
 

@@ -31,7 +31,9 @@ from craftcore.failpoints import Failpoint, hit
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.batch import After, Before, WorkItem, group_items, run_groups, take_batch
 from craftcore.storage.checkpoints import Checkpoints
-from craftcore.storage.database import CHECKPOINT_PAGES, Database, begin, close, commit, require_same, roll_back
+from craftcore.storage.commit import begin, close, commit, require_same, roll_back
+from craftcore.storage.connection import CHECKPOINT_PAGES
+from craftcore.storage.database import Database
 from craftcore.storage.event_loop import Loop, get_current_loop
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.flush_times import FlushTimes

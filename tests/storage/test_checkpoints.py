@@ -16,7 +16,8 @@ from craftcore.clock import SystemClock
 from craftcore.errors import StorageError
 from craftcore.storage import checkpoints
 from craftcore.storage import writer as writing
-from craftcore.storage.database import CHECKPOINT_PAGES, Database
+from craftcore.storage.connection import CHECKPOINT_PAGES
+from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction

@@ -14,7 +14,8 @@ import apsw
 import pytest
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, PermissionRefused, StorageError
-from craftcore.storage import database as database_module
+from craftcore.storage import connection as connection_module
+from craftcore.storage.connection import APPLICATION_ID
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from tests.virtual import VirtualClock, VirtualCore, a_trigger
@@ -145,7 +146,7 @@ def test_a_link_to_the_file_is_the_file(tmp_path, database, clock):
 
 
 def test_an_sqlite_that_corrupts_files_is_refused_at_both_doors(database, monkeypatch):
-    monkeypatch.setattr(database_module, "OLDEST_SQLITE", apsw.SQLITE_VERSION_NUMBER + 1)
+    monkeypatch.setattr(connection_module, "OLDEST_SQLITE", apsw.SQLITE_VERSION_NUMBER + 1)
 
     with pytest.raises(DatabaseInvalid, match="older than") as refused:
         database.connect()
@@ -317,9 +318,7 @@ def test_reading_what_a_killed_process_left_shows_its_last_commit(tmp_path, core
 def half_made(tmp_path):
     """As a process left it that was killed while it made the file: it has a rollback journal, and no WAL yet."""
     maker = apsw.Connection(str(tmp_path / "maker.db"))
-    maker.execute(
-        f"PRAGMA application_id = {database_module.APPLICATION_ID}; CREATE TABLE t (x); PRAGMA cache_size = 1"
-    )
+    maker.execute(f"PRAGMA application_id = {APPLICATION_ID}; CREATE TABLE t (x); PRAGMA cache_size = 1")
     maker.execute("BEGIN")
     maker.executemany("INSERT INTO t VALUES (randomblob(?))", [(100,)] * 20_000)
     for end in ("", "-journal"):

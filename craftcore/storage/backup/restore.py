@@ -25,7 +25,8 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.backup.manifest import Manifest
 from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file
-from craftcore.storage.database import APPLICATION_ID, Database, refuse_foreign
+from craftcore.storage.connection import APPLICATION_ID, refuse_foreign
+from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, migrate

@@ -16,7 +16,8 @@ import apsw
 from craftcore import forks
 from craftcore.errors import InvalidInput
 from craftcore.serialization.untrusted import safe_isinstance
-from craftcore.storage.database import Database, close
+from craftcore.storage.commit import close
+from craftcore.storage.database import Database
 from craftcore.storage.transaction import BulkStatement, Row, Transaction
 from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.user_sql.guard import Guard
