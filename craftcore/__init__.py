@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from craftcore.activities.model import OnUnknown
     from craftcore.app import App
-    from craftcore.engine.turn.context import TaskContext, TaskEvent
+    from craftcore.engine.turn.context import TaskContext
     from craftcore.engine.turn.emit import Child
+    from craftcore.engine.turn.task_events import TaskEvent
     from craftcore.error_codes import ErrorCode
     from craftcore.errors import (
         ActivityUnknown,
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from craftcore.executions.trigger_view import TriggerView
     from craftcore.outcome_exceptions import Fail, NoEffect, Retry, Snooze
     from craftcore.producer import Producer
-    from craftcore.registry.action import Action, Call
+    from craftcore.registry.action import Action
+    from craftcore.registry.call import Call
     from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
     from craftcore.registry.workflow import Rate
     from craftcore.replay_engine import ReplayEngine
@@ -41,7 +43,7 @@ _HOMES = {
     "Action": "craftcore.registry.action",
     "ActivityUnknown": "craftcore.errors",
     "App": "craftcore.app",
-    "Call": "craftcore.registry.action",
+    "Call": "craftcore.registry.call",
     "CatchUp": "craftcore.schedules.model",
     "Child": "craftcore.engine.turn.emit",
     "ChildFailed": "craftcore.errors",
@@ -77,7 +79,7 @@ _HOMES = {
     "StateRefused": "craftcore.errors",
     "Strategy": "craftcore.executions.model",
     "TaskContext": "craftcore.engine.turn.context",
-    "TaskEvent": "craftcore.engine.turn.context",
+    "TaskEvent": "craftcore.engine.turn.task_events",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
     "TriggerView": "craftcore.executions.trigger_view",

@@ -43,7 +43,7 @@ from craftcore.actions.redaction import Scrubber
 from craftcore.config import Config
 from craftcore.config.references import is_loopback, mailbox
 from craftcore.daemon.secrets import Secrets
-from craftcore.registry.action import message_id
+from craftcore.registry.call import message_id
 
 PORTS = {"tls": 993, "starttls": 143, "none": 143}
 LINE_MAX_BYTES = 64 << 10

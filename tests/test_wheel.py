@@ -81,7 +81,7 @@ def test_the_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path
         "from craftcore.cli.service.units import SHIPPED\n"
         "from craftcore.storage import migrations\n"
         "folders = [next(place for place in places if place.is_dir()) for places in (SETTINGS, SHIPPED)]\n"
-        "print(migrations.__file__, migrations.shipped()[0].name, *folders)\n"
+        "print(migrations.__file__, migrations.list_migrations()[0].name, *folders)\n"
     )
     module, first, *shipped = run(installed / "python", "-c", where, cwd=tmp_path).split()
 

@@ -19,8 +19,8 @@ from craftcore.errors import FilterInvalid
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.store import TaskStore
 from craftcore.triggers.validation import is_name
 
 COLUMNS = ("when", "who", "action", "subject", "reason", "details")
@@ -95,7 +95,7 @@ def _subject(reader: Reader, given: str) -> str:
     nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
     if found := like(reader, typed):
         return single_match(found, typed, nobody)
-    tasks = TaskStore().ids_like(reader, typed) if is_name(typed) else []
+    tasks = TaskLists().ids_like(reader, typed) if is_name(typed) else []
     if any(_parts(reader, task) for task in tasks):
         return single_match(tasks, typed, nobody)
     for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):

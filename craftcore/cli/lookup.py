@@ -18,6 +18,7 @@ from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.time_text import parse_moment
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
+from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
@@ -57,7 +58,7 @@ def resolve_id(reader: Reader, given: str) -> str:
 def find_task(reader: Reader, given: str) -> Task:
     """The task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
     store = TaskStore()
-    found = _ids_like(store.ids_like, reader, given)
+    found = _ids_like(TaskLists().ids_like, reader, given)
     task = store.get(reader, single_match(found, given, "" if found else _missing_task_text(reader, given)))
     assert task is not None, given
     return task
@@ -66,7 +67,7 @@ def find_task(reader: Reader, given: str) -> Task:
 def find_question(reader: Reader, given: str) -> Question:
     """The question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
-    found = _ids_like(store.ids_like, reader, given)
+    found = _ids_like(TaskLists().ids_like, reader, given)
     whole = single_match(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
     question = store.get(reader, whole)
     assert question is not None, given

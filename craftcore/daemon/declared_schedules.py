@@ -11,8 +11,9 @@ from craftcore.actions.process.command_run import COMMAND
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.registry.registry import Registry
+from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.service import DeclareResult, ScheduleService
+from craftcore.schedules.service import ScheduleService
 
 log = structlog.get_logger(__name__)
 

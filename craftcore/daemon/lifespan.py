@@ -20,6 +20,7 @@ from craftcore.daemon.builtin_actions import with_ready_made
 from craftcore.daemon.config_reload import default_retry
 from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.epoch_end import clear_files, end_epoch, note_end
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
 from craftcore.daemon.retention_loop import RetentionLoop
@@ -35,8 +36,8 @@ from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
+from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.schedules.service import DeclareResult
 from craftcore.serialization.untrusted import message_of, type_name
 from craftcore.services import Services
 from craftcore.storage import migrate
@@ -110,9 +111,9 @@ async def _engine(
             )
             lock.note_files(writer.files)
         except StorageFull as full:
-            _note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
+            note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
             raise
-        life.callback(_clear_files, lock)
+        life.callback(clear_files, lock)
         engine = Engine(
             app,
             core,
@@ -132,7 +133,7 @@ async def _engine(
             engine.hold_starts()
         app.attach(engine)
         life.callback(app.attach, None)
-        life.push_async_callback(_end, core, engine, lock)
+        life.push_async_callback(end_epoch, core, engine, lock)
         async with _consuming(engine, bell, RetentionLoop(core, engine), lock, owns_loop=owns_loop):
             yield engine
 
@@ -264,40 +265,6 @@ async def _consuming(
         if engine.failure is not None and isinstance(end, anyio.get_cancelled_exc_class()):
             end = engine.failure  # whoever ended the engine cancelled this as well
         raise end from end.__cause__
-
-
-def _clear_files(lock: DaemonLock) -> None:
-    """Before the files are closed: the WAL goes with its last connection, and that is in order."""
-    try:
-        lock.note_files(None)
-    except StorageError as error:
-        log.warning("lock.not_cleared", lock=lock.path, why=str(error))
-
-
-async def _end(core: Services, engine: Engine, lock: DaemonLock) -> None:
-    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
-    after an end that nobody asked for: that is a crash, and the next boot counts it.
-
-    On a full disk the lock file says that it ended in order, and the next boot hands back.
-    """
-    if engine.failure is None:
-        with anyio.CancelScope(shield=True):
-            try:
-                await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
-            except StorageFull as full:
-                if not _note_end(lock, core, full):
-                    raise
-
-
-def _note_end(lock: DaemonLock, core: Services, full: StorageFull) -> bool:
-    """Whether the lock file says now that the epoch ended in order."""
-    try:
-        lock.note_end(core.clock.now())
-    except StorageError as error:
-        log.error("engine.end_not_noted", lock=lock.path, why=str(error), advice="the next start counts a crash")
-        return False
-    log.warning("engine.end_noted", lock=lock.path, why=full.message, hands_back="the next start")
-    return True
 
 
 def _sweep_drafts(path: Path) -> None:

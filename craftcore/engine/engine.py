@@ -16,7 +16,7 @@ from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import EngineClient
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import Corruption, DurableCommits
-from craftcore.engine.engine_end import EngineEnd
+from craftcore.engine.engine_end import EngineEnd, grace_left
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits import Limits
@@ -34,7 +34,6 @@ from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
 from craftcore.services import Services
 from craftcore.storage.event_loop import get_current_loop
-from craftcore.storage.flush_times import SLOW_SECONDS
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.triggers.model import Claim, TriggerStatus
@@ -46,10 +45,6 @@ STEP_THREADS = 64
 
 DRAIN_SECONDS = 5.0
 """How long cancelled workflows may take to unwind after the grace; then they are left behind for the next boot."""
-
-
-FLUSHES_AT_THE_END = 3
-"""How many flushes a stop waits for after the grace."""
 
 
 class Engine:
@@ -290,14 +285,6 @@ class Engine:
 
 def _schedule_of(run: Attempt) -> str | None:
     return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
-
-
-def grace_left(grace: float, flush_seconds: float) -> float:
-    """How long running work may go on at a stop: on a slow disk less, so that the stop ends in time all the same.
-
-    After the grace come the flush on its way, that of what is given back, and that of the end of the epoch.
-    """
-    return max(0.0, grace - FLUSHES_AT_THE_END * flush_seconds) if flush_seconds > SLOW_SECONDS else grace
 
 
 def _touch(tx: Transaction) -> None:

@@ -14,11 +14,15 @@ from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.loop.loop_end import LoopEnd
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError
 from craftcore.serialization.untrusted import message_of, type_name
+from craftcore.storage.flush_times import SLOW_SECONDS
 
 log = structlog.get_logger(__name__)
 
 NAMED_MAX = 10
 """How many of the triggers that ran are named when the engine is ended."""
+
+FLUSHES_AT_THE_END = 3
+"""How many flushes a stop waits for after the grace."""
 
 
 class EngineEnd:
@@ -137,3 +141,11 @@ class EngineEnd:
             self._news = anyio.Event() if self._news.is_set() else self._news
             tasks.start_soon(first, self._news)
             tasks.start_soon(first, self._hurried)
+
+
+def grace_left(grace: float, flush_seconds: float) -> float:
+    """How long running work may go on at a stop: on a slow disk less, so that the stop ends in time all the same.
+
+    After the grace come the flush on its way, that of what is given back, and that of the end of the epoch.
+    """
+    return max(0.0, grace - FLUSHES_AT_THE_END * flush_seconds) if flush_seconds > SLOW_SECONDS else grace

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.schedules.clock_guard import ClockTrust
+from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Declared, Origin, Outcome, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore, RunningOccurrence
-from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.services import Services

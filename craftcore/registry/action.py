@@ -5,15 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
+from craftcore.registry.call import Call
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name
@@ -30,10 +29,6 @@ else:
 F = Callable[..., Any]
 T = TypeVar("T")
 
-KEY_HEADER = "Idempotency-Key"
-MESSAGE_ID_DOMAIN = "craftcore.invalid"
-"""Nobody's domain (RFC 2606): an identifier is all that it has to be."""
-
 TIMEOUT_MAX_SECONDS = 86_400.0
 
 IRREVERSIBLE_WORDS = {
@@ -43,35 +38,6 @@ IRREVERSIBLE_WORDS = {
 """What an action that cannot be taken back is called."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """What an action is given as its first argument: this call of it.
-
-    key       the same for every call of one activity, whichever process makes it. Give it to the provider
-    attempt   counts the calls from 1
-    deadline  when this call is cancelled
-    """
-
-    key: str
-    attempt: int
-    deadline: datetime
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The key as HTTP providers take it."""
-        return {KEY_HEADER: self.key}
-
-    @property
-    def message_id(self) -> str:
-        """The key as a Message-ID (RFC 5322, 3.6.4), angle brackets included."""
-        return message_id(self.key)
-
-
-def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
-    """`<activity.{32 hex digits}@{domain}>`, the same for the same key."""
-    return f"<activity.{sha256(key.encode()).hexdigest()[:32]}@{domain}>"
 
 
 class Declare(Protocol):

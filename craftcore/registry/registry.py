@@ -295,7 +295,6 @@ def _require_name(kind: str, name: object) -> None:
 
 
 def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
-    """An option in seconds. Raises ConfigInvalid when it is no time."""
-    if value is None:
-        return None
-    return seconds(f"workflow {workflow}: {name}", value, ConfigInvalid, most=LONGEST_WAIT, above=True)
+    """Return an option in seconds. Raises ConfigInvalid."""
+    what = f"workflow {workflow}: {name}"
+    return None if value is None else seconds(what, value, ConfigInvalid, most=LONGEST_WAIT, above=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from craftcore.clock import Clock
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
@@ -11,6 +14,16 @@ from craftcore.schedules.transitions import new_schedule
 from craftcore.schedules.validation import accept, check_names
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
+
+Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclareResult:
+    """What declaring a schedule came to."""
+
+    schedule: Schedule
+    change: Change
 
 
 class Declarations:

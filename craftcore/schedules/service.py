@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from craftcore.clock import Clock
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, ScheduleInvalid, StateRefused
-from craftcore.schedules.declaration import Declarations
+from craftcore.schedules.declaration import Change, Declarations, DeclareResult
 from craftcore.schedules.firing import Firing, FiringResult
 from craftcore.schedules.model import Declared, FireCause, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
@@ -37,16 +36,6 @@ from craftcore.triggers.service import TriggerService
 
 BACKFILL_MAX = 1000
 """Occurrences one backfill may fire."""
-
-Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclareResult:
-    """What declaring a schedule came to."""
-
-    schedule: Schedule
-    change: Change
 
 
 class ScheduleService:

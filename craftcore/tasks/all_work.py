@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from craftcore.errors import StateRefused
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.service import TaskService
-from craftcore.tasks.store import TaskStore
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.store import TriggerStore
 
@@ -30,7 +30,7 @@ def cancel_all(
     """
     MailStore().leave_all(tx)
     store = TriggerStore()
-    live_tasks = TaskStore().live_ids(tx)
+    live_tasks = TaskLists().live_ids(tx)
     cancelled = store.live_ids(tx)
     _cancel(tx, triggers, cancelled, reason)
     for task_id in live_tasks:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from craftcore.errors import UnreadableRow
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
-from craftcore.triggers.validation import MAX_ATTEMPTS, is_name
+from craftcore.tasks.rows import task_of
 
 CREATE = BulkStatement(
     """
@@ -49,9 +46,6 @@ ADVANCE = BulkStatement(
     """,
     width=14,
 )
-
-
-COUNT_LIMIT = 1 << 31
 
 
 class Advance(NamedTuple):
@@ -243,77 +237,6 @@ class TaskStore:
             """
         )
 
-    def list_newest(
-        self,
-        tx: Reader,
-        *,
-        status: str | None = None,
-        held: bool = False,
-        workflow: str | None = None,
-        session_id: str | None = None,
-        limit: int = 50,
-    ) -> list[Task | Damaged]:
-        """The newest tasks that match, newest first. `held`: only live ones that are."""
-        return read_rows(
-            tx,
-            """
-            SELECT *
-              FROM tasks
-             WHERE (:status IS NULL OR status = :status)
-               AND (NOT :held
-                    OR (status IN ('RUNNING', 'WAITING')
-                        AND EXISTS (SELECT 1 FROM task_holds WHERE task_id = tasks.id)))
-               AND (:workflow IS NULL OR workflow = :workflow)
-               AND (:session_id IS NULL OR session_id = :session_id)
-             ORDER BY seq DESC
-             LIMIT :limit
-            """,
-            task_of,
-            status=status,
-            held=held,
-            workflow=workflow,
-            session_id=session_id,
-            limit=limit,
-        )
-
-    def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
-        """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""
-        rows = tx.fetch_all(
-            "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
-            seq=task.seq,
-            id=task.id,
-            limit=limit,
-        )
-        return [task_of(row) for row in rows]
-
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_all(
-            "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["id"] for row in rows]
-
-    def live_ids(self, tx: Reader) -> list[str]:
-        """The ids of all tasks that run or wait."""
-        return [
-            row["id"]
-            for row in tx.fetch_all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")
-        ]
-
-    def counts(self, tx: Reader) -> dict[str, int]:
-        """How many run and how many wait, and how many questions are open."""
-        row = tx.fetch_one(
-            """
-            SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
-                   (SELECT count(*) FROM waits WHERE status = 'WAITING') AS waiting,
-                   (SELECT count(*) FROM questions WHERE status = 'OPEN') AS questions
-            """
-        )
-        assert row is not None
-        return row
-
     def creator(self, tx: Reader, task_id: str) -> Row | None:
         """What a turn must know of the trigger that created its task; None when its row is gone."""
         return tx.fetch_one(
@@ -332,44 +255,6 @@ class TaskStore:
             (canonicalize(list(seqs)),),
         )
         return dict(rows)
-
-
-@model_reader
-def task_of(row: Row) -> Task:
-    """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
-    status = TaskStatus(row["status"])
-    agents: tuple[str, ...] | None = None
-    text = row.pop("agents_json")
-    if status.is_live:
-        _check(row)
-        agents = None if text is None else agents_of(text)
-        if row["agent"] is not None and row["agent"] not in (agents or ()):
-            raise ValueError(f"agent {row['agent']!r:.80} is none of agents_json {text!r:.80}")
-    return Task(**{**row, "status": status, "agents": agents})
-
-
-def _check(row: Row) -> None:
-    for name in ("workflow", "agent", "session_id"):
-        if row[name] is not None and not is_name(row[name]):
-            raise UnreadableRow(f"{name} {row[name]!r:.80} is no name")
-    if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
-        raise UnreadableRow(f"max_attempts {row['max_attempts']} is no number of attempts")
-    for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
-        if not least <= row[name] < COUNT_LIMIT:
-            raise UnreadableRow(f"{name} {row[name]} is no count")
-
-
-def agents_of(text: str) -> tuple[str, ...]:
-    """The column of a row. Raises NoModel, or ValueError for what is no JSON."""
-    try:
-        agents = json.loads(text)
-    except RecursionError as error:
-        raise UnreadableRow(f"agents_json {text!r:.80} is nested too deeply") from error
-    if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
-        raise UnreadableRow(f"agents_json {text!r:.80} is no list of names")
-    if len(set(agents)) < len(agents):
-        raise UnreadableRow(f"agents_json {text!r:.80} says one twice, and each is tried once")
-    return tuple(agents)
 
 
 def _new_task(row: NewTask, seq: int, now: float) -> Task:

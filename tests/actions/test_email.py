@@ -28,7 +28,8 @@ from craftcore.config import EmailSettings
 from craftcore.daemon.secrets import Secrets
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from tests.actions.smtp_peers import (
     USER,
     Conversation,

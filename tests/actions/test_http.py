@@ -30,7 +30,8 @@ from craftcore.config import HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from tests.actions.http_provider import (
     Asked,
     Behaviour,

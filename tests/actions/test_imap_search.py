@@ -15,7 +15,7 @@ import pytest
 from craftcore import App
 from craftcore.activities.model import OnUnknown
 from craftcore.outcome_exceptions import NoEffect
-from craftcore.registry.action import Call, message_id
+from craftcore.registry.call import Call, message_id
 from craftcore.tasks.outcomes import Done
 from examples.email_sent_folder import Folder, FolderUnreadable, declare_email, is_in_folder, reconcile_by, utf7
 from tests.actions.dovecot import USER, Dovecot, a_dovecot

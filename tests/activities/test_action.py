@@ -15,7 +15,8 @@ import pytest
 from craftcore import App, Call, OnUnknown
 from craftcore.activities.model import ActionTerms
 from craftcore.errors import ConfigInvalid, InvalidInput
-from craftcore.registry.action import Action, message_id
+from craftcore.registry.action import Action
+from craftcore.registry.call import message_id
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Any
 
 from craftcore.engine import boot as booting
+from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec
-from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.settlement import Succeeded

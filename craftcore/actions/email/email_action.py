@@ -19,7 +19,8 @@ from craftcore.config.references import Mailbox, mailbox
 from craftcore.engine.turn.context import TaskContext
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail
-from craftcore.registry.action import Action, Call, message_id
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call, message_id
 
 EMAIL = "email.send"
 Addresses = str | list[str]

@@ -27,7 +27,8 @@ from craftcore.config.http_targets import ANSWER_MARGIN_SECONDS, HttpTarget
 from craftcore.engine.turn.context import TaskContext
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from craftcore.serialization.plurals import format_count
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from craftcore.actions.process.program import CommandFailed, Programs, is_timeou
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.engine.turn.context import TaskContext
 from craftcore.outcome_exceptions import NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 
 COMMAND = "command.run"
 """The name under which the daemon declares both, workflow and action."""

@@ -28,6 +28,7 @@ from craftcore.cli.output import Verbatim, add_iso_times, show_json
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
+from craftcore.registry.call import message_id
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Reader
@@ -165,8 +166,6 @@ def _message_id(found: Activity) -> str | None:
     """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
     if found.status is ActivityStatus.DONE or found.action != EMAIL:
         return None
-    from craftcore.registry.action import message_id  # and msgspec with it, which no other reading pays for
-
     return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
 
 

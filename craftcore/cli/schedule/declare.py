@@ -24,8 +24,8 @@ from craftcore.cli.schedule.view import command_line, document, expression_text,
 from craftcore.cli.session import Session
 from craftcore.cli.status.schedule_section import schedules_held_reason
 from craftcore.operations import schedules
+from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
-from craftcore.schedules.service import DeclareResult
 from craftcore.schedules.transitions import spec_of
 
 UNSET = {

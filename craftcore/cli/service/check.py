@@ -15,7 +15,7 @@ from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
 from craftcore.serialization.plurals import agree_noun, format_count
-from craftcore.tasks.store import TaskStore
+from craftcore.tasks.listing_store import TaskLists
 
 if TYPE_CHECKING:
     from craftcore.registry.registry import Registry
@@ -181,7 +181,7 @@ def _tasks(session: Session, named: str | None) -> str:
     try:
         with core.reading() as reader:
             found = misfits(reader, app)
-            fit = TaskStore().counts(reader)
+            fit = TaskLists().counts(reader)
     except NotFound:
         return "none yet"
     if not found:

@@ -11,13 +11,13 @@ from craftcore.serialization.plurals import format_count
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
-from craftcore.tasks.store import TaskStore
+from craftcore.tasks.listing_store import TaskLists
 
 
 def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
     """The keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
     restart = _restart(get_fact(reader, "restart"), epoch)
-    tasks = {**TaskStore().counts(reader), "held": HoldStore().count(reader)}
+    tasks = {**TaskLists().counts(reader), "held": HoldStore().count(reader)}
     return {"tasks": tasks, "restart": None if restart is None else add_iso_times(restart)}
 
 

@@ -35,10 +35,10 @@ from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time, format_span
 from craftcore.storage.damaged_rows import Damaged, require_readable
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX
@@ -88,7 +88,7 @@ def list_(
     """
     chosen = parse_choice("status", status, list(TaskStatus))
     with session.core().reading() as reader:
-        tasks = TaskStore().list_newest(
+        tasks = TaskLists().list_newest(
             reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
         )
         held_by = {one.id: hold_reason(reader, one) for one in tasks if not isinstance(one, Damaged)}
@@ -166,7 +166,7 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
     """What belongs to a task, beside its row."""
     questions = QuestionStore().list_of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
     mails = MailStore().list_unread(reader, task.seq, MAILS_SHOWN)
-    children = TaskStore().children(reader, task, CHILDREN_SHOWN)
+    children = TaskLists().children(reader, task, CHILDREN_SHOWN)
     activities = require_readable(ActivityListStore().list_newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
     return {
         "state": json_or_text(task.state_json),

@@ -8,7 +8,7 @@ from craftcore.activities.listing_store import ActivityListStore
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
-from craftcore.tasks.store import TaskStore
+from craftcore.tasks.listing_store import TaskLists
 from craftcore.triggers.cut_off import counts_document
 from craftcore.triggers.listing_store import LATELY, TriggerLists
 
@@ -49,7 +49,7 @@ def read_gauges(reader: Reader, now: float, *, claims_live: bool) -> Gauges:
         failed_lately=TriggerLists().count_failed_since(reader, now - LATELY).count,
         ready_age=0.0 if oldest is None else max(0.0, now - oldest),
         in_doubt=ActivityListStore().count_in_doubt(reader)[0],
-        questions=TaskStore().counts(reader)["questions"],
+        questions=TaskLists().counts(reader)["questions"],
         held_tasks=HoldStore().count(reader),
         held=get_fact(reader, "held") is not None,
         safe_mode=get_fact(reader, "safe_mode") is not None,

@@ -25,7 +25,8 @@ from craftcore.error_codes import find_code
 from craftcore.errors import ActivityUnknown, ErrorCode, InvalidInput, StateRefused
 from craftcore.executions.model import EventType
 from craftcore.outcome_exceptions import Fail, NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode

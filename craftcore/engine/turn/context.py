@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
@@ -14,17 +13,19 @@ import structlog
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.emit import Child, emit_recorded, start_child
+from craftcore.engine.turn.questions import check_question
 from craftcore.engine.turn.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.steps import OnChange, run_step, run_transaction
+from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import EventType
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.registry.action import Action
-from craftcore.serialization.arguments import list_of, require_whole_number
+from craftcore.serialization.arguments import require_whole_number
 from craftcore.serialization.encode import encode
-from craftcore.tasks.model import NewQuestion, NewWait, QuestionKind, ResolvedBy, Resume, WaitKind
+from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
 from craftcore.triggers.validation import is_name, moment, show_value
@@ -37,22 +38,7 @@ else:
     S = TypeVar("S")
 T = TypeVar("T")
 
-QUESTION_MAX = 4_000
-"""Characters of a question, and of each of its options."""
-
-OPTIONS_MAX = 100
 EVENTS_MAX = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEvent:
-    """One event of a task's stream: what its turns did, over all their attempts."""
-
-    at: datetime
-    turn: int | None
-    execution_id: str
-    type: str
-    data: dict[str, Any]
 
 
 class TaskContext(Generic[S]):
@@ -106,18 +92,7 @@ class TaskContext(Generic[S]):
         """
         self._turn.refuse_when_over()
         newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
-        doors = self._turn.doors
-        rows = await doors.writer.commit(doors.recording.stream, self.task_id, newest)
-        return [
-            TaskEvent(
-                at=datetime.fromtimestamp(row.at, UTC),
-                turn=row.turn,
-                execution_id=row.execution_id,
-                type=row.type,
-                data=json.loads(row.payload_json or "{}"),
-            )
-            for row in rows
-        ]
+        return await read_task_events(self._turn.doors, self.task_id, newest)
 
     # What is done once
 
@@ -299,7 +274,7 @@ class TaskContext(Generic[S]):
 
         `default` after `timeout`. `by_message`: a message to the task whose `text` is an answer is one, too.
         """
-        asked = _question(question, options, default, by_message)
+        asked = check_question(question, options, default, by_message)
         wait = await self._turn.wait_or_suspend(
             "ask",
             key,
@@ -316,25 +291,3 @@ class TaskContext(Generic[S]):
     def _moment_after(self, what: str, seconds: float | timedelta | None) -> float | None:
         """The moment so many seconds from now; None for None."""
         return None if seconds is None else self._turn.moment_after(what, seconds)
-
-
-def _question(question: str, options: Sequence[str] | None, default: str | None, by_message: bool) -> NewQuestion:
-    listed: Any = None if options is None else list_of("ctx.ask: options", options, "answers", InvalidInput)
-    chosen: tuple[str, ...] | None = listed
-    if not isinstance(by_message, bool):
-        raise InvalidInput(f"ctx.ask: by_message {show_value(by_message)} must be True or False")
-    for text in (question, *(chosen or ()), *(() if default is None else (default,))):
-        if not isinstance(text, str) or not 0 < len(text) <= QUESTION_MAX:
-            raise InvalidInput(f"a question, its options and default are text of 1 to {QUESTION_MAX:,} characters")
-        encode(text, "question")
-    if chosen is not None and (not chosen or len(chosen) > OPTIONS_MAX or len(set(chosen)) < len(chosen)):
-        raise InvalidInput(f"a question has 1 to {OPTIONS_MAX} options, each another one; None lets any text answer it")
-    if chosen is not None and default is not None and default not in chosen:
-        raise InvalidInput(f"the default {show_value(default)} is none of the options: {', '.join(chosen)}")
-    return NewQuestion(
-        kind=QuestionKind.ASK,
-        question=question,
-        options=chosen,
-        default_json=json.dumps(default),
-        by_message=by_message,
-    )

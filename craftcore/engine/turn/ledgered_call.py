@@ -34,7 +34,8 @@ from craftcore.errors import ErrorCode, IdempotencyConflict, RowInvalid, Storage
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
 from craftcore.outcome_exceptions import NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct

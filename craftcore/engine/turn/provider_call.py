@@ -22,7 +22,8 @@ from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.outcome_exceptions import Fail, NoEffect
-from craftcore.registry.action import Action, Call
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
 from craftcore.serialization.decode import encode_roundtrip, is_async
 from craftcore.serialization.untrusted import (
     MESSAGE_LIMIT,

@@ -1,0 +1,83 @@
+"""The only SQL of tasks as people see them: lists, counts and prefixes of ids."""
+
+from __future__ import annotations
+
+from craftcore.storage.damaged_rows import Damaged, read_rows
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task
+from craftcore.tasks.rows import task_of
+
+
+class TaskLists:
+    """Rows of `tasks` for people. Each method runs on the reader it is given."""
+
+    def list_newest(
+        self,
+        tx: Reader,
+        *,
+        status: str | None = None,
+        held: bool = False,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        limit: int = 50,
+    ) -> list[Task | Damaged]:
+        """The newest tasks that match, newest first. `held`: only live ones that are."""
+        return read_rows(
+            tx,
+            """
+            SELECT *
+              FROM tasks
+             WHERE (:status IS NULL OR status = :status)
+               AND (NOT :held
+                    OR (status IN ('RUNNING', 'WAITING')
+                        AND EXISTS (SELECT 1 FROM task_holds WHERE task_id = tasks.id)))
+               AND (:workflow IS NULL OR workflow = :workflow)
+               AND (:session_id IS NULL OR session_id = :session_id)
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            task_of,
+            status=status,
+            held=held,
+            workflow=workflow,
+            session_id=session_id,
+            limit=limit,
+        )
+
+    def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
+        """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""
+        rows = tx.fetch_all(
+            "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
+            seq=task.seq,
+            id=task.id,
+            limit=limit,
+        )
+        return [task_of(row) for row in rows]
+
+    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
+        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        rows = tx.fetch_all(
+            "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
+            prefix=prefix,
+            end=prefix + "\x7f",
+        )
+        return [row["id"] for row in rows]
+
+    def live_ids(self, tx: Reader) -> list[str]:
+        """The ids of all tasks that run or wait."""
+        return [
+            row["id"]
+            for row in tx.fetch_all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")
+        ]
+
+    def counts(self, tx: Reader) -> dict[str, int]:
+        """How many run and how many wait, and how many questions are open."""
+        row = tx.fetch_one(
+            """
+            SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
+                   (SELECT count(*) FROM waits WHERE status = 'WAITING') AS waiting,
+                   (SELECT count(*) FROM questions WHERE status = 'OPEN') AS questions
+            """
+        )
+        assert row is not None
+        return row
