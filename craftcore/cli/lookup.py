@@ -67,7 +67,7 @@ def find_task(reader: Reader, given: str) -> Task:
 def find_question(reader: Reader, given: str) -> Question:
     """The question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
-    found = _ids_like(TaskLists().ids_like, reader, given)
+    found = _ids_like(store.ids_like, reader, given)
     whole = single_match(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
     question = store.get(reader, whole)
     assert question is not None, given
