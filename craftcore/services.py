@@ -87,7 +87,7 @@ class Services:
         """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""
         try:
             with self.database.reading() as reader:
-                fresh = reader.fetch_value("SELECT count(*) FROM sqlite_schema") == 0
+                fresh = migrate.is_empty(reader)
                 if not fresh:
                     migrate.require_current(reader, self.database.path)
         except NotFound:

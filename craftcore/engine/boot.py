@@ -10,8 +10,17 @@ from craftcore.executions.recorder import Recorder
 from craftcore.executions.store import ExecutionStore
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.serialization.plurals import format_count
-from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, delete_fact, get_fact, give_id, number, set_fact
-from craftcore.storage.transaction import BulkStatement, Row, Transaction
+from craftcore.storage.epochs import Process as Process
+from craftcore.storage.epochs import (
+    begin_epoch,
+    count_unclean_starts,
+    end_epoch,
+    last_epoch,
+    newest_epoch,
+    replace_workflows,
+)
+from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, delete_fact, get_fact, give_id, set_fact
+from craftcore.storage.transaction import Row, Transaction
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.resume import ResumeContract, Resumed
 from craftcore.triggers.claim_service import ClaimService, Reclaimed
@@ -27,19 +36,6 @@ if TYPE_CHECKING:  # a command that only reads must not pay for the registry
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
 """So many starts after a death, within so long, and scheduled and resumed work waits for a person."""
-
-DECLARE = BulkStatement("INSERT INTO workflows (name, epoch) VALUES {rows}", width=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """Who boots. `machine_boot_id` is the kernel's, None where it has none."""
-
-    boot_id: str
-    machine_boot_id: str | None
-    pid: int
-    host: str
-    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +91,19 @@ def boot(
     give_id(tx, new_database_id)
     database_id = get_fact(tx, "database_id")
     assert database_id is not None
-    last = tx.fetch_one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+    last = last_epoch(tx)
     epoch = (last["epoch"] if last else 0) + 1
     mark = call_mark(tx)
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
     unsaid = seen if last is not None and _was_end_unrecorded(last, seen) else None
     if unsaid is not None:
-        tx.run("UPDATE epochs SET ended_at = :at WHERE epoch = :epoch", at=unsaid.ended_at, epoch=unsaid.epoch)
+        end_epoch(tx, unsaid.epoch, unsaid.ended_at)
     if seen is not None and (behind := _restored_reason(seen, epoch, mark)) is not None:
         epoch = max(epoch, seen.epoch + 1)
         mark = _catch_up(tx, mark, seen)
         _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
-    _begin(tx, epoch, process)
-    if (unclean := _count_unclean_starts(tx)) >= UNCLEAN_STARTS_MAX:
+    begin_epoch(tx, epoch, process)
+    if (unclean := count_unclean_starts(tx, tx.now - UNCLEAN_STARTS_SECONDS)) >= UNCLEAN_STARTS_MAX:
         set_fact(
             tx,
             "safe_mode",
@@ -126,8 +122,7 @@ def boot(
         claims.release_epoch(tx, unsaid.epoch)
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)
-    tx.run("DELETE FROM workflows")
-    tx.execute_many(DECLARE, [(name, epoch) for name in workflows])
+    replace_workflows(tx, workflows, epoch)
     return Boot(
         epoch=epoch,
         database_id=database_id,
@@ -148,7 +143,7 @@ def end(tx: Transaction, claims: ClaimService, acts: ActivityEvents, epoch: int)
     Recorder().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
     ClockTrust().store_time(tx)
-    tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
+    end_epoch(tx, epoch, tx.now)
 
 
 def mark_restored(
@@ -162,9 +157,9 @@ def mark_restored(
     """
     database_id = get_fact(tx, "database_id")
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
-    epoch = max(tx.fetch_value("SELECT max(epoch) FROM epochs") or 0, seen.epoch if seen else 0) + 1
-    _begin(tx, epoch, process)
-    tx.run("UPDATE epochs SET ended_at = :now WHERE epoch = :epoch", now=tx.now, epoch=epoch)
+    epoch = max(newest_epoch(tx) or 0, seen.epoch if seen else 0) + 1
+    begin_epoch(tx, epoch, process)
+    end_epoch(tx, epoch, tx.now)
     mark = _catch_up(tx, call_mark(tx), seen)
     _hold_restored(tx, why, epoch)
     return RestoreMark(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.mark_interrupted(tx))
@@ -201,49 +196,12 @@ def _hold_restored(tx: Transaction, why: str, epoch: int) -> None:
     set_fact(tx, "restored_epoch", str(epoch))
 
 
-def _begin(tx: Transaction, epoch: int, process: Process) -> None:
-    tx.run(
-        """
-        INSERT INTO epochs (epoch, boot_id, machine_boot_id, pid, host, version, started_at)
-        VALUES (:epoch, :boot_id, :machine_boot_id, :pid, :host, :version, :now)
-        """,
-        epoch=epoch,
-        boot_id=process.boot_id,
-        machine_boot_id=process.machine_boot_id,
-        pid=process.pid,
-        host=process.host,
-        version=process.version,
-        now=tx.now,
-    )
-
-
 def release(tx: Transaction) -> str | None:
     """Let a held engine go on, and one in safe mode; why it was, None when it was neither."""
     reasons = [reason for name in ("held", "safe_mode") if (reason := delete_fact(tx, name)) is not None]
     if reasons:
-        set_fact(tx, "released_epoch", str(tx.fetch_value("SELECT max(epoch) FROM epochs")))
+        set_fact(tx, "released_epoch", str(newest_epoch(tx)))
     return "; ".join(reasons) or None
-
-
-def _count_unclean_starts(tx: Transaction) -> int:
-    """How many of the last starts found that the one before had died. A release begins the count anew."""
-    starts: int = tx.fetch_value(
-        """
-        SELECT count(*)
-          FROM (SELECT epoch, started_at, lag(epoch) OVER by_epoch AS earlier, lag(ended_at) OVER by_epoch AS ended
-                  FROM (SELECT * FROM epochs ORDER BY epoch DESC LIMIT 100)
-                WINDOW by_epoch AS (ORDER BY epoch))
-         WHERE earlier IS NOT NULL
-           AND ended IS NULL
-           AND epoch > :released
-           AND started_at > :since
-           AND started_at <= :now
-        """,
-        released=int(number(tx, "released_epoch") or 0),
-        since=tx.now - UNCLEAN_STARTS_SECONDS,
-        now=tx.now,  # what is later was seen by another clock
-    )
-    return starts
 
 
 def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot) -> str | None:

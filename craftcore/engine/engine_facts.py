@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 
@@ -67,7 +68,7 @@ def read_engine_facts(reader: Reader) -> EngineFacts | None:
         told = EngineFacts(**{field.name: found[field.name] for field in fields(EngineFacts)}) if found else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    last = reader.fetch_value("SELECT max(epoch) FROM epochs")
+    last = newest_epoch(reader)
     return told if told is not None and told.epoch == last and _is_sound(told) else None
 
 

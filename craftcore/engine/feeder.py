@@ -24,6 +24,7 @@ from craftcore.engine.limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.services import Services
+from craftcore.storage.facts import get_facts
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.claim_service import ClaimResult
@@ -215,7 +216,7 @@ class Feeder:
             if want.held:
                 self._claims.extend_leases(tx, self._epoch)
             self._claims.reclaim_strays(tx, self._epoch, want.held)
-        facts = dict(tx.fetch_tuples("SELECT name, value FROM facts WHERE name IN ('held', 'safe_mode')"))
+        facts = get_facts(tx, "held", "safe_mode")
         held, safe_mode = facts.get("held"), facts.get("safe_mode")
         window = self._claims.claim(
             tx,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import StorageFull
+from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 
@@ -46,7 +47,7 @@ class LiveState:
 
 def live_state(reader: Reader) -> LiveState:
     """Read what the engine of the last epoch left. Without trouble when it left nothing, or nothing sound."""
-    last: int = reader.fetch_value("SELECT max(epoch) FROM epochs") or 0
+    last = newest_epoch(reader) or 0
     try:
         found = json.loads(get_fact(reader, NAME) or "{}")
         told = _validate(found) if isinstance(found, dict) else None

@@ -9,6 +9,9 @@ from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, WINDOW, Found
 from craftcore.storage.transaction import Reader, Row
 
+LONGEST_CATCH_UP = "SELECT coalesce(max(catch_up_window), 0.0) FROM schedules WHERE status <> 'REMOVED'"
+"""The longest time, in seconds, for which a schedule may look back."""
+
 
 class WindowScan:
     """How one kind of rows is found, and found again when it is taken.

@@ -17,6 +17,7 @@ from craftcore.retention.epoch_store import OldEpochs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.history_store import OldAudit, OldOccurrences
 from craftcore.retention.model import Found, Taken
+from craftcore.retention.scan_store import LONGEST_CATCH_UP
 from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
 from craftcore.retention.size_store import (
     OF_ARGUMENTS,
@@ -38,8 +39,6 @@ from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
 from craftcore.retention.turn_store import OLD_TURNS_ACTS, OLD_TURNS_QUESTIONS, OLD_TURNS_WAITS
 from craftcore.storage.transaction import Reader, Transaction
-
-LONGEST_CATCH_UP = "SELECT coalesce(max(catch_up_window), 0.0) FROM schedules WHERE status <> 'REMOVED'"
 
 
 class Old(Protocol):

@@ -13,6 +13,18 @@ from typing import NamedTuple
 from craftcore.config import RetentionSettings
 from craftcore.retention.cutoffs import NEVER, Horizons
 from craftcore.retention.in_use_store import InUse
+from craftcore.retention.limit_store import (
+    ACTIVITY_BODIES,
+    AVERAGE_BODY,
+    CLOSED_RECORDS,
+    FIRST_RECORD,
+    NEWEST_RECORD,
+    PASSED_RECORD,
+    RECORD_BODIES,
+    RECORD_COUNT,
+    TRIGGER_BODIES,
+    USED_BYTES,
+)
 from craftcore.storage.transaction import Reader, Row
 
 NEAR = 0.8
@@ -22,71 +34,6 @@ DOWN_TO = 0.95
 """A database above its limit is cut to this share of it: the plan counts bytes of text, and pages are freed whole."""
 
 DAY, WEEK = 86_400.0, 604_800.0
-
-USED = """
-SELECT ((SELECT page_count FROM pragma_page_count()) - (SELECT freelist_count FROM pragma_freelist_count()))
-     * (SELECT page_size FROM pragma_page_size())
-"""
-
-RECORDS = """
-SELECT seq,
-       chain_seq,
-       trigger_id,
-       task_id,
-       turn,
-       coalesce(ended_at, created_at) AS at,
-       octet_length(concat(envelope_json, response_json))
-     + coalesce((SELECT sum(octet_length(payload_json)) FROM events WHERE execution_seq = executions.seq), 0)
-     + coalesce((SELECT sum(octet_length(body)) FROM blobs WHERE execution_seq = executions.seq), 0) AS bytes
-  FROM executions
- WHERE stripped_at IS NULL
-   AND (ended_at IS NOT NULL OR status = 'incomplete')
- ORDER BY seq
-"""
-
-ACTIVITIES = """
-SELECT seq,
-       idem_key,
-       task_id,
-       turn,
-       coalesce(settled_at, updated_at) AS at,
-       octet_length(concat(request_json, result_json, error_message)) AS bytes
-  FROM activity_log
- WHERE status IN ('DONE', 'FAILED')
-   AND (request_json IS NOT NULL OR result_json IS NOT NULL OR error_message IS NOT NULL)
- ORDER BY seq
-"""
-
-TRIGGERS = """
-SELECT id,
-       coalesce(task_id, id) AS task_id,
-       settled_at AS at,
-       octet_length(concat(description, payload_json, error_message)) AS bytes
-  FROM triggers
- WHERE status IN ('DONE', 'FAILED')
-   AND stripped_at IS NULL
- ORDER BY seq
-"""
-
-ROWS = """
-SELECT seq,
-       chain_seq,
-       trigger_id,
-       task_id,
-       turn,
-       coalesce(ended_at, created_at) AS at
-  FROM executions
- WHERE ended_at IS NOT NULL
- ORDER BY seq
-"""
-
-BODY = f"SELECT coalesce(avg(bytes), 0.0) FROM ({RECORDS} DESC LIMIT 200)"  # noqa: S608 - static
-"""Of the newest records, on the average."""
-
-COUNT = "SELECT (SELECT coalesce(max(seq), 0) FROM executions) - removed FROM record_chain"
-FIRST = "SELECT seq, created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"
-NEWEST = "SELECT max(seq) FROM executions"
-PASSED = "SELECT passed_seq FROM record_chain"
 
 
 class Size(NamedTuple):
@@ -127,7 +74,7 @@ def is_near(used_bytes: int, max_bytes: int) -> bool:
 
 def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
     """What the database holds without its free pages and its WAL."""
-    used: int = tx.fetch_value(USED)
+    used: int = tx.fetch_value(USED_BYTES)
     needed = _needed_bytes(tx, settings, used, now) if is_near(used, settings.max_bytes) else None
     return Size(used, settings.max_bytes, needed)
 
@@ -136,11 +83,11 @@ def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object])
     """The moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess` bytes."""
     rest = InUse(tx, old.dead)
     streams = (
-        _weights(tx.iterate(RECORDS), rest.can_remove_record, old.bodies, old.now),
-        _weights(tx.iterate(ACTIVITIES), rest.can_remove_activity, old.bodies, old.now),
-        _weights(tx.iterate(TRIGGERS), rest.can_remove_trigger, old.triggers, old.now),
+        _weights(tx.iterate(RECORD_BODIES), rest.can_remove_record, old.bodies, old.now),
+        _weights(tx.iterate(ACTIVITY_BODIES), rest.can_remove_activity, old.bodies, old.now),
+        _weights(tx.iterate(TRIGGER_BODIES), rest.can_remove_trigger, old.triggers, old.now),
     )
-    rows = _weights(tx.iterate(ROWS), rest.can_remove_record, old.history, old.now)
+    rows = _weights(tx.iterate(CLOSED_RECORDS), rest.can_remove_record, old.history, old.now)
     return plan(heapq.merge(*streams), rows, old, excess=excess, share=_share(tx), beat=beat)
 
 
@@ -188,34 +135,34 @@ def _weights(
 
 def _share(tx: Reader) -> float:
     """Bytes of the database for each record, once no body is left to strip."""
-    return float(tx.fetch_value(USED)) / max(1, int(tx.fetch_value(COUNT)))
+    return float(tx.fetch_value(USED_BYTES)) / max(1, int(tx.fetch_value(RECORD_COUNT)))
 
 
 def _needed_bytes(tx: Reader, settings: RetentionSettings, used: int, now: float) -> int | None:
     """What the database would come to by the ages, if work goes on as in the last week. None: it is younger than a day,
     or is to be kept for ever."""
-    first = tx.fetch_one(FIRST, after=tx.fetch_value(PASSED))
+    first = tx.fetch_one(FIRST_RECORD, after=tx.fetch_value(PASSED_RECORD))
     if first is None or now - first["created_at"] < DAY or not settings.bodies or not settings.history:
         return None
-    newest: int = tx.fetch_value(NEWEST)
+    newest: int = tx.fetch_value(NEWEST_RECORD)
     began = _find_first_since(tx, first["seq"], newest, now - WEEK)
     rate = (newest - began["seq"] + 1) / max(DAY, now - began["created_at"])
-    body: float = tx.fetch_value(BODY)
+    body: float = tx.fetch_value(AVERAGE_BODY)
     bodies = body * rate * min(settings.bodies, now - first["created_at"])
-    share = max(0.0, used - bodies) / max(1, int(tx.fetch_value(COUNT)))
+    share = max(0.0, used - bodies) / max(1, int(tx.fetch_value(RECORD_COUNT)))
     needed: float = rate * (body * settings.bodies + share * settings.history)
     return round(needed)
 
 
 def _find_first_since(tx: Reader, low: int, high: int, moment: float) -> Row:
     """The first record that began since then, by bisection: records are numbered as they begin."""
-    found = tx.fetch_one(FIRST, after=low - 1)
+    found = tx.fetch_one(FIRST_RECORD, after=low - 1)
     assert found is not None
     while low < high:
         middle = (low + high) // 2
-        row = tx.fetch_one(FIRST, after=middle - 1)
+        row = tx.fetch_one(FIRST_RECORD, after=middle - 1)
         if row is not None and row["created_at"] < moment:
             low = middle + 1
         else:
             high = middle
-    return tx.fetch_one(FIRST, after=low - 1) or found
+    return tx.fetch_one(FIRST_RECORD, after=low - 1) or found

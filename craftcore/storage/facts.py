@@ -81,6 +81,12 @@ def increment_call_mark(tx: Transaction) -> int:
     return mark
 
 
+def get_facts(tx: Reader, *names: str) -> dict[str, str]:
+    """Return those of these facts that are there, by name, with one statement."""
+    marks = ", ".join(f"?{number}" for number in range(1, len(names) + 1))
+    return dict(tx.fetch_tuples(f"SELECT name, value FROM facts WHERE name IN ({marks})", names))  # noqa: S608 - marks
+
+
 def set_fact(tx: Transaction, name: str, value: str) -> None:
     """Let it stand, over what stood there."""
     tx.run("INSERT OR REPLACE INTO facts (name, value) VALUES (:name, :value)", name=name, value=value)

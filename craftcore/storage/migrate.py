@@ -38,6 +38,11 @@ def list_pending(reader: Reader, migrations: list[Migration], path: Path) -> lis
     return [migration for migration in migrations if migration.name not in applied]
 
 
+def is_empty(reader: Reader) -> bool:
+    """Return whether the file has no table yet."""
+    return bool(reader.fetch_value("SELECT count(*) FROM sqlite_schema") == 0)
+
+
 def require_current(reader: Reader, path: Path) -> None:
     """Raise DatabaseInvalid unless the schema is exactly this program's."""
     if missing := list_pending(reader, list_migrations(), path):

@@ -11,11 +11,12 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand, name_of
 from craftcore.cli.caller import actor
 from craftcore.cli.database.backup import backup
-from craftcore.cli.database.gc import OLDEST, format_due_counts, gc
+from craftcore.cli.database.gc import format_due_counts, gc
 from craftcore.cli.database.restore import restore
 from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import DaemonLock
+from craftcore.diagnostics.database_size import OLDEST, PAGES, ROWS, SIZES
 from craftcore.errors import DatabaseInvalid
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
@@ -27,25 +28,6 @@ from craftcore.storage.migrate import list_pending, require_current
 from craftcore.storage.migrate import migrate as migrate_file
 from craftcore.storage.migrations import list_migrations
 from craftcore.storage.transaction import Transaction
-
-ROWS = """
-SELECT (SELECT count(*) FROM triggers)   AS triggers,
-       (SELECT count(*) FROM executions) AS executions,
-       (SELECT count(*) FROM events)     AS events,
-       (SELECT count(*) FROM epochs)     AS epochs
-"""
-SIZES = """
-SELECT dbstat.name, coalesce(sqlite_schema.type, 'table') AS type, dbstat.pgsize AS bytes, dbstat.payload
-  FROM dbstat
-  LEFT JOIN sqlite_schema ON sqlite_schema.name = dbstat.name
- WHERE dbstat.aggregate = TRUE
- ORDER BY dbstat.pgsize DESC, dbstat.name
-"""
-PAGES = """
-SELECT (SELECT page_count FROM pragma_page_count())         AS pages,
-       (SELECT freelist_count FROM pragma_freelist_count()) AS free_pages,
-       (SELECT page_size FROM pragma_page_size())           AS page_size
-"""
 
 
 @click.group(cls=CommandGroup, verbs=("migrate", "backup", "restore", "check", "stats", "gc"))

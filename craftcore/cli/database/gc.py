@@ -21,19 +21,6 @@ from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
 from craftcore.storage.file_size import can_shrink, count_free_pages, rebuild
 
-OLDEST = """
-SELECT (SELECT created_at FROM triggers ORDER BY seq LIMIT 1)             AS triggers,
-       (SELECT created_at FROM executions ORDER BY seq LIMIT 1)           AS executions,
-       (SELECT created_at FROM tasks ORDER BY seq LIMIT 1)                AS tasks,
-       (SELECT created_at FROM activity_log ORDER BY seq LIMIT 1)         AS activity_log,
-       (SELECT created_at FROM questions ORDER BY seq LIMIT 1)            AS questions,
-       (SELECT created_at FROM waits ORDER BY seq LIMIT 1)                AS waits,
-       (SELECT created_at FROM mailbox ORDER BY seq LIMIT 1)              AS mailbox,
-       (SELECT decided_at FROM schedule_occurrences ORDER BY seq LIMIT 1) AS schedule_occurrences,
-       (SELECT at FROM audit_log ORDER BY seq LIMIT 1)                    AS audit_log
-"""
-
-
 NEEDS = "the settings have a mistake: by the default ages it might take what should stay"
 
 

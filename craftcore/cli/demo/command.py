@@ -17,6 +17,7 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.demo.demo_daemon import DemoDaemon, emit_elsewhere
+from craftcore.cli.demo.demo_store import UNSETTLED
 from craftcore.cli.demo.demo_verdict import Verdict, judge, lines_of
 from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.session import Session
@@ -136,7 +137,7 @@ class Demo:
     def _wait_until_settled(self, daemon: DemoDaemon) -> None:
         def settled() -> bool:
             with self._core.reading() as reader:
-                return not reader.fetch_value("SELECT count(*) FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+                return not reader.fetch_value(UNSETTLED)
 
         self._wait(daemon, settled)
 

@@ -7,16 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from craftcore.cli.demo.demo_store import DEAD, LEFT_CLAIMED, SETTLED_TWICE, SUCCEEDED
 from craftcore.storage.transaction import Reader
-
-SETTLED_TWICE = """
-SELECT count(*) FROM (
-    SELECT trigger_id FROM executions WHERE status IN ('success', 'error') GROUP BY trigger_id HAVING count(*) > 1
-)
-"""
-SUCCEEDED = (
-    "SELECT id, json_extract(payload_json, '$.number') FROM triggers WHERE status = 'DONE' AND reason = 'succeeded'"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +63,8 @@ def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds
         done=len(done),
         lost=len(set(accepted) - done),
         settled_twice=reader.fetch_value(SETTLED_TWICE),
-        left_claimed=reader.fetch_value("SELECT count(*) FROM triggers WHERE status = 'CLAIMED'"),
-        dead=reader.fetch_value("SELECT count(*) FROM triggers WHERE status = 'DEAD'"),
+        left_claimed=reader.fetch_value(LEFT_CLAIMED),
+        dead=reader.fetch_value(DEAD),
         run_again=sum(times - 1 for times in begun.values()),
         kills=kills,
         seconds=round(seconds, 2),

@@ -5,20 +5,11 @@ from __future__ import annotations
 from craftcore.cli.lookup import single_match
 from craftcore.cli.session import hint
 from craftcore.errors import NotFound
+from craftcore.schedules.listing_store import IDS_LIKE
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.validation import ID
 from craftcore.storage.transaction import Reader
-
-IDS_LIKE = """
-SELECT id, status = 'REMOVED' AS removed
-  FROM schedules
- WHERE id >= :given
-   AND id < :end
-   AND (id = :given OR :removed OR status <> 'REMOVED')
- ORDER BY id
- LIMIT 2
-"""
 
 
 def resolve_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:

@@ -27,6 +27,7 @@ from craftcore.cli.status.schedule_section import schedules_held_reason
 from craftcore.cli.why_schedule import schedule_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.listing_store import TRIGGER_STATUS
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.timing import Startup
@@ -38,7 +39,6 @@ from craftcore.storage.transaction import Reader, Row
 LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
 HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
 NEXT_SHOWN, HISTORY_SHOWN = 3, 5
-TRIGGER = "SELECT status AS trigger_status, reason AS trigger_reason FROM triggers WHERE id = :id"
 DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
 NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 
@@ -221,7 +221,7 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
 
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
     """A line of the account, with what its trigger is now; None for one that is gone."""
-    trigger = reader.fetch_one(TRIGGER, id=line.trigger_id) if line.trigger_id else None
+    trigger = reader.fetch_one(TRIGGER_STATUS, id=line.trigger_id) if line.trigger_id else None
     return add_iso_times(
         {
             "schedule_id": line.schedule_id,
